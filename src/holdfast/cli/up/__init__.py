@@ -1,0 +1,1 @@
+"""`holdfast up`: serve MCP clients over HTTP."""

@@ -1,0 +1,31 @@
+"""The front end for MCP clients: every client session gets its own servers, behind one address."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.gateway.credential import Authenticate, Credential
+from holdfast.gateway.options import GatewayOptions, SessionSummary
+
+if TYPE_CHECKING:
+    from holdfast.gateway.gateway_app import GatewayApp
+    from holdfast.host.host import Host
+
+__all__ = ["Authenticate", "Credential", "GatewayOptions", "SessionSummary", "app", "serve_stdio"]
+
+
+def app(
+    host: "Host", *, authenticate: Authenticate | None = None, options: GatewayOptions | None = None
+) -> "GatewayApp":
+    """An ASGI application that offers the host's servers to MCP clients, each in a session of its own.
+
+    `authenticate` finds the credential of a request. Without it, everyone who can reach the gateway has the same credential.
+    """
+    from holdfast.gateway.gateway_app import GatewayApp
+
+    return GatewayApp(host, authenticate, options or GatewayOptions())
+
+
+async def serve_stdio(host: "Host", credential: Credential, options: GatewayOptions | None = None) -> None:
+    """Serve one MCP client on standard input and output, until it closes them."""
+    from holdfast.gateway.stdio import serve_stdio as serve
+
+    await serve(host, credential, options or GatewayOptions())

@@ -1,0 +1,322 @@
+"""Answer the requests of one client: find the server that a request is for, send it on, and return what the server answers."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.connect.call import failed_result
+from holdfast.gateway.bridge import bridge_error, modern_result
+from holdfast.gateway.capabilities import UNKNOWN_SERVERS, announced_lists, merge_infos
+from holdfast.gateway.client_call import ClientCall, current_call
+from holdfast.gateway.client_session import ClientSession
+from holdfast.gateway.listening import listen, server_to_watch
+from holdfast.gateway.offer import Offer
+from holdfast.gateway.paging import page_of
+from holdfast.gateway.params import decode_text, read_members, read_text
+from holdfast.gateway.parked_calls import ModernCall, Parked
+from holdfast.gateway.sealed_state import State, StateSealer, digest
+from holdfast.gateway.server_requests import Interim, ServerRequests
+from holdfast.gateway.status import STATUS_TOOL, has_missing, status_result
+from holdfast.model import codes
+from holdfast.model.call import ToolCall
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import new_call_id
+from holdfast.session.session import Session
+from holdfast.wire.mcp.eras import Era, OwnInfo
+from holdfast.wire.messages import EMPTY_OBJECT, Id, Notification, PeerError, Raw, encode
+
+_INITIALIZE_SECONDS, _DISCOVER_SECONDS = 4.0, 4.0
+_NOT_FOUND_CODES = (-32002, -32602)
+_PASSED_NOTIFICATIONS = frozenset({"notifications/roots/list_changed"})
+_INTERRUPTIBLE = ("tools/call", "prompts/get", "resources/read")
+"""Requests that a server may interrupt to ask the client."""
+
+
+class Answering:
+    """Answers the requests of one client session."""
+
+    def __init__(self, client: ClientSession, sealer: StateSealer) -> None:
+        self.client = client
+        self._sealer = sealer
+        self._offer: Offer | None = None
+
+    async def offer(self) -> Offer:
+        """What the session offers. The first request opens the session."""
+        if self._offer is None:
+            session = await self.client.session()
+            if self._offer is None:
+                self._offer = Offer(session, self.client.era, bare_names=self.client.options.bare_names)
+                session.on_servers_changed(self._servers_changed)
+        return self._offer
+
+    def _servers_changed(self) -> None:
+        if self._offer is not None:
+            self._offer.forget()
+        self.client.servers_changed()
+
+    async def info(self, seconds: float = _INITIALIZE_SECONDS) -> OwnInfo:
+        """What the gateway tells this client about itself.
+
+        Clients wait only a few seconds for it. If servers are still starting then, the gateway declares all capabilities; a
+        list that no server turns out to have is then returned empty.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                info = merge_infos(await (await self.offer()).infos(), self.client.era)
+        except TimeoutError:
+            info = UNKNOWN_SERVERS
+        self.client.announced_lists = announced_lists(info.capabilities)
+        return info
+
+    async def notify(self, notification: Notification) -> None:
+        """Pass a notification of the client to the servers of its era, if servers need it.
+
+        Every other message without an id is dropped. This includes, for example, `tools/call` without an id: it would reach
+        a server without a permission check.
+        """
+        if notification.method not in _PASSED_NOTIFICATIONS:
+            return
+        offer = await self.offer()
+        for server in offer.session.available:
+            if offer.era_of(server) is Era.HANDSHAKE:
+                await offer.session.notify_server(server, notification.method, notification.params)
+
+    async def answer(self, request_id: Id, method: str, params: Raw, call: ClientCall) -> Any:
+        """Answer one request, in the form that the client's era requires."""
+        client = self.client
+        client.begin(call)
+        token = current_call.set(call)
+        try:
+            members = read_members(params)
+            members.pop("_meta", None)
+            if isinstance(call, ModernCall) and method in _INTERRUPTIBLE:
+                return await self._answer_interruptible(method, members, call)
+            result = await self._dispatch(request_id, method, members, call)
+            if client.era is Era.MODERN and not isinstance(result, Raw):
+                result = modern_result(result, method)
+            return result
+        finally:
+            current_call.reset(token)
+            await call.finish()
+            client.end(call)
+
+    async def _dispatch(self, request_id: Id, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
+        offer = await self.offer()
+        match method:
+            case _ if method in _INTERRUPTIBLE:
+                return await self._do(method, members, call)
+            case "completion/complete":
+                return await self._complete(offer, members, call)
+            case _ if method.endswith("/list") and not method.startswith("tasks/"):
+                return await _list(offer, method, members)
+            case "server/discover" if self.client.era is Era.MODERN:
+                return await self._discover()
+            case "subscriptions/listen" if self.client.era is Era.MODERN:
+                return await listen(self.client, offer, request_id, members, call)
+            case "resources/subscribe" | "resources/unsubscribe" if self.client.era is Era.HANDSHAKE:
+                return await self._subscribe(offer, method, members, call)
+            case "logging/setLevel" if self.client.era is Era.HANDSHAKE:
+                await self.client.log_levels.set(offer, read_text(members, "level"))
+                return EMPTY_OBJECT
+            case _:
+                raise _no_method(method)
+
+    async def _discover(self) -> dict[str, Any]:
+        info = await self.info(_DISCOVER_SECONDS)
+        answer: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": info.capabilities}
+        if info.instructions:
+            answer["instructions"] = info.instructions
+        return answer
+
+    # Requests that a server may interrupt to ask the client
+
+    async def _answer_interruptible(self, method: str, members: dict[str, Raw], call: ModernCall) -> Any:
+        """Answer a request of a modern client: with a result, or with what it must answer first and a sealed state."""
+        sealed = members.pop("requestState", None)
+        responses = members.pop("inputResponses", None)
+        # What is left is the request itself. A state is valid for exactly this request.
+        request = digest(members)
+        seal = partial(self._sealer.seal, session=self.client.key, method=method, request=request)
+        state = State()
+        if sealed is not None:
+            text = decode_text(sealed, "requestState")
+            state = self._sealer.open(text, session=self.client.key, method=method, request=request)
+            if state.server_state is not None:
+                members["requestState"] = Raw(encode(state.server_state))
+            if responses is not None:
+                members["inputResponses"] = responses
+        if state.parked:
+            answers = read_members(responses or EMPTY_OBJECT)
+            outcome = await self.client.parked.resume(state.parked, call, answers)
+        else:
+            outcome = await self.client.parked.run(call, self._work(method, members, state, call))
+        if isinstance(outcome, Parked):
+            result = {
+                "resultType": "input_required",
+                "inputRequests": self.client.parked.questions_of(outcome.id),
+                "requestState": seal(State(parked=outcome.id)),
+            }
+            return modern_result(result, method)
+        if not isinstance(outcome, Interim):
+            return outcome if isinstance(outcome, Raw) else modern_result(outcome, method)
+        interim = dict(outcome.members)
+        interim["requestState"] = Raw(encode(seal(State(server=outcome.server, server_state=outcome.state))))
+        return Raw(msgspec.json.encode(interim))
+
+    async def _work(self, method: str, members: dict[str, Raw], state: State, call: ModernCall) -> Any:
+        """The work of a request, in a task of its own: it may outlive the request that began it."""
+        current_call.set(call)
+        return await self._do(method, members, call, asked_by=state.server)
+
+    async def _do(self, method: str, members: dict[str, Raw], call: ClientCall, *, asked_by: str = "") -> Any:
+        """Do what the client requests.
+
+        If the client continues a request by answering a server's question, `asked_by` is that server.
+        """
+        offer = await self.offer()
+        match method:
+            case "tools/call":
+                return await self._call_tool(offer, members, call, asked_by)
+            case "prompts/get":
+                return await self._get_prompt(offer, members, call, asked_by)
+            case _:
+                return await self._read_resource(offer, members, call, asked_by)
+
+    async def _call_tool(self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str) -> Any:
+        name = read_text(members, "name")
+        tool = (await offer.tools()).find(name)
+        arguments = bytes(members.pop("arguments", EMPTY_OBJECT))
+        if tool is None:
+            if name == STATUS_TOOL and has_missing(offer.session):
+                return await self._status(offer.session, call)
+            return await _refuse_unknown(offer.session, name, arguments)
+        _check_asker(asked_by, tool.server.name)
+        del members["name"]
+        # The gateway does not declare tasks, so `task` is ignored and the client gets a plain result.
+        members.pop("task", None)
+        return await self._requests(offer).call_tool(
+            tool, arguments, members, call, is_permitted=bool(asked_by)
+        )
+
+    async def _status(self, session: Session, call: ClientCall) -> dict[str, object]:
+        """What is missing. If a server needs a login, the client's user can log in first."""
+        logged_in = [
+            name for name in session.needing_login if await self.client.logins.ask(session, name, call)
+        ]
+        if logged_in:
+            await session.update_servers(screen_again=False)
+            await session.wait_ready()
+        return status_result(session)
+
+    async def _get_prompt(
+        self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
+    ) -> Any:
+        origin = await offer.find_prompt(read_text(members, "name"))
+        _check_asker(asked_by, origin.server)
+        params = {**members, "name": Raw(encode(origin.name))}
+        return await self._requests(offer).perform(origin.server, "prompts/get", params, call)
+
+    async def _read_resource(
+        self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
+    ) -> Any:
+        uri = read_text(members, "uri")
+        servers = [asked_by] if asked_by else await offer.servers_of_resource(uri)
+        if not servers:
+            raise HoldfastError(codes.METHOD_NOT_FOUND, "No server of this session has resources.")
+        for server in servers:
+            try:
+                result = await self._requests(offer).perform(server, "resources/read", members, call)
+            except PeerError as error:
+                if server == servers[-1] or error.rpc_code not in _NOT_FOUND_CODES:
+                    raise bridge_error(
+                        error, server=offer.era_of(server), client=self.client.era, uri=uri
+                    ) from None
+            else:
+                if len(servers) > 1:
+                    offer.remember_resource(uri, server)
+                return result
+        raise AssertionError("The last server's error is raised.")
+
+    # Completion and subscriptions
+
+    async def _complete(self, offer: Offer, members: dict[str, Raw], call: ClientCall) -> Any:
+        reference = read_members(members.get("ref", EMPTY_OBJECT))
+        if "uri" in reference:
+            servers = await offer.servers_of_resource(read_text(reference, "uri"))
+            able = await offer.with_capability("completions")
+            servers = [server for server in servers if server in able]
+            if not servers:
+                raise HoldfastError(
+                    codes.METHOD_NOT_FOUND, "No server of this session offers completions for this resource."
+                )
+            server = servers[0]
+        else:
+            origin = await offer.find_prompt(read_text(reference, "name"))
+            server, reference = origin.server, {**reference, "name": Raw(encode(origin.name))}
+        params = {**members, "ref": reference}
+        return await self._requests(offer).forward(server, "completion/complete", params, call)
+
+    async def _subscribe(self, offer: Offer, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
+        uri = read_text(members, "uri")
+        server = await server_to_watch(offer, uri)
+        if server is None:
+            raise HoldfastError(
+                codes.METHOD_NOT_FOUND, "No server of this session supports subscriptions to this resource."
+            )
+        era = offer.era_of(server)
+        if era is Era.HANDSHAKE:
+            return await self._requests(offer).forward(server, method, members, call)
+        if method == "resources/subscribe":
+            await self.client.watches.add(offer.session, server, era, uri)
+        else:
+            self.client.watches.remove(offer.session, server, era, uri)
+        return EMPTY_OBJECT
+
+    def _requests(self, offer: Offer) -> ServerRequests:
+        return ServerRequests(self.client, offer)
+
+
+async def _list(offer: Offer, method: str, members: dict[str, Raw]) -> dict[str, Any]:
+    cursor = read_text(members, "cursor") if "cursor" in members else None
+    match method:
+        case "tools/list":
+            return page_of("tools", (await offer.tools()).definitions, cursor)
+        case "prompts/list":
+            return page_of("prompts", await offer.prompts(), cursor)
+        case "resources/list":
+            return page_of("resources", await offer.resources(), cursor)
+        case "resources/templates/list":
+            return page_of("resourceTemplates", await offer.templates(), cursor)
+        case _:
+            raise _no_method(method)
+
+
+async def _refuse_unknown(session: Session, name: str, arguments: bytes) -> Any:
+    """Record a call of a tool that is not offered, and refuse it."""
+    error = HoldfastError(
+        codes.UNKNOWN_TOOL,
+        f"There is no tool {name[:120]!r} here. If tools/list contains {STATUS_TOOL}, call it: it lists the tools that await approval.",
+    )
+    tool_call = ToolCall(call_id=new_call_id(), server="", tool=name[:120], arguments=arguments)
+    await session.record.calls.audit_rejected_call(tool_call, failed_result(error))
+    raise error
+
+
+def _check_asker(asked_by: str, server: str) -> None:
+    """Raise if the client answers a question of another server: neither the answer nor the state may reach this one."""
+    if asked_by and asked_by != server:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            "The server that asked does not answer this request any more. Send the request again without requestState.",
+        )
+
+
+def _no_method(method: str) -> HoldfastError:
+    if method.startswith("tasks/"):
+        return HoldfastError(
+            codes.METHOD_NOT_FOUND,
+            f"There is no method {method[:80]!r} here: the gateway does not pass on tasks.",
+        )
+    return HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")

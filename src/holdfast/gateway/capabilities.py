@@ -1,0 +1,78 @@
+"""What a gateway tells a client about itself: the capabilities and instructions of all servers together."""
+
+from collections.abc import Mapping
+
+from holdfast import __version__
+from holdfast.connect.connection import CONTEXT_EXTENSION
+from holdfast.model.json import Json, JsonObject
+from holdfast.wire.mcp.client import ServerInfo
+from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
+
+GATEWAY = Implementation("holdfast", __version__, "Holdfast")
+_MERGED = ("prompts", "resources", "completions", "logging")
+_NOT_PASSED_ON = frozenset({CONTEXT_EXTENSION, "io.modelcontextprotocol/tasks"})
+"""Extensions that are not passed on: the session context is Holdfast's own, and the gateway does not forward tasks."""
+_MAX_INSTRUCTIONS = 16 * 1024
+UNKNOWN_SERVERS = OwnInfo(
+    implementation=GATEWAY,
+    capabilities={
+        "tools": {"listChanged": True},
+        "prompts": {"listChanged": True},
+        "resources": {"listChanged": True},
+        "completions": {},
+        "logging": {},
+    },
+)
+"""What a client is told if its servers have not started yet: every capability that one of them may have."""
+
+
+def merge_infos(infos: Mapping[str, ServerInfo], era: Era) -> OwnInfo:
+    """One description of all servers, for a client of this era. Tools are always offered, and may change."""
+    capabilities: JsonObject = {"tools": {"listChanged": True}}
+    for name in _MERGED:
+        found = [info.capabilities[name] for info in infos.values() if name in info.capabilities]
+        if found:
+            capabilities[name] = _union(found)
+    extensions = [
+        extensions
+        for info in infos.values()
+        if info.era is era and isinstance(extensions := info.capabilities.get("extensions"), dict)
+    ]
+    merged = {name: value for name, value in _union([*extensions]).items() if name not in _NOT_PASSED_ON}
+    if merged:
+        capabilities["extensions"] = merged
+    return OwnInfo(implementation=GATEWAY, capabilities=capabilities, instructions=_merge_instructions(infos))
+
+
+def announced_lists(capabilities: JsonObject) -> frozenset[str]:
+    """The lists whose changes these capabilities announce."""
+    return frozenset(
+        name
+        for name in ("tools", "prompts", "resources")
+        if isinstance(found := capabilities.get(name), dict) and found.get("listChanged") is True
+    )
+
+
+def passed_on(capabilities: JsonObject) -> JsonObject:
+    """The client's capabilities as the servers get them: without those that the gateway does not pass on."""
+    kept = {name: value for name, value in capabilities.items() if name != "tasks"}
+    extensions = kept.get("extensions")
+    if isinstance(extensions, dict):
+        kept["extensions"] = {name: value for name, value in extensions.items() if name not in _NOT_PASSED_ON}
+    return kept
+
+
+def _union(values: list[Json]) -> JsonObject:
+    """All members of all objects. A flag is true if it is true for one of them."""
+    merged: JsonObject = {}
+    for value in values:
+        for name, member in value.items() if isinstance(value, dict) else ():
+            merged[name] = merged.get(name) or member
+    return merged
+
+
+def _merge_instructions(infos: Mapping[str, ServerInfo]) -> str:
+    found = {name: info.instructions for name, info in infos.items() if info.instructions}
+    if len(infos) == 1:
+        return "".join(found.values())[:_MAX_INSTRUCTIONS]
+    return "\n\n".join(f"# {name}\n{text}" for name, text in found.items())[:_MAX_INSTRUCTIONS]

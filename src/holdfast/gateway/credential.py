@@ -1,0 +1,78 @@
+"""Credentials: who sends a request to the gateway, and what this sender may use."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.permission import Mode
+from holdfast.model.tool_pattern import ToolPattern
+from holdfast.model.trust import Trust
+from holdfast.wire.http.request import Headers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential:
+    """What a verified token, or the command line, says about a client. It contains no secret.
+
+    The sessions, handles and limits of a client belong to the `id` of its credential.
+    """
+
+    id: str
+    name: str = ""
+    """For people: `cursor on my laptop`."""
+    cwd: str = ""
+    """The folder of its sessions. Empty: the workspace's folder, or the gateway's if there is no workspace."""
+    workspace: str = ""
+    """The slug of the only workspace that the credential can use."""
+    trust: Trust | None = None
+    """The highest trust of its sessions. None: no limit besides the settings and the workspace."""
+    mode: Mode | None = None
+    """The permission mode of its sessions. None: `ask`."""
+    servers: frozenset[str] | None = None
+    """Only servers with these names are offered; None offers all."""
+    tools: tuple[ToolPattern, ...] | None = None
+    """Only tools that match one of these patterns are offered; None offers all."""
+    user_id: str | None = None
+    """The user that its sessions belong to."""
+    expires_at: float | None = None
+    """When the credential expires, in seconds since 1970; None: never."""
+    how_to_stop_asking: str = ""
+    """How a person lets the client's sessions run in the mode `auto`: the end of a sentence; empty if it is not possible."""
+    from_issuer: bool = False
+    """Whether the configured issuer vouches for it. Otherwise `holdfast tokens` does, or the command line."""
+
+
+LOCAL = Credential(
+    id="local",
+    name="without a token",
+    how_to_stop_asking="the operator can add --mode auto to the command that starts the gateway, holdfast up --no-tokens",
+)
+"""The credential of every request to a gateway without tokens."""
+
+
+class NotAuthenticatedError(HoldfastError):
+    """A request presents no valid credential.
+
+    The message is for the client, and is the same for unknown and revoked tokens. `reason` is for the audit. Neither contains any part
+    of a token.
+    """
+
+    def __init__(self, message: str, *, reason: str, credential_id: str = "") -> None:
+        super().__init__(codes.UNAUTHENTICATED, f"{message} {codes.UNAUTHENTICATED.hint}")
+        self.reason = reason
+        self.credential_id = credential_id
+        """The credential that the token names, if it exists; for the audit."""
+        self.peer = ""
+        """The address of the client, for the audit."""
+
+
+class Authenticate(Protocol):
+    """Finds the credential of a request. Called for every request, before its body is read."""
+
+    def __call__(self, headers: Headers, peer: str, /) -> Credential:
+        """The credential that these headers (by lower-case name) present. Raise `NotAuthenticatedError` if there is none.
+
+        `peer` is the address of the client.
+        """
+        ...

@@ -1,0 +1,357 @@
+"""The gateway over HTTP, as an ASGI application: POST sends a message, GET opens a stream, DELETE ends a session."""
+
+import asyncio
+import re
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.gateway.client_call import ClientCall
+from holdfast.gateway.client_sessions import ClientSessions, ServedClient
+from holdfast.gateway.credential import LOCAL, Authenticate, Credential
+from holdfast.gateway.event_streams import EventResponse, PostResponse
+from holdfast.gateway.options import GatewayOptions, SessionSummary, why_not_opened
+from holdfast.gateway.parked_calls import ModernCall
+from holdfast.host.host import Host
+from holdfast.model import codes
+from holdfast.model.context import CONTEXT_HEADER
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.token.claims import from_payload
+from holdfast.token.jws import parse_token
+from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, CallerQuota
+from holdfast.wire.http.mcp_headers import check_mcp_headers, check_param_headers
+from holdfast.wire.http.receiver import HttpExchange, HttpReceiver
+from holdfast.wire.http.request import (
+    BadHeadError,
+    Headers,
+    Receive,
+    Send,
+    accepts,
+    is_modern,
+    wait_for_disconnect,
+)
+from holdfast.wire.http.response import AsgiResponse, http_status, send_error, send_response
+from holdfast.wire.http.running_request import RunningRequest, run_request
+from holdfast.wire.incoming_requests import MCP_CANCEL, CancelParams
+from holdfast.wire.mcp.eras import MODERN_VERSIONS
+from holdfast.wire.mcp.server import (
+    BackChannel,
+    Notify,
+    cannot_ask,
+    initialize_result,
+    modern_client,
+    read_client,
+    read_meta,
+)
+from holdfast.wire.messages import (
+    ErrorResponse,
+    Notification,
+    PeerError,
+    Request,
+    Response,
+    notification_line,
+    result_line,
+)
+from holdfast.wire.strict_json import DECODE_ERRORS
+
+HANDLE_HEADER = "holdfast-session"
+_PATH = re.compile(r"/mcp|/s/(?P<handle>[A-Za-z0-9_-]{1,64})/mcp")
+
+
+def _authenticate_nothing(headers: Headers, peer: str) -> Credential:
+    return LOCAL
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent a request: a credential, and the handle of one of its sessions if the request names one."""
+
+    credential: Credential
+    handle: str = ""
+
+    @property
+    def caller_id(self) -> str:
+        """The id that limits are counted by: the credential's."""
+        return self.credential.id
+
+
+class GatewayApp:
+    """The ASGI application of a gateway. Each client session is a Holdfast session of the host."""
+
+    def __init__(self, host: Host, authenticate: Authenticate | None, options: GatewayOptions) -> None:
+        self._host = host
+        self._authenticate = authenticate or _authenticate_nothing
+        self._options = options
+        limits = self._http_limits = options.http_limits or DEFAULT_HTTP_LIMITS
+        self._open_streams = CallerQuota(total=limits.in_flight, share=limits.in_flight_per_caller)
+        self._receiver = HttpReceiver(
+            self,
+            allowed_hosts=options.allowed_hosts,
+            http_limits=limits,
+            limits=options.limits or DEFAULT_LIMITS,
+            challenge=options.challenge,
+        )
+        self.sessions = ClientSessions(host, options)
+
+    def issue_handle(self, credential: Credential) -> str:
+        """A new handle of this credential, for the path `/s/<handle>/mcp`."""
+        return self.sessions.issue_handle(credential)
+
+    def open_sessions(self) -> list[SessionSummary]:
+        """The open sessions, as an operator sees them."""
+        return [client.session.describe() for client in self.sessions]
+
+    async def close_credential(self, credential_id: str, reason: str = "the credential was revoked") -> None:
+        """End all sessions of a credential, with their servers and streams."""
+        await self.sessions.end_credential(credential_id, reason)
+
+    async def drain(self, seconds: float) -> None:
+        """Open no more sessions, and wait until the running requests are answered, for at most `seconds`."""
+        self.sessions.is_draining = True
+        await self._receiver.wait_until_answered(seconds)
+
+    async def close(self, reason: str = "the gateway was closed") -> None:
+        """End every session."""
+        self.sessions.is_draining = True
+        await self.sessions.close(reason)
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one HTTP request."""
+        if scope["type"] == "lifespan":
+            await self._run_lifespan(receive, send)
+        else:
+            await self._receiver.receive(scope, receive, send)
+
+    async def _run_lifespan(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    # Called by the receiver
+
+    def identify(self, scope: MutableMapping[str, Any], headers: Headers) -> Sender:
+        """The credential that a request presents, and the handle in its path or header."""
+        handle = _read_path(scope, headers)
+        peer = scope.get("client")
+        return Sender(self._authenticate(headers, str(peer[0]) if peer else ""), handle)
+
+    def on_refusal(self, error: HoldfastError, caller: Sender | None) -> None:
+        """Report a refused request."""
+        self._options.on_refusal(error, caller.credential if caller is not None else None)
+
+    async def handle_request(self, request: Request, http: HttpExchange[Sender]) -> None:
+        """Answer one request of a client of either era."""
+        try:
+            self._check(http)
+            await self._answer(request, http)
+        except HoldfastError as error:
+            self.on_refusal(error, http.caller)
+            # An error of the protocol itself, such as an unsupported version, has its own status.
+            status = http_status(error, modern=True) if isinstance(error, PeerError) else 0
+            await send_error(http.send, error, request.id, status, challenge=self._options.challenge)
+
+    async def _answer(self, request: Request, http: HttpExchange[Sender]) -> None:
+        meta = read_meta(request.params)
+        can_stream = accepts(http.headers, "text/event-stream")
+        if is_modern(meta, http.headers):
+            await self._answer_modern(request, meta, http, can_stream=can_stream)
+        elif request.method == "initialize":
+            await self._initialize(request, http)
+        else:
+            client = self._find(http)
+            if request.id in client.session.running:
+                raise HoldfastError(
+                    codes.INVALID_REQUEST,
+                    "A request with this id is still in flight. Use a new id for each request.",
+                )
+            response = PostResponse(http.send, client.streams, can_stream=can_stream)
+            if request.method == "ping":
+                await response.send_result(result_line(request.id, {}))
+                return
+            ask = partial(client.requests.ask, response.send_line) if can_stream else cannot_ask
+            call = ClientCall(meta, client.session.client, BackChannel(response.notify, ask))
+            result = client.answering.answer(request.id, request.method, request.params, call)
+            running = RunningRequest(response, http.receive, client.session, self._http_limits)
+            await run_request(request.id, result, response, running)
+
+    async def _answer_modern(
+        self, request: Request, meta: JsonObject, http: HttpExchange[Sender], *, can_stream: bool
+    ) -> None:
+        check_mcp_headers(request, meta, http.headers)
+        client_info = modern_client(meta)
+        client = self.sessions.find_modern(http.caller.handle, http.caller.credential, client_info)
+        if request.method == "tools/call":
+            offered = await (await client.answering.offer()).tools()
+            check_param_headers(request, offered.param_headers_of, http.headers)
+        response = AsgiResponse(http.send, can_stream=can_stream)
+        call = ModernCall(meta, client_info, BackChannel(response.notify))
+        result = client.answering.answer(request.id, request.method, request.params, call)
+        running = RunningRequest(response, http.receive, None, self._http_limits)
+        await run_request(request.id, result, response, running)
+
+    async def _initialize(self, request: Request, http: HttpExchange[Sender]) -> None:
+        if http.caller.handle:
+            raise HoldfastError(
+                codes.BAD_HTTP,
+                f"Handles are for clients of {MODERN_VERSIONS[-1]}. Use the path /mcp instead.",
+            )
+        client_info = read_client(request)
+        limit = self._http_limits.client_info_bytes
+        if len(msgspec.json.encode(client_info)) > limit:
+            raise HoldfastError(
+                codes.TOO_LARGE, f"The client's name, capabilities and _meta have more than {limit} bytes."
+            )
+        client = self.sessions.open(http.caller.credential, client_info)
+        client.session.back_channel = BackChannel(
+            _no_notification, partial(client.requests.ask, client.streams.general.add), _pusher(client)
+        )
+        try:
+            result = initialize_result(client_info, await client.answering.info())
+        except BaseException as error:
+            self.sessions.end(client, why_not_opened(error))
+            raise
+        await AsgiResponse(http.send, can_stream=False).send_result(
+            result_line(request.id, result), headers=((b"mcp-session-id", client.session.key.encode()),)
+        )
+
+    async def handle_notification(self, notification: Notification, http: HttpExchange[Sender]) -> None:
+        """Handle a notification. Notifications of modern clients are ignored: they name no session."""
+        self._check(http)
+        if http.session_id is None:
+            return
+        client = self._find(http)
+        if notification.method == MCP_CANCEL.method:
+            try:
+                request_id = msgspec.json.decode(notification.params, type=CancelParams).request_id
+            except DECODE_ERRORS:
+                raise HoldfastError(codes.BAD_ARGUMENT, "The cancellation has no valid requestId.") from None
+            if (cancel := client.session.running.get(request_id)) is not None:
+                cancel()
+        else:
+            await client.answering.notify(notification)
+
+    def handle_response(self, message: Response | ErrorResponse, http: HttpExchange[Sender]) -> None:
+        """Pass on a handshake-era client's answer to a server's request."""
+        self._check(http)
+        if http.session_id is not None:
+            self._find(http).requests.receive(message)
+
+    async def end_session(self, http: HttpExchange[Sender]) -> None:
+        """End the session of a handshake-era client."""
+        self._check(http)
+        self.sessions.end(self._find(http), "the client ended it")
+        await send_response(http.send, 204)
+
+    def _check(self, http: HttpExchange[Sender]) -> None:
+        """Raise if the credential is not valid any more, or if the handle was not issued to it.
+
+        Reading the body may have taken a while since the credential was checked.
+        """
+        self._options.recheck(http.caller.credential)
+        sender = _sending_session(http.headers)
+        if sender and self._host.find_live(sender) is not None:
+            raise HoldfastError(
+                codes.INVALID_REQUEST,
+                "That is this Holdfast itself: a session here has this gateway as one of its servers, and would open sessions"
+                " without end. Remove the entry from the list of servers.",
+                hint="Remove the entry with this URL from .mcp.json or from your list of servers.",
+            )
+        if http.caller.handle:
+            self.sessions.check_handle(http.caller.handle, http.caller.credential)
+
+    def _find(self, http: HttpExchange[Sender]) -> ServedClient:
+        return self.sessions.find(http.session_id, http.caller.credential)
+
+    # Streams
+
+    async def listen(self, http: HttpExchange[Sender]) -> None:
+        """Send the events of a session's stream."""
+        self._check(http)
+        caller_id = http.caller.caller_id
+        if not self._open_streams.try_acquire(caller_id):
+            raise HoldfastError(codes.BUSY, "Too many streams are already open. Close one first.")
+        try:
+            await self._stream(http)
+        finally:
+            self._open_streams.release(caller_id)
+
+    async def _stream(self, http: HttpExchange[Sender]) -> None:
+        client = self._find(http)
+        stream, after = client.streams.general, None
+        if (event_id := http.headers.get("last-event-id")) is not None:
+            found = client.streams.find(event_id)
+            if found is None:
+                raise HoldfastError(
+                    codes.BAD_HTTP,
+                    "The stream of this Last-Event-ID is not kept any more. Send GET without it.",
+                )
+            stream, after = found
+        response = EventResponse(http.send)
+        await response.start()
+        signals = [
+            asyncio.ensure_future(wait_for_disconnect(http.receive)),
+            asyncio.ensure_future(client.session.ended.wait()),
+            asyncio.ensure_future(stream.ended.wait()),
+        ]
+        client.session.listeners += 1
+        try:
+            replaced = await stream.attach(response.write, after)
+            signals.append(asyncio.ensure_future(replaced.wait()))
+            while not any(signal.done() for signal in signals) and stream.is_attached(response.write):
+                await asyncio.wait(
+                    signals,
+                    timeout=self._http_limits.keepalive_seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if not any(signal.done() for signal in signals):
+                    await response.keep_alive()
+            await response.end()
+        finally:
+            client.session.listeners -= 1
+            stream.detach(response.write)
+            for signal in signals:
+                signal.cancel()
+
+
+def _sending_session(headers: Headers) -> str:
+    """The id of the Holdfast session that a request says it comes from; empty if it says none.
+
+    The signature is not checked: a client that poses as a session of this host is only refused.
+    """
+    token = headers.get(CONTEXT_HEADER.lower())
+    if not token:
+        return ""
+    try:
+        return from_payload(parse_token(token).payload).context.session_id
+    except HoldfastError:
+        return ""
+
+
+def _read_path(scope: MutableMapping[str, Any], headers: Headers) -> str:
+    """The handle in the path or in its header; empty if there is none."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    found = _PATH.fullmatch(path)
+    if found is None:
+        raise BadHeadError(404, "There is nothing at this path. The gateway is at /mcp.")
+    return found["handle"] or headers.get(HANDLE_HEADER, "")
+
+
+async def _no_notification(method: str, params: Any) -> None:
+    """Send nothing: notifications outside of requests are sent with `push`."""
+
+
+def _pusher(client: ServedClient) -> Notify:
+    async def push(method: str, params: Any) -> None:
+        await client.streams.general.add(notification_line(method, params))
+
+    return push

@@ -1,0 +1,62 @@
+"""Subscribe a client to resources, and to changes of lists, at the servers that announce them."""
+
+import msgspec
+
+from holdfast.gateway.client_call import ClientCall
+from holdfast.gateway.client_session import ClientSession
+from holdfast.gateway.offer import Offer
+from holdfast.gateway.subscriptions import MAX_BYTES, Stream, Wanted
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.messages import Id, Raw
+
+
+async def listen(
+    client: ClientSession, offer: Offer, request_id: Id, members: dict[str, Raw], call: ClientCall
+) -> object:
+    """Answer `subscriptions/listen` of a modern client. The stream is open until the session ends or the client hangs up."""
+    wanted = _read_wanted(client, members)
+    able = await offer.with_capability("resources", "subscribe")
+    uris = wanted.uris if able else ()
+    stream = Stream(request_id, call, await _announced(offer, wanted.lists), uris)
+    client.subscriptions.open(stream)
+    client.listeners += 1
+    watched: list[tuple[str, str]] = []
+    try:
+        for uri in uris:
+            server = await server_to_watch(offer, uri)
+            if server is not None:
+                await client.watches.add(offer.session, server, offer.era_of(server), uri)
+                watched.append((server, uri))
+        stream.acknowledge()
+        await client.subscriptions.closed.wait()
+    finally:
+        client.listeners -= 1
+        client.subscriptions.remove(stream)
+        for server, uri in watched:
+            client.watches.remove(offer.session, server, offer.era_of(server), uri)
+    return stream.result
+
+
+async def server_to_watch(offer: Offer, uri: str) -> str | None:
+    """The server at which to subscribe to this resource; None if there is none."""
+    able = await offer.with_capability("resources", "subscribe")
+    return next((one for one in await offer.servers_of_resource(uri) if one in able), None)
+
+
+def _read_wanted(client: ClientSession, members: dict[str, Raw]) -> Wanted:
+    if sum(map(len, members.values())) > MAX_BYTES:
+        raise client.refuse(HoldfastError(codes.TOO_LARGE, f"The params have more than {MAX_BYTES} bytes."))
+    try:
+        return msgspec.json.decode(msgspec.json.encode(members), type=Wanted)
+    except msgspec.ValidationError as error:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"The params are invalid: {error}.") from None
+
+
+async def _announced(offer: Offer, lists: frozenset[str]) -> frozenset[str]:
+    """Those of the lists whose changes a server announces. The session watches the tools itself."""
+    found: set[str] = set()
+    for name in lists:
+        if name == "tools" or await offer.with_capability(name, "listChanged"):
+            found.add(name)
+    return frozenset(found)

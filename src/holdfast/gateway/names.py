@@ -1,0 +1,62 @@
+"""Give the tools and prompts of several servers unique names, and look up which server a name belongs to."""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+MAX_LENGTH = 48
+"""Clients put their own prefix before a name, and models accept 64 characters."""
+_SUFFIX_LENGTH = 8
+_CUT_LENGTH = MAX_LENGTH - _SUFFIX_LENGTH - 1
+_HAS_SUFFIX = re.compile(rf"_[0-9a-f]{{{_SUFFIX_LENGTH}}}\Z")
+_INVALID = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A server, and the name of something that it offers."""
+
+    server: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameTable:
+    """The names that clients see, in the order of the servers, and where each comes from."""
+
+    origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
+    names: Mapping[Origin, str] = field(default_factory=dict[Origin, str])
+
+
+def build_names(
+    origins: Iterable[Origin], *, is_bare: Callable[[str], bool], reserved: frozenset[str] = frozenset()
+) -> NameTable:
+    """Name everything that the servers offer.
+
+    If `is_bare(server)`, names are kept, unless they are repeated or reserved. Otherwise they become `server__name`, in the
+    characters and the length that clients accept. A name that is repeated or reserved gets a suffix: a hash of the server and
+    the name. A name with a prefix also gets one if it is too long, or if it already ends like such a suffix: a server could
+    otherwise imitate the name of another server's tool.
+    """
+    wanted = [(one, one.name if is_bare(one.server) else _qualify(one)) for one in origins]
+    counts: dict[str, int] = {}
+    for _, name in wanted:
+        counts[name] = counts.get(name, 0) + 1
+    by_name: dict[str, Origin] = {}
+    for origin, name in wanted:
+        is_unique = counts[name] == 1 and name not in reserved
+        if not is_unique or (
+            not is_bare(origin.server) and (len(name) > MAX_LENGTH or _HAS_SUFFIX.search(name))
+        ):
+            name = f"{name[:_CUT_LENGTH]}_{_suffix(origin)}"  # noqa: PLW2901 - the same name, made unique
+        by_name.setdefault(name, origin)
+    return NameTable(by_name, {origin: name for name, origin in by_name.items()})
+
+
+def _qualify(origin: Origin) -> str:
+    return _INVALID.sub("_", f"{origin.server}__{origin.name}")
+
+
+def _suffix(origin: Origin) -> str:
+    return hashlib.sha256(f"{origin.server}\0{origin.name}".encode()).hexdigest()[:_SUFFIX_LENGTH]

@@ -1,0 +1,268 @@
+"""What a client session offers: the tools, prompts and resources of its servers, merged in a stable order."""
+
+import asyncio
+import logging
+import re
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.connect.catalog import CatalogTool
+from holdfast.gateway.names import NameTable, Origin, build_names
+from holdfast.gateway.offered_tools import OfferedTools
+from holdfast.gateway.status import has_missing
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import to_line
+from holdfast.session.session import Session
+from holdfast.wire.mcp.client import MAX_LIST_BYTES, ServerInfo
+from holdfast.wire.mcp.eras import Era
+from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
+
+log = logging.getLogger(__name__)
+
+_NONE = "*"  # no server has this name
+_MAX_PAGES = 200
+_MAX_ROUTES = 1024  # resources whose server is remembered
+_decode_members = make_decoder(dict[str, Raw])
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+    uri: str = ""
+    uri_template: str = msgspec.field(default="", name="uriTemplate")
+
+
+class Offer:
+    """Finds what the servers of one session offer, and which server a name or a URI belongs to."""
+
+    def __init__(self, session: Session, era: Era, *, bare_names: bool | None) -> None:
+        self.session = session
+        self._era = era
+        self._bare_names = bare_names
+        self._bare_server = ""
+        """The server whose tools and prompts keep their names: the only one that was configured at first."""
+        self._tools: OfferedTools | None = None
+        self._tools_of: tuple[CatalogTool, ...] = ()
+        self._has_status = False
+        self._infos: dict[str, ServerInfo] = {}
+        self._prompts = NameTable()
+        self._routes: OrderedDict[str, str] = OrderedDict()
+        self._templates: list[tuple[str, str]] = []
+
+    def is_bare(self, server: str) -> bool:
+        """Whether the tools and prompts of a server keep the names that it gave them, without a prefix.
+
+        If servers are added later, or all others are removed, the names stay: a client knows them.
+        """
+        if self._bare_names is not None:
+            return self._bare_names
+        if not self._bare_server:
+            configured = {spec.name for spec in self.session.servers}
+            configured |= {refusal.server for refusal in self.session.refusals}
+            if configured:
+                self._bare_server = configured.pop() if len(configured) == 1 else _NONE
+        return server == self._bare_server
+
+    def forget(self) -> None:
+        """Forget which server each prompt and resource belongs to: the session's servers have changed."""
+        self._prompts = NameTable()
+        self._routes.clear()
+        self._templates = []
+
+    async def infos(self) -> dict[str, ServerInfo]:
+        """What the available servers report about themselves, in their configured order."""
+        names = self.session.available
+        found = await asyncio.gather(
+            *(self.session.server_info(name) for name in names), return_exceptions=True
+        )
+        for name, info in zip(names, found, strict=True):
+            if isinstance(info, ServerInfo):
+                self._infos[name] = info
+            elif not isinstance(info, HoldfastError):
+                raise info
+        return {name: self._infos[name] for name in names if name in self._infos}
+
+    def era_of(self, server: str) -> Era:
+        """The era in which a server is spoken to."""
+        info = self._infos.get(server)
+        return info.era if info is not None else self._era
+
+    async def with_capability(self, name: str, option: str = "") -> list[str]:
+        """The servers that declare a capability (and an option of it), in their configured order."""
+        found: list[str] = []
+        for server, info in (await self.infos()).items():
+            capability = info.capabilities.get(name)
+            if capability is not None and (
+                not option or (isinstance(capability, dict) and capability.get(option) is True)
+            ):
+                found.append(server)
+        return found
+
+    async def tools(self) -> OfferedTools:
+        """The tools that can be called now."""
+        tools, has_status = self.session.available_tools, has_missing(self.session)
+        if self._tools is None or self._tools_of is not tools or self._has_status is not has_status:
+            await self.infos()
+            self._tools_of, self._has_status = tools, has_status
+            self._tools = OfferedTools(
+                tools,
+                is_bare=self.is_bare,
+                has_status=has_status,
+                client_era=self._era,
+            )
+        return self._tools
+
+    # Prompts
+
+    async def prompts(self) -> list[Raw]:
+        """All prompts, under the names that the client uses."""
+        listed = await self._list("prompts", "prompts/list", "prompts")
+        self._prompts = build_names(
+            (Origin(server, name) for server, raw in listed if (name := _read(raw).name)),
+            is_bare=self.is_bare,
+        )
+        names = self._prompts.names
+        found: list[Raw] = []
+        for server, raw in listed:
+            name = _read(raw).name
+            shown = names.get(Origin(server, name))
+            if shown is not None:
+                found.append(raw if shown == name else _rename(raw, shown))
+        return found
+
+    async def find_prompt(self, name: str) -> Origin:
+        """The server of a prompt, and the prompt's name there."""
+        servers = await self.with_capability("prompts")
+        if len(servers) == 1 and self.is_bare(servers[0]):
+            return Origin(servers[0], name)
+        if name not in self._prompts.origins:
+            await self.prompts()
+        origin = self._prompts.origins.get(name)
+        if origin is None:
+            raise HoldfastError(codes.UNKNOWN_PROMPT, f"There is no prompt {name[:120]!r}.")
+        return origin
+
+    # Resources
+
+    async def resources(self) -> list[Raw]:
+        """All resources. If several servers have the same URI, the first server's is used."""
+        listed = await self._list("resources", "resources/list", "resources")
+        return self._keep_first(listed, lambda raw: _read(raw).uri, self._remember)
+
+    async def templates(self) -> list[Raw]:
+        """All resource templates."""
+        listed = await self._list("resources", "resources/templates/list", "resourceTemplates")
+        self._templates = [(_read(raw).uri_template, server) for server, raw in listed]
+        return self._keep_first(listed, lambda raw: _read(raw).uri_template, lambda template, server: None)
+
+    async def servers_of_resource(self, uri: str) -> list[str]:
+        """The servers to ask for a resource, the most likely one first."""
+        servers = await self.with_capability("resources")
+        if len(servers) < 2:
+            return servers
+        known = self._routes.get(uri)
+        if known is None:
+            await self.resources()
+            known = self._routes.get(uri)
+        if known is None:
+            if not self._templates:
+                await self.templates()
+            known = next((server for template, server in self._templates if _matches(template, uri)), None)
+        if known is None or known not in servers:
+            return servers
+        return [known, *(server for server in servers if server != known)]
+
+    def remember_resource(self, uri: str, server: str) -> None:
+        """Remember that this server has the resource."""
+        self._remember(uri, server)
+
+    def _remember(self, uri: str, server: str) -> None:
+        self._routes[uri] = server
+        self._routes.move_to_end(uri)
+        while len(self._routes) > _MAX_ROUTES:
+            self._routes.popitem(last=False)
+
+    def _keep_first(
+        self,
+        listed: list[tuple[str, Raw]],
+        key_of: Callable[[Raw], str],
+        remember: Callable[[str, str], None],
+    ) -> list[Raw]:
+        seen: set[str] = set()
+        kept: list[Raw] = []
+        for server, raw in listed:
+            key = key_of(raw)
+            if key not in seen:
+                seen.add(key)
+                kept.append(raw)
+                remember(key, server)
+        return kept
+
+    async def _list(self, capability: str, method: str, key: str) -> list[tuple[str, Raw]]:
+        """The items of all servers, each with its server. A server that fails is left out, unless it is the only one."""
+        servers = await self.with_capability(capability)
+        found = await asyncio.gather(
+            *(self._drain(server, method, key) for server in servers), return_exceptions=True
+        )
+        items: list[tuple[str, Raw]] = []
+        for server, listed in zip(servers, found, strict=True):
+            if isinstance(listed, BaseException):
+                if len(servers) == 1 or not isinstance(listed, HoldfastError):
+                    raise listed
+                log.warning(
+                    "%s was left out of a list",
+                    to_line(server),
+                    extra={"server": server, "method": method, "reason": listed.message},
+                )
+            else:
+                items += [(server, item) for item in listed]
+        return items
+
+    async def _drain(self, server: str, method: str, key: str) -> list[Raw]:
+        """The items of all pages of one server."""
+        items: list[Raw] = []
+        cursor: Raw | None = None
+        size = 0
+        for _ in range(_MAX_PAGES):
+            params = {} if cursor is None else {"cursor": cursor}
+            page = await self.session.forward(server, method, params, timeout=60.0)
+            size += len(page)
+            try:
+                members = _decode_members(page)
+                items += msgspec.json.decode(members.get(key, Raw(b"[]")), type=list[Raw])
+            except DECODE_ERRORS:
+                raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent an invalid list of {key}.") from None
+            cursor = members.get("nextCursor")
+            if cursor is None or cursor == Raw(b"null"):
+                return items
+            if size > MAX_LIST_BYTES:
+                break
+        raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent a list of {key} that is too long.")
+
+
+def _read(raw: Raw) -> _Named:
+    try:
+        return msgspec.json.decode(raw, type=_Named)
+    except DECODE_ERRORS:
+        return _Named()
+
+
+def _rename(raw: Raw, name: str) -> Raw:
+    return Raw(msgspec.json.encode({**_decode_members(raw), "name": name}))
+
+
+def _matches(template: str, uri: str) -> bool:
+    """Whether a URI may be one of a template: its literal parts occur in order. The server decides in the end."""
+    literals = re.split(r"\{[^}]*\}", template)
+    if not uri.startswith(literals[0]) or not uri.endswith(literals[-1]):
+        return False
+    position = 0
+    for literal in literals:
+        position = uri.find(literal, position)
+        if position < 0:
+            return False
+        position += len(literal)
+    return True

@@ -1,0 +1,35 @@
+"""Read the members of a request's params, without decoding what is only passed on."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.wire.messages import Raw
+from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
+
+_decode_members = make_decoder(dict[str, Raw])
+
+
+def read_members(params: Raw) -> dict[str, Raw]:
+    """The members of an object."""
+    try:
+        return _decode_members(params)
+    except DECODE_ERRORS:
+        raise HoldfastError(codes.BAD_ARGUMENT, "The params must be an object.") from None
+
+
+def read_text(members: Mapping[str, Raw], key: str) -> str:
+    """A member that must be a string."""
+    if key not in members:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"The params must have {key!r}.")
+    return decode_text(members[key], key)
+
+
+def decode_text(raw: Raw, key: str) -> str:
+    """A string. `key` is its name, for the error."""
+    try:
+        return msgspec.json.decode(raw, type=str)
+    except DECODE_ERRORS:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"{key!r} must be a string.") from None

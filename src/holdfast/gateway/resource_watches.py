@@ -1,0 +1,101 @@
+"""A session's subscriptions to resources at its servers. Each lasts as long as a stream of the client needs it."""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
+
+from holdfast.gateway.subscriptions import Subscriptions
+from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import to_line
+from holdfast.session.session import Session
+from holdfast.wire.mcp.eras import Era
+
+log = logging.getLogger(__name__)
+
+_ACKNOWLEDGE_SECONDS = 10.0
+_REQUEST_SECONDS = 60.0
+
+
+class ResourceWatches:
+    """Subscribes to resources at their servers, in each server's era."""
+
+    def __init__(self, subscriptions: Subscriptions) -> None:
+        self._subscriptions = subscriptions
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self._listens: dict[str, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changing = asyncio.Lock()
+
+    async def add(self, session: Session, server: str, era: Era, uri: str) -> None:
+        """Subscribe to a resource for one stream.
+
+        A server of the handshake era must answer within 60 s. A modern server gets 10 s to acknowledge the subscription; after
+        that, the subscription counts as open.
+        """
+        self._counts[server, uri] += 1
+        if self._counts[server, uri] > 1:
+            return
+        try:
+            if era is Era.HANDSHAKE:
+                await session.forward(server, "resources/subscribe", {"uri": uri}, timeout=_REQUEST_SECONDS)
+            else:
+                await self._listen(session, server)
+        except BaseException:
+            self._counts[server, uri] -= 1
+            raise
+
+    def remove(self, session: Session, server: str, era: Era, uri: str) -> None:
+        """Remove the subscription of one stream. After the last one, unsubscribe at the server."""
+        if not self._counts[server, uri]:
+            return
+        self._counts[server, uri] -= 1
+        if self._counts[server, uri]:
+            return
+        del self._counts[server, uri]
+        if era is Era.HANDSHAKE:
+            self._start(self._unsubscribe(session, server, uri))
+        else:
+            self._start(self._listen(session, server))
+
+    def close(self) -> None:
+        """Stop listening. The servers end with the session."""
+        for task in [*self._listens.values(), *self._tasks]:
+            task.cancel()
+
+    async def _unsubscribe(self, session: Session, server: str, uri: str) -> None:
+        with contextlib.suppress(HoldfastError):
+            await session.forward(server, "resources/unsubscribe", {"uri": uri}, timeout=_REQUEST_SECONDS)
+
+    async def _listen(self, session: Session, server: str) -> None:
+        """Replace the subscription at a modern server: the new one is open before the old one is closed."""
+        async with self._changing:
+            uris = sorted(uri for one, uri in self._counts if one == server)
+            old = self._listens.pop(server, None)
+            if uris:
+                acknowledged = self._subscriptions.expect(server)
+                self._listens[server] = new = self._start(self._keep_listening(session, server, uris))
+                waiting = asyncio.ensure_future(acknowledged.wait())
+                await asyncio.wait(
+                    [waiting, new], timeout=_ACKNOWLEDGE_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                waiting.cancel()
+            if old is not None:
+                old.cancel()
+
+    async def _keep_listening(self, session: Session, server: str, uris: list[str]) -> None:
+        try:
+            wanted = {"notifications": {"resourceSubscriptions": uris}}
+            await session.forward(server, "subscriptions/listen", wanted)
+        except HoldfastError as error:
+            log.warning(
+                "subscription ended: %s", to_line(server), extra={"server": server, "reason": error.message}
+            )
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,175 @@
+"""Send the requests of one client to its servers, and convert what they answer for the client."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from holdfast.connect.call import ToolResult
+from holdfast.connect.catalog import CatalogTool
+from holdfast.gateway.bridge import bridge_error, bridge_result
+from holdfast.gateway.capabilities import passed_on
+from holdfast.gateway.client_call import ClientCall
+from holdfast.gateway.client_session import ClientSession
+from holdfast.gateway.offer import Offer
+from holdfast.gateway.params import decode_text, read_members
+from holdfast.model import codes
+from holdfast.model.call import Forwarding, ToolCall
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import new_call_id
+from holdfast.model.json import JsonObject
+from holdfast.wire.mcp.eras import Era
+from holdfast.wire.messages import PeerError, Raw
+
+_BOTH_MODERN = {"server": Era.MODERN, "client": Era.MODERN}
+
+
+class Interim:
+    """A modern server's `input_required` result for a modern client, without its `requestState`."""
+
+    def __init__(self, server: str, members: Mapping[str, Raw], state: str | None) -> None:
+        self.server = server
+        self.members = members
+        self.state = state
+
+
+class ServerRequests:
+    """Sends requests to the servers of one session."""
+
+    def __init__(self, client: ClientSession, offer: Offer) -> None:
+        self._client = client
+        self._offer = offer
+
+    async def call_tool(
+        self,
+        tool: CatalogTool,
+        arguments: bytes,
+        more: Mapping[str, Any],
+        call: ClientCall,
+        *,
+        is_permitted: bool,
+    ) -> Any:
+        """Call a tool. `more` contains the other members of the params. A call that continues is permitted already."""
+        return await self._perform(
+            ToolCall(
+                call_id=new_call_id(),
+                server="",
+                tool=tool.name,
+                arguments=arguments,
+                meta=self._meta(tool.server.name, call),
+                forwarding=self._forwarding(more, call, is_permitted=is_permitted),
+            ),
+            tool.server.name,
+            "tools/call",
+            call,
+        )
+
+    async def perform(self, server: str, method: str, params: Mapping[str, Any], call: ClientCall) -> Any:
+        """Send a request that is recorded like a call."""
+        own = {key: value for key, value in params.items() if key not in ("requestState", "inputResponses")}
+        more = {key: value for key, value in params.items() if key not in own}
+        return await self._perform(
+            ToolCall(
+                call_id=new_call_id(),
+                server=server,
+                tool=f"{server}.{method}",
+                arguments=msgspec.json.encode(own),
+                meta=self._meta(server, call),
+                method=method,
+                forwarding=self._forwarding(more, call),
+            ),
+            server,
+            method,
+            call,
+        )
+
+    async def forward(self, server: str, method: str, params: Mapping[str, Any], call: ClientCall) -> Any:
+        """Send a request that is not recorded."""
+        call.server = server
+        eras = self._eras(server)
+        try:
+            raw = await self._offer.session.forward(
+                server,
+                method,
+                params,
+                meta=call.meta,
+                capabilities=self._capabilities(call),
+                timeout=self._client.options.call_seconds,
+                on_progress=_progress_listener(call),
+            )
+        except PeerError as error:
+            raise bridge_error(error, **eras) from None
+        return bridge_result(raw, method, **eras)
+
+    async def _perform(self, tool_call: ToolCall, server: str, method: str, call: ClientCall) -> Any:
+        session, options = self._offer.session, self._client.options
+        call.server = server
+        await self._client.log_levels.set_for(self._offer, server, call)
+        progress = _progress_listener(call)
+        result = await session.perform(tool_call, timeout=options.call_seconds, on_progress=progress)
+        if result.code == codes.LOGIN_NEEDED.name and await self._client.logins.ask(session, server, call):
+            again = replace(tool_call, call_id=new_call_id())
+            result = await session.perform(again, timeout=options.call_seconds, on_progress=progress)
+        return self._read_result(server, method, result)
+
+    def _read_result(self, server: str, method: str, result: ToolResult) -> Any:
+        """The server's answer as the client gets it."""
+        eras = self._eras(server)
+        if result.error is not None:
+            raise bridge_error(result.error, **eras)
+        if result.raw is None:
+            # Holdfast's own answer: the call was refused, or the server failed.
+            if method != "tools/call":
+                raise HoldfastError(codes.find(result.code) or codes.PEER_ERROR, result.message)
+            return {"content": result.result.content, "isError": True}
+        if result.result.result_type == "task" or _is_task(result.raw):
+            raise HoldfastError(
+                codes.BAD_ANSWER, f"{server!r} answered with a task, but the gateway does not pass on tasks."
+            )
+        if result.result.result_type == "input_required" or method != "tools/call":
+            interim = _read_interim(server, result.raw)
+            if interim is not None and eras == _BOTH_MODERN:
+                return interim
+        return bridge_result(result.raw, method, **eras)
+
+    def _meta(self, server: str, call: ClientCall) -> JsonObject | None:
+        return self._client.log_levels.meta_for(self._offer, server, call)
+
+    def _eras(self, server: str) -> dict[str, Era]:
+        return {"server": self._offer.era_of(server), "client": self._client.era}
+
+    def _forwarding(
+        self, more: Mapping[str, Any], call: ClientCall, *, is_permitted: bool = False
+    ) -> Forwarding:
+        return Forwarding(params=more, capabilities=self._capabilities(call), is_permitted=is_permitted)
+
+    def _capabilities(self, call: ClientCall) -> Any:
+        """The capabilities that a modern client sends with each request."""
+        return passed_on(call.client.capabilities) if self._client.era is Era.MODERN else None
+
+
+def _is_task(raw: Raw) -> bool:
+    """Whether a server answers with a task, although the gateway does not declare tasks."""
+    return b'"task"' in bytes(raw) and read_members(raw).get("resultType") == Raw(b'"task"')
+
+
+def _read_interim(server: str, raw: Raw) -> Interim | None:
+    """The result, if it asks for input."""
+    if b'"input_required"' not in bytes(raw):
+        return None
+    members = read_members(raw)
+    if members.get("resultType") != Raw(b'"input_required"'):
+        return None
+    state = members.pop("requestState", None)
+    return Interim(server, members, None if state is None else decode_text(state, "requestState"))
+
+
+def _progress_listener(call: ClientCall) -> Any:
+    if call.progress_token is None:
+        return None
+
+    def report(params: Mapping[str, Any]) -> None:
+        call.notify("notifications/progress", {**params, "progressToken": call.progress_token})
+
+    return report

@@ -1,0 +1,103 @@
+"""The gateway on standard input and output, for one client: the `command` of the client's configuration starts it."""
+
+import asyncio
+from typing import Any
+
+from holdfast.gateway.answering import Answering
+from holdfast.gateway.client_call import ClientCall
+from holdfast.gateway.client_session import ClientSession
+from holdfast.gateway.credential import Credential
+from holdfast.gateway.options import GatewayOptions
+from holdfast.gateway.parked_calls import ModernCall
+from holdfast.gateway.sealed_state import StateSealer
+from holdfast.host.host import Host
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.wire.mcp.eras import VERSION_KEY, Era
+from holdfast.wire.mcp.server import (
+    BackChannel,
+    ClientInfo,
+    initialize_result,
+    modern_client,
+    read_client,
+    read_meta,
+)
+from holdfast.wire.messages import EMPTY_OBJECT, Notification, Request
+from holdfast.wire.peer import Peer
+from holdfast.wire.pipe import connect_stdio
+
+_GRACE_SECONDS = 2.0  # how long running requests may take after the client has closed its output
+
+
+async def serve_stdio(host: Host, credential: Credential, options: GatewayOptions) -> None:
+    """Serve one client until it closes its output, or until the caller cancels this."""
+    client = StdioClient(host, credential, options)
+    try:
+        async with connect_stdio(client.peer, grace=_GRACE_SECONDS):
+            await client.peer.ended.wait()
+    finally:
+        await client.close()
+
+
+class StdioClient:
+    """The client on the other side of a pipe. In each era that it uses, it has one session."""
+
+    def __init__(self, host: Host, credential: Credential, options: GatewayOptions) -> None:
+        self._host = host
+        self._credential = credential
+        self._options = options
+        self._sealer = StateSealer()
+        self._sessions: dict[Era, Answering] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.peer = Peer(
+            on_request=self._answer,
+            on_notification=self._on_notification,
+            limits=options.limits or DEFAULT_LIMITS,
+            answers_malformed=True,
+        )
+        self._channel = BackChannel(self.peer.notify, self.peer.request, self.peer.notify)
+
+    async def close(self) -> None:
+        """End the sessions, with their servers."""
+        for task in self._tasks:
+            task.cancel()
+        for answering in self._sessions.values():
+            await answering.client.close("the client closed the connection")
+
+    async def _answer(self, request: Request) -> Any:
+        meta = read_meta(request.params)
+        if VERSION_KEY in meta:
+            info = modern_client(meta)
+            call: ClientCall = ModernCall(meta, info, BackChannel(self.peer.notify))
+            answering = self._sessions.get(Era.MODERN) or self._open(info)
+            return await answering.answer(request.id, request.method, request.params, call)
+        if request.method == "ping":
+            return EMPTY_OBJECT
+        if request.method == "initialize":
+            info = read_client(request)
+            if (old := self._sessions.pop(Era.HANDSHAKE, None)) is not None:
+                await old.client.close("the client sent initialize again")
+            return initialize_result(info, await self._open(info).info())
+        answering = self._sessions.get(Era.HANDSHAKE)
+        if answering is None:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"Send initialize first, or {VERSION_KEY!r} in params._meta of every request.",
+            )
+        call = ClientCall(meta, answering.client.client, self._channel)
+        return await answering.answer(request.id, request.method, request.params, call)
+
+    def _open(self, info: ClientInfo) -> Answering:
+        session = ClientSession(self._host, self._credential, self._options, info, "stdio")
+        if info.era is Era.HANDSHAKE:
+            session.back_channel = self._channel
+        answering = self._sessions[info.era] = Answering(session, self._sealer)
+        return answering
+
+    def _on_notification(self, notification: Notification) -> None:
+        answering = self._sessions.get(Era.HANDSHAKE)
+        if answering is not None:
+            task = asyncio.create_task(answering.notify(notification))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,127 @@
+"""The streams on which a modern client gets notifications outside of its other requests (`subscriptions/listen`)."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.gateway.client_call import ClientCall
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json
+from holdfast.wire.messages import Id, Raw
+from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
+
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
+MAX_STREAMS = 16
+MAX_URIS = 256
+MAX_BYTES = 64 * 1024
+_FIELDS = {
+    "tools": "toolsListChanged",
+    "prompts": "promptsListChanged",
+    "resources": "resourcesListChanged",
+}
+
+
+class Wanted(msgspec.Struct):
+    """The params of `subscriptions/listen`."""
+
+    notifications: dict[str, Json]
+
+    @property
+    def lists(self) -> frozenset[str]:
+        return frozenset(name for name, field in _FIELDS.items() if self.notifications.get(field) is True)
+
+    @property
+    def uris(self) -> tuple[str, ...]:
+        found = self.notifications.get("resourceSubscriptions") or []
+        if (
+            not isinstance(found, list)
+            or len(found) > MAX_URIS
+            or not all(isinstance(uri, str) for uri in found)
+        ):
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"resourceSubscriptions must be a list of at most {MAX_URIS} URIs."
+            )
+        return tuple(str(uri) for uri in found)
+
+
+class Stream:
+    """One open stream: which notifications the client asked for, and the request on which they are sent."""
+
+    def __init__(
+        self, request_id: Id, call: ClientCall, lists: frozenset[str], uris: tuple[str, ...]
+    ) -> None:
+        self.lists = lists
+        self.uris = frozenset(uris)
+        self._call = call
+        self._meta = {SUBSCRIPTION_KEY: request_id}
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The result when the stream ends."""
+        return {"_meta": self._meta}
+
+    def acknowledge(self) -> None:
+        """Tell the client which notifications it will get."""
+        heard: dict[str, Any] = {_FIELDS[name]: True for name in sorted(self.lists)}
+        if self.uris:
+            heard["resourceSubscriptions"] = sorted(self.uris)
+        self.tell("notifications/subscriptions/acknowledged", {"notifications": heard})
+
+    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification on this stream."""
+        self._call.notify(method, {**params, "_meta": self._meta})
+
+
+class Subscriptions:
+    """The streams of one session."""
+
+    def __init__(self, refuse: Callable[[HoldfastError], HoldfastError]) -> None:
+        self._refuse = refuse
+        self._streams: set[Stream] = set()
+        self._acknowledged: dict[str, asyncio.Event] = {}
+        self.closed = asyncio.Event()
+
+    def open(self, stream: Stream) -> None:
+        """Add a stream. Raise BUSY if there are too many."""
+        if len(self._streams) >= MAX_STREAMS:
+            raise self._refuse(HoldfastError(codes.BUSY, f"This session already has {MAX_STREAMS} streams."))
+        self._streams.add(stream)
+
+    def remove(self, stream: Stream) -> None:
+        self._streams.discard(stream)
+
+    def close(self) -> None:
+        """End all streams."""
+        self.closed.set()
+
+    def expect(self, server: str) -> asyncio.Event:
+        """The event that is set when this server acknowledges the next subscription."""
+        return self._acknowledged.setdefault(server, asyncio.Event())
+
+    def acknowledge(self, server: str) -> None:
+        """A server has acknowledged a subscription."""
+        event = self._acknowledged.pop(server, None)
+        if event is not None:
+            event.set()
+
+    def list_changed(self, name: str) -> None:
+        for stream in self._streams:
+            if name in stream.lists:
+                stream.tell(f"notifications/{name}/list_changed", {})
+
+    def resource_updated(self, params: Raw) -> None:
+        try:
+            members = _decode_members(params)
+            uri = msgspec.json.decode(members["uri"], type=str)
+        except (KeyError, *DECODE_ERRORS):
+            return
+        members.pop("_meta", None)
+        for stream in self._streams:
+            if uri in stream.uris:
+                stream.tell("notifications/resources/updated", members)
+
+
+_decode_members = make_decoder(dict[str, Raw])

@@ -1,0 +1,47 @@
+"""The user who is asked sees all that the server would get. If no user can be asked, the refusal says what to do."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from holdfast.model.permission import Mode
+from holdfast.wire.mcp.eras import CAPABILITIES_KEY
+from tests.gateway.conftest import RawClient, Serve, counter_entry
+from tests.gateway.running import Client, running_gateway
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_invisible_characters_of_the_arguments_are_shown_as_escapes(
+    serve: Serve, http: aiohttp.ClientSession
+):
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "pay") + "\u200b\u202e"
+    params = {"name": "count", "arguments": {"note": f"hi{hidden}"}}
+    async with serve({"counter": counter_entry()}, mode=Mode.ASK) as gateway:
+        client = RawClient(http, gateway.url)
+        async with client.post_modern(
+            "tools/call", params, **{CAPABILITIES_KEY: {"elicitation": {}}}
+        ) as response:
+            answer = await response.json()
+    message = answer["result"]["inputRequests"]["holdfast-1"]["params"]["message"]
+
+    assert "\\udb40\\udc70\\udb40\\udc61\\udb40\\udc79\\u200b\\u202e" in message
+    assert not set(hidden) & set(message)
+
+
+async def test_a_refusal_advises_the_mode_auto_only_if_that_mode_would_not_ask(tmp_path: Path):
+    environ = {"HOLDFAST_PERMISSION_ASK": "counter.who"}
+    async with running_gateway(tmp_path, environ) as gateway:
+        async with Client(gateway.url, gateway.token("ci", mode=Mode.ASK)) as client:
+            because_of_the_mode = (await client.call("add"))["content"][0]["text"]
+            because_of_a_rule = (await client.call("who"))["content"][0]["text"]
+        (session,) = gateway.gateway.app.open_sessions()
+        token_id = gateway.tokens.list()[0].id
+    answer = f"To be asked in a terminal, a person can run `holdfast sessions attach {session.session_id}`; then call the tool again."
+
+    assert because_of_the_mode.endswith(
+        f"{answer} To stop these questions, the operator can give the client a token with the same limits and the mode auto: "
+        f"holdfast tokens create ci --like {token_id} --mode auto"
+    )
+    assert because_of_a_rule.endswith(answer)
