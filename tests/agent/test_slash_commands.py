@@ -1,22 +1,30 @@
 """The manual agent's answers to typed commands."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from holdfast.agent.agent import ServerStatus
-from holdfast.agent.slash_commands import COMMANDS, HELP, ManualAgent
+from holdfast.agent.command_list import COMMANDS
+from holdfast.agent.model.budget import NO_BUDGET, TurnTotal
+from holdfast.agent.parse_commands import is_command
+from holdfast.agent.slash_commands import HELP, ManualAgent
 from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.model import codes
+from holdfast.model.agent_definition import AgentDefinition
+from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Outcome
+from holdfast.model.event import OWN_AGENT, HistoryCompacted, ModelResponded, Outcome
+from holdfast.model.ids import SessionId
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal, SessionWarning, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.trust import Trust
+from holdfast.store.types import StoredEvent
 from holdfast.wire.mcp.tools import CallResult, Tool
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +48,7 @@ EDIT = {
 }
 LIST = {"name": "list", "description": "List all pages.", "inputSchema": {"type": "object"}}
 ASK = "[must ask: mode ask]"
+WITHHELD = "- wiki.delete [awaits approval: holdfast servers approve wiki]\n"
 ODD = {"name": "odd", "inputSchema": {"type": "object", "properties": "none of your business"}}
 
 
@@ -48,11 +57,36 @@ class FakeTurn:
 
     def __init__(self) -> None:
         self.replies: list[str] = []
+        self.failure = ""
         self.calls: list[tuple[str, Any]] = []
         self.result = ToolResult(
             result=CallResult(content=[msgspec.Raw(b'{"type":"text","text":"done"}')]),
             outcome=Outcome.COMPLETED,
         )
+
+        self.turn_id = "turn_1"
+        self.origin = OWN_AGENT
+        self.sender = ""
+        self.budget = NO_BUDGET
+        self.total = TurnTotal()
+        self.definition: AgentDefinition | None = None
+        self.context = SessionContext(session_id=SessionId("sess_1"), trust_level=Trust.DIRECT)
+
+    def begin_message(self) -> None: ...
+
+    async def take_messages(self) -> tuple[str, ...]:
+        return ()
+
+    async def add_model_event(self, event: ModelResponded | HistoryCompacted) -> None: ...
+
+    async def keep_setting(self, name: str, value: str) -> None: ...
+
+    async def project_instructions(self) -> str:
+        return ""
+
+    async def past_events(self) -> AsyncIterator[StoredEvent]:
+        for event in ():
+            yield event
 
     async def reply(self, text: str) -> None:
         self.replies.append(text)
@@ -63,7 +97,10 @@ class FakeTurn:
 
     def report_usage(self, usage: JsonObject) -> None: ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    def report_failure(self, error: HoldfastError) -> None:
+        self.failure = error.code.name
+
+    async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         self.calls.append((name, arguments))
         return self.result
 
@@ -74,6 +111,20 @@ class FakeTurn:
 
     def describe_access(self, tool: CatalogTool) -> str:
         return "must ask: mode ask"
+
+    async def list_features(self, server: str, kind: str) -> list[JsonObject]:
+        return [{"uri": "notes://one", "name": "one", "description": "The first note."}]
+
+    async def request_feature(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
+        if method == "prompts/get":
+            return {"messages": [{"role": "user", "content": {"type": "text", "text": f"Greet {params}"}}]}
+        return {"contents": [{"uri": "notes://one", "text": "This is note one."}]}
+
+    async def read_log(self, server: str) -> str:
+        return ""
+
+    async def was_added_later(self, server: str) -> bool:
+        return server == "kitchen"
 
     def server_status(self) -> ServerStatus:
         return ServerStatus(
@@ -98,7 +149,11 @@ async def test_plain_text_is_answered_with_the_help_once_however_many_lines():
 
 
 async def test_unknown_command_is_named():
-    assert await run("/tool\n/help") == ["There is no command /tool. /help lists the commands.\n", HELP]
+    assert await run("/tool\n/xyz\n/help") == [
+        "There is no command /tool. Did you mean /tools? /help lists the commands.\n",
+        "There is no command /xyz. /help lists the commands.\n",
+        HELP,
+    ]
 
 
 async def test_json_over_several_lines_is_one_call():
@@ -142,13 +197,16 @@ async def test_content_that_is_not_text_is_named(text: str, shown: str):
     assert await run("/call wiki.list", turn=turn) == [f"wiki.list:\n{shown}(image not shown)\n"]
 
 
-async def test_failure_is_shown_with_its_hint():
+@pytest.mark.parametrize(
+    ("message", "separator"),
+    [("There is no tool 'wiki.lst'.", " "), ("To see all, run: holdfast tools", "\n")],
+)
+async def test_failure_is_shown_with_its_hint_as_a_sentence_of_its_own(message: str, separator: str):
     turn = FakeTurn()
-    turn.result = failed_result(HoldfastError(codes.UNKNOWN_TOOL, "There is no tool 'wiki.lst'."))
+    turn.result = failed_result(HoldfastError(codes.UNKNOWN_TOOL, message))
 
-    hint = codes.UNKNOWN_TOOL.hint
     assert await run("/call wiki.lst", turn=turn) == [
-        f"wiki.lst failed:\nUNKNOWN_TOOL: There is no tool 'wiki.lst'. {hint}\n"
+        f"wiki.lst failed:\nUNKNOWN_TOOL: {message}{separator}{codes.UNKNOWN_TOOL.hint}\n"
     ]
 
 
@@ -179,7 +237,7 @@ async def test_diff_is_left_out_of_the_result_of_the_file_tools_only(tool: str, 
 async def test_tools_are_listed_with_the_first_line_of_their_description():
     assert await run("/tools") == [
         (
-            f"- wiki.edit {ASK}  Change a page.\n- wiki.list {ASK}  List all pages.\n- wiki.odd {ASK}\n"
+            f"- wiki.edit {ASK}  Change a page.\n- wiki.list {ASK}  List all pages.\n- wiki.odd {ASK}\n{WITHHELD}"
             "Still starting: slow. Their tools are not listed yet.\n"
         )
     ]
@@ -190,7 +248,7 @@ async def test_tools_of_one_server_are_listed_with_their_required_arguments():
         (
             f"- wiki.edit (page, lines) {ASK}  Change a page.\n"
             f"- wiki.list (no arguments required) {ASK}  List all pages.\n"
-            f"- wiki.odd (no arguments required) {ASK}\n"
+            f"- wiki.odd (no arguments required) {ASK}\n{WITHHELD}"
         )
     ]
 
@@ -242,10 +300,65 @@ async def test_why_shows_refusals_warnings_and_unapproved_tools():
         "connect: It did not start.\n",
         (
             "warning: It hides something.\nawaiting approval: delete. "
-            "To review and approve them, run: holdfast servers approve\n"
+            "To review and approve them, run: holdfast servers approve wiki\n"
         ),
         "There is no server 'other' here. /servers lists them.\n",
     ]
+
+
+async def test_long_result_is_shown_in_parts():
+    turn, agent = FakeTurn(), ManualAgent()
+    text = "".join(f"line {number}\\n" for number in range(900))
+    turn.result = ToolResult(
+        result=CallResult(content=[msgspec.Raw(f'{{"type":"text","text":"{text}"}}'.encode())]),
+        outcome=Outcome.COMPLETED,
+    )
+
+    for prompt in ("/call wiki.list", "/more", "/more", "/more"):
+        await agent.run_turn([{"type": "text", "text": prompt}], turn)
+
+    first, second, third, last = turn.replies
+    assert first.endswith("more characters: /more shows the next part)\n")
+    shown = [line for part in (first, second, third) for line in part.splitlines() if line.startswith("line")]
+    assert shown == [f"line {number}" for number in range(900)]
+    assert last == "There is no more to show.\n"
+
+
+async def test_resources_and_prompts_are_listed_and_shown():
+    assert await run("/resources", "/resources wiki notes://one", '/prompts wiki greet {"name": "Ann"}') == [
+        "- wiki notes://one  The first note.\n",
+        "This is note one.\n",
+        "user: Greet {'name': 'greet', 'arguments': {'name': 'Ann'}}\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "data", "shown"),
+    [
+        (
+            "list",
+            {
+                "folder": ".",
+                "entries": [{"name": "src", "kind": "folder"}, {"name": "a.py", "kind": "file", "size": 3}],
+            },
+            ".:\nsrc/\na.py  (3 bytes)",
+        ),
+        (
+            "find",
+            {"found": [{"path": "a.py", "line": 2, "text": " TODO"}], "checked_files": 1},
+            "a.py:2: TODO",
+        ),
+        ("find", {"found": [], "checked_files": 1}, "Nothing was found."),
+        ("write", {"path": "a.py", "created": True, "diff": "+x"}, "a.py was created."),
+        ("edit", {"path": "a.py", "replaced": 2, "diff": "+x"}, "a.py was changed: replaced 2 times."),
+    ],
+)
+async def test_results_of_the_file_tools_are_shown_as_text(tool: str, data: dict[str, Any], shown: str):
+    turn = FakeTurn()
+    content = msgspec.Raw(json.dumps({"ok": True, **data, "_meta": {}}).encode())
+    turn.result = ToolResult(result=CallResult(structured_content=content), outcome=Outcome.COMPLETED)
+
+    assert await run(f"/call files.{tool}", turn=turn) == [f"files.{tool}:\n{shown}\n"]
 
 
 def test_every_command_is_in_the_help_and_has_a_hint():
@@ -255,5 +368,24 @@ def test_every_command_is_in_the_help_and_has_a_hint():
         "call": 'server.tool {"argument": "value"}',
         "servers": "",
         "why": "server",
+        "model": "[provider:model]",
+        "usage": "",
+        "resources": "server [uri]",
+        "prompts": 'server [name {"argument": "value"}]',
+        "more": "",
+        "logs": "server",
         "help": "",
     }
+
+
+@pytest.mark.parametrize("name", [command.name for command in COMMANDS])
+async def test_every_command_is_in_the_help_and_is_never_sent_to_a_model(name: str):
+    assert is_command([{"type": "text", "text": f"/{name} x"}])
+    assert not is_command([{"type": "text", "text": f"/{name}s-of-mine x"}])
+    assert f"\n    /{name} " in HELP
+
+
+async def test_a_server_that_was_added_after_the_session_began_is_said_to_be_new():
+    assert await run("/why kitchen") == [
+        "kitchen was added after this session began. To use it, open a new session.\n"
+    ]

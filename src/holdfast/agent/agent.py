@@ -1,14 +1,19 @@
 """The agent protocol, and what an agent can use during a turn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from holdfast.agent.model.budget import Budget, TurnTotal
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
-from holdfast.model.event import StopReason
+from holdfast.model.agent_definition import AgentDefinition
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import HistoryCompacted, ModelResponded, Origin, StopReason
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal, SessionWarning
+from holdfast.store.types import StoredEvent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,8 @@ class ServerStatus:
 
     available: tuple[str, ...] = ()
     starting: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    """The available servers whose process or connection has ended. The next call to such a server starts it again."""
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[SessionWarning, ...] = ()
     awaiting_approval: Mapping[str, tuple[str, ...]]
@@ -35,6 +42,55 @@ class ServerStatus:
 
 class TurnContext(Protocol):
     """What an agent can do during one turn. Everything that it does is stored first, then published."""
+
+    @property
+    def turn_id(self) -> str:
+        """The id of the turn. The ids of the agent's messages begin with it."""
+        ...
+
+    @property
+    def context(self) -> SessionContext:
+        """The session's id, trust, workspace and folders."""
+        ...
+
+    def begin_message(self) -> None:
+        """Begin a new message, which the following replies belong to. The first reply after a call begins one automatically."""
+        ...
+
+    @property
+    def origin(self) -> Origin:
+        """Which agent this is: the session's own, or a sub-agent that works for a call."""
+        ...
+
+    @property
+    def sender(self) -> str:
+        """The id of the session that started the turn with a message; empty if the user started it with a prompt.
+
+        If there is a sender, the prompt is the text of another agent, not of the user.
+        """
+        ...
+
+    @property
+    def budget(self) -> Budget:
+        """The budget that the agent must ask before each request and call."""
+        ...
+
+    @property
+    def total(self) -> TurnTotal:
+        """What this turn has used so far, with all of its sub-agents."""
+        ...
+
+    @property
+    def definition(self) -> AgentDefinition | None:
+        """The definition of the agent, with its instructions; None if it has none."""
+        ...
+
+    async def take_messages(self) -> tuple[str, ...]:
+        """The messages of other sessions that have arrived since the last call, marked as text of another agent.
+
+        They are stored as delivered. Call this between two requests to a model, and add the messages to the second request.
+        """
+        ...
 
     async def reply(self, text: str) -> None:
         """Send a piece of the reply."""
@@ -52,8 +108,34 @@ class TurnContext(Protocol):
         """Report how full the model's context is: `used` and `size`, in tokens, and optionally the session's `cost` so far."""
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
-        """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is a result, too."""
+    def report_failure(self, error: HoldfastError) -> None:
+        """Report that the turn fails, although it ends normally. `session.prompt` returns the code and the message.
+
+        An error that the agent raises is reported without this, and told in a reply.
+        """
+        ...
+
+    async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
+        """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is a result, too.
+
+        `call_id` is the id of the call, from `new_call_id`; by default, it gets a new one.
+        """
+        ...
+
+    async def keep_setting(self, name: str, value: str) -> None:
+        """Store a setting of the session. It still applies when the session is resumed."""
+        ...
+
+    async def project_instructions(self) -> str:
+        """The text of the project's `AGENTS.md`, if the user approved its current content; empty otherwise."""
+        ...
+
+    async def add_model_event(self, event: ModelResponded | HistoryCompacted) -> None:
+        """Store what a model needs to continue the conversation later. The user does not see it."""
+        ...
+
+    def past_events(self) -> AsyncIterator[StoredEvent]:
+        """All events of the session that are stored so far, in order."""
         ...
 
     async def tools(self) -> tuple[CatalogTool, ...]:
@@ -64,8 +146,26 @@ class TurnContext(Protocol):
         """Whether the tool may be called now, and which rule or mode decides: `must ask: mode ask`."""
         ...
 
+    async def read_log(self, server: str) -> str:
+        """What one of the session's servers wrote to standard error. Raises if other sessions share the server."""
+        ...
+
+    async def list_features(self, server: str, kind: Literal["resources", "prompts"]) -> list[JsonObject]:
+        """The resources or the prompts of a server."""
+        ...
+
+    async def request_feature(
+        self, server: str, method: Literal["resources/read", "prompts/get"], params: Mapping[str, Any]
+    ) -> JsonObject:
+        """Read a resource, or get a prompt. Permissions and the audit treat this like a tool call."""
+        ...
+
     def server_status(self) -> ServerStatus:
         """The state of the session's servers."""
+        ...
+
+    async def was_added_later(self, server: str) -> bool:
+        """Whether this session did not get the server, but a session that is opened now would: it was added or approved since."""
         ...
 
 

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.model.json import Json
 from holdfast.wire.mcp.tools import Tool
 
-_MAX_LENGTH = 60  # of a type, a constraint or a default
+_MAX_LENGTH = 60  # characters of a type, a constraint or a default
 _MAX_ARGUMENTS = 200
 _MAX_DEPTH = 4  # of nested types
 _CONSTRAINTS = {

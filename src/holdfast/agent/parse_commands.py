@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from holdfast.agent.command_list import COMMAND_NAMES
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
@@ -24,12 +25,20 @@ class ParsedCommand:
     """Whether the JSON of a call has a bracket that is not closed."""
 
 
+def is_command(blocks: Sequence[JsonObject]) -> bool:
+    """Whether a prompt begins with a slash command. Other prompts are for the model, if the session has one."""
+    text = next((str(block.get("text", "")) for block in blocks if block.get("type") == "text"), "")
+    words = text.lstrip()[:40].split(maxsplit=1)
+    return bool(words) and words[0] in COMMAND_NAMES
+
+
 def parse_commands(blocks: Sequence[JsonObject]) -> tuple[ParsedCommand, ...]:
     """Parse the commands of a prompt, in order. Raise TOO_LARGE if there are too many commands or lines."""
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
     if sum(text.count("\n") + 1 for text in texts) > MAX_LINES:
         raise HoldfastError(
-            codes.TOO_LARGE, f"The prompt has more than {MAX_LINES} lines. Nothing was called."
+            codes.TOO_LARGE,
+            f"The prompt has more than {MAX_LINES} lines. Nothing was called. Send it in several prompts.",
         )
     groups = _group_lines(_text_lines(texts))
     if sum(group[0].startswith("/") for group in groups) > MAX_COMMANDS:
@@ -49,8 +58,8 @@ def _group_lines(lines: Iterable[str]) -> list[list[str]]:
     """Group each command with the lines that continue it. A command begins with a slash; a line of JSON never does."""
     groups: list[list[str]] = []
     depth = 0
-    # Whether the last group is a call, and whether its JSON is still to come.
-    is_call = lacks_arguments = False
+    is_call = False  # whether the last group is a call
+    lacks_arguments = False  # whether that call has no JSON yet
     for line in lines:
         continues = is_call and (depth > 0 or (lacks_arguments and line.startswith("{")))
         if continues and not line.startswith("/"):

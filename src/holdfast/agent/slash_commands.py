@@ -1,41 +1,39 @@
-"""The agent without a model: the user lists and calls tools by typing commands."""
+"""The agent without a model, which also answers slash commands beside one: the user lists and calls tools by typing commands."""
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
-from holdfast.agent.agent import Command, TurnContext
+from holdfast.agent.agent import TurnContext
+from holdfast.agent.command_list import COMMAND_NAMES, COMMANDS
 from holdfast.agent.describe_arguments import (
     describe_arguments,
     example_arguments,
     required_arguments,
     shorten,
 )
+from holdfast.agent.file_results import format_file_result
+from holdfast.agent.long_results import LongResults
 from holdfast.agent.parse_commands import CALL, ParsedCommand, parse_commands
+from holdfast.agent.resources_and_prompts import show_prompts, show_resources
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
+from holdfast.connect.log_files import logs_command
 from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, STORED_BUDGET, Budget
+from holdfast.model.limits import DEFAULT_LIMITS, STORED_LIMIT, SizeLimit
 from holdfast.model.server import FILES_SERVER
-from holdfast.wire.lines import LONG_BYTES
+from holdfast.model.visible_text import display_name
+from holdfast.resolve.screen_tools import approve_command
+from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
-COMMANDS = (
-    Command(
-        name="tools",
-        description="List all tools or those of one server, or describe one tool",
-        hint="[server | server.tool]",
-    ),
-    Command(name="call", description="Call a tool", hint='server.tool {"argument": "value"}'),
-    Command(name="servers", description="List the servers, and which were refused"),
-    Command(name="why", description="Show why a server was refused, and its warnings", hint="server"),
-    Command(name="help", description="List the commands"),
-)
-HELP = """This session has no model: you call the tools yourself. Type:
+HELP = """Only a model answers free text. These commands always work:
 
     /tools                       list all tools
     /tools server                list one server's tools, with their required arguments
@@ -43,33 +41,73 @@ HELP = """This session has no model: you call the tools yourself. Type:
     /call server.tool {json}     call a tool; the JSON may span several lines, and several calls run at once
     /servers                     list the servers, and which were refused
     /why server                  show why a server was refused, and its warnings
+    /model provider:model        choose the model that answers; in a shell, `holdfast model` lists models that you can use
+    /usage                       show how many tokens the session has used, and their cost
+    /resources server [uri]      list a server's resources, or read one
+    /prompts server [name json]  list a server's prompts, or show one
+    /more                        show the next part of a long result
+    /logs server                 show the last lines that a server wrote to standard error
     /help                        show this text
 """
-_ON_LOOP = Budget(bytes=LONG_BYTES, values=1000)  # a larger result is formatted in a thread
-_MAX_TEXT = 4000
-_MAX_BLOCKS = 100  # of a result that is too large to be decoded whole
-_MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40
-_MAX_LINE = 200  # of a list of tools
-_ACCESS_COST = 4096  # finding the rule for a tool may take as long as reading this many bytes
+NO_MODEL = "This session has no model, and only a model can answer another agent. Choose one with /model provider:model.\n"
+_UNANSWERED = (
+    "The session has no model or agent, so only commands such as /help are answered. Pass `model` or `agent` to the session, "
+    "or choose a model with `holdfast model`."
+)
+_MAX_ON_LOOP = SizeLimit(bytes=LONG_LINE_BYTES, values=1000)  # a larger result is formatted in a thread
+# What is shown of a result that is too large to be decoded as a whole.
+_MAX_START = 3000  # characters
+_MAX_BLOCKS = 100
+_MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40  # of content that is not shown
+_MAX_LINE = 200  # characters of a line in a list of tools
+_MAX_LOG_LINES = 40
+_INDENT = 4  # the chat puts a bar before lines that are indented by one or two spaces
+_ACCESS_COST = 4096  # in bytes: finding the rule for a tool can take as long as reading this many
+
+
+CommandHandler = Callable[[str, TurnContext], Awaitable[str]]
+"""Runs a command with its argument, and returns the reply."""
 
 
 class ManualAgent:
-    """Runs the commands of a prompt; answers other text with the list of commands."""
+    """Runs the slash commands of a prompt, and answers all other text with the list of commands."""
 
     commands = COMMANDS
 
+    def __init__(self, handlers: Mapping[str, CommandHandler] | None = None) -> None:
+        """`handlers` are further commands, by their names with the slash, such as `/model`."""
+        self._handlers = handlers or {}
+        self._long_results = LongResults()
+
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         """Run the commands of the prompt in order, then all calls at the same time."""
+        if turn.sender or turn.origin.agent:  # text of another agent is never a command of the user
+            turn.report_failure(HoldfastError(codes.NO_MODEL, NO_MODEL.strip()))
+            await turn.reply(NO_MODEL)
+            return StopReason.END_TURN
         commands = parse_commands(blocks)
+        session = turn.context.session_id
         for command in commands:
             if command.slash_name not in ("", CALL):
-                await turn.reply(await _run_command(command, turn))
+                await turn.reply(await self._run(command, turn))
         calls = [command for command in commands if command.slash_name == CALL]
+        if calls:
+            self._long_results.forget(session)
         for text in await asyncio.gather(*(_run_call(command, turn) for command in calls)):
-            await turn.reply(text)
+            await turn.reply(self._long_results.first_part(session, text))
         if not commands or any(not command.slash_name for command in commands):
+            turn.report_failure(HoldfastError(codes.NO_MODEL, _UNANSWERED))
             await turn.reply(HELP)
         return StopReason.END_TURN
+
+    async def _run(self, command: ParsedCommand, turn: TurnContext) -> str:
+        session = turn.context.session_id
+        if command.slash_name == "/more":
+            return self._long_results.next_part(session)
+        handler = self._handlers.get(command.slash_name)
+        text = await (_run_command(command, turn) if handler is None else handler(command.argument, turn))
+        self._long_results.forget(session)
+        return self._long_results.first_part(session, text)
 
 
 async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
@@ -79,11 +117,19 @@ async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
         case "/servers":
             return _list_servers(turn)
         case "/why":
-            return _explain_server(turn, command.argument)
+            return await _explain_server(turn, command.argument)
+        case "/resources":
+            return await show_resources(turn, command.argument)
+        case "/prompts":
+            return await show_prompts(turn, command.argument)
+        case "/logs":
+            return await _show_log(turn, command.argument)
         case "/help":
             return HELP
         case _:
-            return f"There is no command {command.slash_name[:80]}. /help lists the commands.\n"
+            near = get_close_matches(command.slash_name[:80], sorted(COMMAND_NAMES), n=1)
+            suggestion = f" Did you mean {near[0]}?" if near else ""
+            return f"There is no command {command.slash_name[:80]}.{suggestion} /help lists the commands.\n"
 
 
 async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
@@ -100,28 +146,30 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
             f'Write /call {name} {{"key": "value"}}; /tools {name} describes its arguments.\n'
         )
     result = await turn.call(name, arguments)
-    is_large = result.exceeds(_ON_LOOP)
+    is_large = result.exceeds(_MAX_ON_LOOP)
     return await _run_in_thread_if_large(turn, _format_result, name, result, is_large=is_large)
 
 
 async def _run_in_thread_if_large(
     turn: TurnContext, function: Callable[..., str], *args: Any, is_large: bool
 ) -> str:
-    """Call the function, in a thread if it reads much."""
+    """Call the function, in a thread if `is_large`."""
     if not is_large:
         return function(*args)
     return await PARSE_THREADS.run(function, *args, owner=f"turn {id(turn)}")
 
 
 def _format_result(name: str, result: ToolResult) -> str:
-    if result.exceeds(STORED_BUDGET):
+    if result.exceeds(STORED_LIMIT):
         types, text = _read_start(result)
-        shown = f"{text[:_MAX_TEXT]}… ({result.size} bytes in all)"
+        shown = f"{text[:_MAX_START]}… ({result.size} bytes in all)"
     else:
         blocks = result.content
         types = [str(block.get("type")) for block in blocks if block.get("type") != "text"]
         text = _result_text(name, result, blocks) or ("" if types else "(empty)")
-        shown = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text)} characters in all)"
+        if result.state_lost and (notice := str(blocks[0].get("text", ""))) not in text:
+            text = f"{notice}\n{text}"
+        shown = text
     others = ", ".join(kind[:_MAX_TYPE_LENGTH] for kind in types[:_MAX_TYPES])
     more = ", …" if len(types) > _MAX_TYPES else ""
     not_shown = f"({others}{more} not shown)" if types else ""
@@ -131,9 +179,9 @@ def _format_result(name: str, result: ToolResult) -> str:
 
 def _read_start(result: ToolResult) -> tuple[list[str], str]:
     """For a result that is too large to be decoded whole: the types of the blocks without text, and the start of the text."""
-    blocks = result.first_blocks(_MAX_BLOCKS, _MAX_TEXT)
+    blocks = result.first_blocks(_MAX_BLOCKS, _MAX_START)
     text = "\n".join(block.text for block in blocks if block.type == "text")
-    return [block.type for block in blocks if block.type != "text"], text or result.data_start(_MAX_TEXT)
+    return [block.type for block in blocks if block.type != "text"], text or result.start_of_data(_MAX_START)
 
 
 def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject]) -> str:
@@ -143,25 +191,38 @@ def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject]) ->
         case {"ok": True, "_meta": dict(), "text": str(unpacked)}:
             return unpacked
         case {"ok": True, "_meta": dict(), **data}:
-            # The diff of a built-in file tool is rendered separately.
-            shown = {
-                key: value
-                for key, value in data.items()
-                if key != "diff" or not name.startswith(f"{FILES_SERVER}.")
-            }
-            return json.dumps(shown, indent=2, ensure_ascii=False)
+            if name.startswith(f"{FILES_SERVER}."):
+                if (shown := format_file_result(data)) is not None:
+                    return shown
+                data.pop("diff", None)  # it is shown separately
+            return json.dumps(data, indent=_INDENT, ensure_ascii=False)
         case {"ok": False, "code": str(code), "error": str(error), "hint": str(hint), **more}:
-            return f"{code}: {error} {hint}{''.join(format_issues(more.get('details')))}"
+            hint = logs_hint(name) if code == codes.INTERNAL_ERROR.name else hint
+            return f"{_add_sentence(f'{code}: {error}', hint)}{''.join(format_issues(more.get('details')))}"
         case data if result.ok and not text and data is not None:
-            return json.dumps(data, indent=2, ensure_ascii=False)
+            return json.dumps(data, indent=_INDENT, ensure_ascii=False)
         case _:
-            return f"{text} {_hint(result)}".rstrip()
+            hint = _hint(result)
+            return (text if hint in text else _add_sentence(text, hint)).rstrip()
+
+
+def _add_sentence(text: str, sentence: str) -> str:
+    """Add a sentence to a message; on a new line if the message ends with a command and not with a full stop."""
+    return f"{text}{' ' if text.rstrip().endswith(('.', '!', '?')) else chr(10)}{sentence}"
 
 
 def _hint(result: ToolResult) -> str:
-    """What to do about a failure; empty if the call was not permitted, because its message says enough."""
+    """What to do about a failure; empty if the call was not permitted, because the message of that failure says it."""
     known = codes.find(result.code)
     return known.hint if known is not None and known is not codes.NOT_PERMITTED else ""
+
+
+def logs_hint(tool: str) -> str:
+    """What to do about an unexpected error in the server of a tool."""
+    server = tool.rpartition(".")[0]
+    if server == FILES_SERVER:  # it runs in Holdfast itself
+        return codes.INTERNAL_ERROR.hint
+    return f"This is a bug in the server. Its log has the details: {logs_command(server)}"
 
 
 def format_issues(details: Json) -> Iterator[str]:
@@ -182,13 +243,14 @@ async def _list_tools(turn: TurnContext, name: str) -> str:
     """List all tools, or those of the server with this name, or describe the tool with this name."""
     tools = await turn.tools()
     size = sum(len(tool.definition.input_schema) + _ACCESS_COST for tool in tools)
-    is_large = size > LONG_BYTES
+    is_large = size > LONG_LINE_BYTES
     if name:
         shown = await _run_in_thread_if_large(turn, _describe_named, turn, tools, name, is_large=is_large)
-        return shown or _explain_no_tools(turn, name)
+        return shown + _list_awaiting_approval(turn, name) or _explain_no_tools(turn, name)
     shown = await _run_in_thread_if_large(turn, _list_all, turn, tools, is_large=is_large)
-    none = "This session has no tools. /servers lists the servers and their state.\n"
-    return (shown or none) + _list_starting(turn)
+    unapproved = _list_awaiting_approval(turn)
+    no_tools = "This session has no tools. /servers lists the servers and their state.\n"
+    return (shown + unapproved or no_tools) + _list_starting(turn)
 
 
 def _list_all(turn: TurnContext, tools: Sequence[CatalogTool]) -> str:
@@ -223,9 +285,26 @@ def _first_line(tool: CatalogTool) -> str:
     return f"  {shorten(line, _MAX_LINE)}" if line else ""
 
 
+def _list_awaiting_approval(turn: TurnContext, name: str = "") -> str:
+    """The tools that await approval: all, or those with this name or of the server with this name."""
+    lines: list[str] = []
+    for server, tools in turn.server_status().awaiting_approval.items():
+        names = [f"{server}.{tool}" for tool in tools]
+        lines += (
+            f"- {tool} [awaits approval: {approve_command(server)}]\n"
+            for tool in names
+            if name in ("", server, tool)
+        )
+    return "".join(lines)
+
+
 def _list_starting(turn: TurnContext) -> str:
     starting = turn.server_status().starting
-    return f"Still starting: {', '.join(starting)}. Their tools are not listed yet.\n" if starting else ""
+    return (
+        f"Still starting: {', '.join(map(display_name, starting))}. Their tools are not listed yet.\n"
+        if starting
+        else ""
+    )
 
 
 def _explain_no_tools(turn: TurnContext, name: str) -> str:
@@ -238,13 +317,15 @@ def _explain_no_tools(turn: TurnContext, name: str) -> str:
 
 def _list_servers(turn: TurnContext) -> str:
     return (
-        "".join(f"- {name}: {state}\n" for name, state in _server_states(turn)) or "There are no servers.\n"
+        "".join(f"- {display_name(name)}: {state}\n" for name, state in _server_states(turn))
+        or "There are no servers.\n"
     )
 
 
 def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
     status = turn.server_status()
-    yield from ((name, "available") for name in status.available)
+    for name in status.available:
+        yield name, "ended; the next call starts it again" if name in status.ended else "available"
     yield from ((name, "starting") for name in status.starting)
     yield from ((refusal.server, f"refused ({refusal.stage})") for refusal in status.refusals)
     for name, unapproved in status.awaiting_approval.items():
@@ -257,7 +338,7 @@ def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
             )
 
 
-def _explain_server(turn: TurnContext, server: str) -> str:
+async def _explain_server(turn: TurnContext, server: str) -> str:
     if not server:
         return f"/why needs a server: /why server. The servers are:\n\n{_list_servers(turn)}"
     status = turn.server_status()
@@ -265,10 +346,27 @@ def _explain_server(turn: TurnContext, server: str) -> str:
     lines += [f"warning: {warning.text}" for warning in status.warnings if warning.server == server]
     if unapproved := status.awaiting_approval.get(server):
         lines.append(
-            f"awaiting approval: {', '.join(unapproved)}. To review and approve them, run: holdfast servers approve"
+            f"awaiting approval: {', '.join(map(display_name, unapproved))}. To review and approve them, run: {approve_command(server)}"
         )
+    known = server in (*status.available, *status.starting)
+    if not known and await turn.was_added_later(server):
+        since = "approved or corrected" if lines else "added"
+        lines.append(f"{server} was {since} after this session began. To use it, open a new session.")
     if not lines:
-        known = server in (*status.available, *status.starting)
         unknown = f"There is no server {server[:80]!r} here. /servers lists them."
         lines = [f"{server} was not refused." if known else unknown]
     return "\n".join(lines) + "\n"
+
+
+async def _show_log(turn: TurnContext, server: str) -> str:
+    if not server:
+        return f"/logs needs a server: /logs server. The servers are:\n\n{_list_servers(turn)}"
+    try:
+        lines = (await turn.read_log(server)).splitlines()
+    except HoldfastError as error:
+        return f"{error.message} /servers lists the servers.\n"
+    if not lines:
+        return f"{server} has written nothing to standard error in this session.\n"
+    shown = "\n".join(lines[-_MAX_LOG_LINES:])
+    more = f"All {len(lines)} lines: {logs_command(server)}\n" if len(lines) > _MAX_LOG_LINES else ""
+    return f"{shown}\n{more}"

@@ -1,0 +1,145 @@
+"""Makes the clients of models, and keeps their connections open."""
+
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+from pydantic_ai.exceptions import UserError
+from pydantic_ai.models import Model, infer_model
+from pydantic_ai.providers import Provider, infer_provider_class
+
+from holdfast.agent.model import failures
+from holdfast.agent.model.config import KEY_VARIABLES, ModelConfig
+from holdfast.agent.model.find_models import OLLAMA
+from holdfast.agent.model.transport import CustomEndpointTransport, LimitedTransport
+from holdfast.model.errors import HoldfastError
+from holdfast.tracing import Tracer
+
+_CONNECT_SECONDS = 10.0
+_READ_SECONDS = 24 * 60 * 60.0  # `limit_time` ends requests earlier
+_CUSTOM_FORMATS = ("openai", "openai-responses", "openai-chat", "ollama", "anthropic")
+_CUSTOM_ENDPOINT = "own"
+"""The provider name of `model.base_url` in stored messages. Reasoning is sent back only to the provider that wrote it."""
+
+
+class ModelClients:
+    """Makes a client for each model once, and keeps connections open between requests. Call `close` at the end."""
+
+    def __init__(self, tracer: Tracer | None = None) -> None:
+        self.tracer = tracer
+        """Traces the requests; None if tracing is off."""
+        self.models_without_images: set[str] = set()
+        """The names of models that rejected a request with images."""
+        self._transport = LimitedTransport()
+        self._http = _make_http(self._transport)
+        self._models: dict[tuple[str, str, str], Model] = {}
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._http.aclose()
+
+    def get(self, config: ModelConfig) -> Model:
+        """The client of a model. If it cannot be made, raise an error that says what to set."""
+        key = (config.name, config.base_url, config.key)
+        if key not in self._models:
+            self._models[key] = self._make_or_explain(config)
+        return self._models[key]
+
+    def _make_or_explain(self, config: ModelConfig) -> Model:
+        try:
+            return self._make_client(config)
+        except HoldfastError:
+            raise
+        except ImportError as error:
+            raise failures.missing_library(config, error.name or "of its provider") from None
+        except UserError as error:
+            raise _explain(config, error) from None
+        except Exception as error:
+            # For a missing key, each provider's client raises an error of its own, which only names a variable.
+            raise _explain(config, error) from None
+
+    def _make_client(self, config: ModelConfig) -> Model:
+        is_other_provider = bool(config.base_url) and _custom_format(config.name) == ""
+        if config.api_key_env and not config.key and not is_other_provider:
+            raise failures.missing_key(config)
+        if (config.base_url or config.name.startswith("ollama:")) and not is_other_provider:
+            return self._at_custom_endpoint(config)
+        return infer_model(config.name, provider_factory=lambda name: self._provider(config, name))
+
+    def _provider(self, config: ModelConfig, name: str) -> Provider[Any]:
+        provider_class: Callable[..., Provider[Any]] = infer_provider_class(name)
+        parameters = inspect.signature(provider_class.__init__).parameters  # type: ignore[misc]
+        if "http_client" not in parameters:
+            raise failures.unsupported_provider(config)
+        options: dict[str, object] = {"http_client": self._http}
+        if config.key and not config.base_url:  # with `model.base_url`, the key is that endpoint's
+            options["api_key"] = config.key
+        provider = provider_class(**options)
+        _disable_retries(provider.client)
+        return provider
+
+    def _at_custom_endpoint(self, config: ModelConfig) -> Model:
+        """A client for `model.base_url`. Keys and headers that the environment has for other endpoints are not sent there."""
+        base_url = config.base_url or os.environ.get("OLLAMA_BASE_URL", "") or f"{OLLAMA}/v1"
+        prefix = _custom_format(config.name)
+        name = config.name.removeprefix(f"{prefix}:")
+        if prefix == "anthropic":
+            from anthropic import AsyncAnthropic
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            anthropic = AsyncAnthropic(
+                base_url=base_url.rstrip("/").removesuffix("/v1"),
+                api_key=config.key or "none",
+                http_client=self._custom_http({"x-api-key": config.key or "none"}),
+                max_retries=0,
+            )
+            return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=anthropic))
+        from openai import AsyncOpenAI
+        from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+        from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+        client = AsyncOpenAI(
+            base_url=base_url,
+            api_key=config.key or "none",
+            http_client=self._custom_http({"authorization": f"Bearer {config.key or 'none'}"}),
+            max_retries=0,
+        )
+        provider = OpenAICompatibleProvider(_CUSTOM_ENDPOINT, openai_client=client)
+        is_chat = prefix in ("openai-chat", "ollama")
+        return (OpenAIChatModel if is_chat else OpenAIResponsesModel)(name, provider=provider)
+
+    def _custom_http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
+        return _make_http(CustomEndpointTransport(self._transport, headers))
+
+
+def _custom_format(name: str) -> str:
+    """The API format of a model at `model.base_url`, as a prefix; empty if the model's name begins with another provider."""
+    prefix, colon, _ = name.partition(":")
+    if not colon or prefix not in {*KEY_VARIABLES, "ollama"}:
+        return "openai-chat"  # a name such as qwen3:8b has no prefix
+    return prefix if prefix in _CUSTOM_FORMATS else ""
+
+
+def _make_http(transport: httpx2.AsyncBaseTransport) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        transport=transport,
+        timeout=httpx2.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
+        follow_redirects=False,
+        trust_env=False,
+    )
+
+
+def _disable_retries(client: object) -> None:
+    """Turn off the retries of a provider's client. `LimitedTransport` retries already, and never after an answer has begun."""
+    if hasattr(client, "max_retries"):
+        client.max_retries = 0  # type: ignore[attr-defined]
+
+
+def _explain(config: ModelConfig, error: Exception) -> HoldfastError:
+    text = str(error).lower()
+    if "api_key" in text or "api key" in text or "environment variable" in text or "auth" in text:
+        return failures.missing_key(config)
+    return failures.unknown_model(config)

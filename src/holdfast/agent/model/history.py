@@ -1,0 +1,328 @@
+"""The model's view of a conversation, rebuilt from the session's events."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+import msgspec
+from pydantic import TypeAdapter
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model
+
+from holdfast.agent.model.instructions import tag_author
+from holdfast.agent.model.prompt import PromptImage, prompt_parts, result_parts
+from holdfast.agent.parse_commands import is_command
+from holdfast.model.event import (
+    HistoryCompacted,
+    MessageReceived,
+    ModelResponded,
+    Outcome,
+    Prompted,
+    Replied,
+    StopReason,
+    ToolEnded,
+    TurnEnded,
+)
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.message_text import mark_message
+from holdfast.model.visible_text import replace_surrogates
+from holdfast.store.types import StoredEvent
+
+_RESPONSE = TypeAdapter(ModelResponse)
+COMPACT_AT = 0.8
+"""When this share of the model's context is used, the conversation is summarized."""
+_ELIDED = "[left out to save space; call the tool again if you need it]"
+_KEPT_REQUESTS = 2  # `elide_results` leaves the results in the last requests as they are
+_SHORT_RESULT = 500  # characters; shorter results are never left out
+_NO_RESULT = "The call was interrupted. It may have taken effect; its result is not known."
+_NO_IMAGE = "[attached: image, which this model does not take]"
+CUT_OFF = " […]"
+"""Ends the text of an answer that was cut off."""
+
+
+def encode_response(response: ModelResponse) -> JsonObject:
+    """Encode a response to store it. Signatures are not changed."""
+    return _RESPONSE.dump_python(
+        response, mode="json", exclude_none=True, exclude={"timestamp", "provider_url", "usage"}
+    )
+
+
+def decode_response(stored: JsonObject) -> ModelResponse:
+    """Decode a stored response."""
+    return _RESPONSE.validate_python(stored)
+
+
+async def load_history(events: AsyncIterator[StoredEvent], max_result: int) -> "History":
+    """The conversation so far, from the session's events."""
+    history = History(max_result)
+    async for stored in events:
+        if not stored.origin.agent:
+            history.add(stored)
+    return history
+
+
+class History:
+    """Builds the model's messages event by event: prompts, answers, and the results of the calls that the answers ask for."""
+
+    def __init__(self, max_result: int) -> None:
+        self.messages: list[ModelMessage] = []
+        self.turn_starts: dict[str, int] = {}
+        """The index of each turn's first message."""
+        self._max_result = max_result
+        self._turn_id = ""
+        self._partial = ""
+        self._calls: dict[str, ToolCallPart] = {}
+        self._results: dict[str, list[ModelRequestPart]] = {}
+
+    def _add_message(self, message: MessageReceived) -> None:
+        """Add another agent's message, which started a turn or arrived during one."""
+        if message.turn_id != self._turn_id:
+            self._turn_id, self._partial = message.turn_id, ""
+            self.turn_starts[message.turn_id] = len(self.messages)
+        else:
+            self._add_results()
+        self.messages.append(user_request([{"type": "text", "text": mark_message(message)}]))
+
+    def add(self, stored: StoredEvent) -> None:
+        """Add one event of the session's own agent."""
+        match stored.event:
+            case Prompted(turn_id=turn_id, blocks=blocks):
+                self._turn_id = "" if is_command(blocks) else turn_id
+                self._partial = ""
+                if self._turn_id:
+                    self.turn_starts[turn_id] = len(self.messages)
+                    self.messages.append(user_request(blocks))
+            case MessageReceived():
+                self._add_message(stored.event)
+            case Replied(message_id=message_id, text=text) if self._is_in_turn(message_id):
+                self._partial += text
+            case ModelResponded(message=message, calls=calls) if self._turn_id:
+                self._add_results()
+                response, self._partial = decode_response(message), ""
+                self.messages.append(response)
+                by_id = {part.tool_call_id: part for part in response.tool_calls}
+                self._calls = {
+                    call_id: by_id[model_id] for model_id, call_id in calls.items() if model_id in by_id
+                }
+            case ToolEnded(call_id=call_id) if call_id in self._calls:
+                part = self._calls[call_id]
+                self._results[call_id] = call_result(
+                    part, stored.event.content, stored.event.outcome, self._max_result
+                )
+            case TurnEnded(reason=reason) if self._turn_id:
+                self._end_turn(reason)
+            case HistoryCompacted(summary=summary, kept_from=kept_from):
+                self.compact(summary, kept_from)
+            case _:
+                pass
+
+    def forget_turn(self, turn_id: str) -> None:
+        """Remove this turn, which must be the last one."""
+        if (start := self.turn_starts.pop(turn_id, None)) is not None:
+            del self.messages[start:]
+        self._turn_id = ""
+
+    def replace_messages(self, messages: list[ModelMessage], turn_id: str) -> None:
+        """Replace the messages with those of a run that began with this history and answered this turn."""
+        self.turn_starts[turn_id] = len(self.messages)
+        self.messages = messages
+
+    def compact(self, summary: str, kept_from: str) -> None:
+        """Replace the messages before the turn `kept_from` with a summary."""
+        start = self.turn_starts.get(kept_from, len(self.messages))
+        self.messages = [summary_request(summary), *self.messages[start:]]
+        self.turn_starts = {
+            turn: index - start + 1 for turn, index in self.turn_starts.items() if index >= start
+        }
+
+    def _is_in_turn(self, message_id: str) -> bool:
+        return bool(self._turn_id) and message_id.startswith(f"{self._turn_id}.")
+
+    def _end_turn(self, reason: StopReason) -> None:
+        self._add_results()
+        if self._partial and reason in (StopReason.CANCELLED, StopReason.INTERRUPTED):
+            self.messages.append(ModelResponse(parts=[TextPart(content=self._partial + CUT_OFF)]))
+        self._turn_id = self._partial = ""
+
+    def _add_results(self) -> None:
+        if self._calls:
+            results = [
+                self._results.get(call_id) or [tool_return(part, _NO_RESULT, Outcome.CANCELLED)]
+                for call_id, part in self._calls.items()
+            ]
+            self.messages.append(ModelRequest(parts=join_results(results)))
+            self._calls, self._results = {}, {}
+
+
+def user_request(blocks: Sequence[JsonObject]) -> ModelRequest:
+    """The message for a prompt."""
+    return ModelRequest(
+        parts=[UserPromptPart(content=_content(part)) for part in prompt_parts(blocks) or [""]]
+    )
+
+
+def _content(part: str | PromptImage) -> str | list[UserContent]:
+    if isinstance(part, str):
+        return part
+    return [BinaryContent(data=part.data, media_type=part.media_type)]
+
+
+def has_images(messages: Sequence[ModelMessage]) -> bool:
+    """Whether a prompt or a result has an image."""
+    return any(_is_image(part) for message in messages for part in message.parts)
+
+
+def without_images(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The messages, with a note in place of each image."""
+    return [
+        replace(
+            message,
+            parts=[
+                replace(part, content=_NO_IMAGE)
+                if isinstance(part, UserPromptPart) and _is_image(part)
+                else part
+                for part in message.parts
+            ],
+        )
+        if isinstance(message, ModelRequest)
+        else message
+        for message in messages
+    ]
+
+
+def _is_image(part: ModelRequestPart | ModelResponsePart) -> bool:
+    return isinstance(part, UserPromptPart) and not isinstance(part.content, str)
+
+
+def summary_request(summary: str) -> ModelRequest:
+    """The message for a summary of the beginning of the conversation."""
+    text = tag_author("Holdfast: a summary of the conversation so far", summary)
+    return ModelRequest(parts=[UserPromptPart(content=text)])
+
+
+def tool_return(call: ToolCallPart, text: str, outcome: Outcome) -> ToolReturnPart:
+    """The result of a call, as a part of a message. The text says if the call failed, because not every API format has a field for that."""
+    content = text if outcome is Outcome.COMPLETED else f"Failed: {text}"
+    return ToolReturnPart(tool_name=call.tool_name, content=content, tool_call_id=call.tool_call_id)
+
+
+def call_result(
+    call: ToolCallPart, content: Sequence[JsonObject], outcome: Outcome, limit: int
+) -> list[ModelRequestPart]:
+    """The result of a call: its text, and a part with its images. Not every API format has images in results, but all have them in prompts."""
+    text, images = result_parts(content, limit)
+    shown: list[UserContent] = [BinaryContent(data=each.data, media_type=each.media_type) for each in images]
+    label = tag_author("a tool, not the user", "The images of the result above:")
+    return [
+        tool_return(call, text, outcome),
+        *([UserPromptPart(content=[label, *shown])] if shown else []),
+    ]
+
+
+def join_results(results: Sequence[Sequence[ModelRequestPart]]) -> list[ModelRequestPart]:
+    """The results of all calls of an answer, in one message. API formats require that the results precede all prompts."""
+    parts = [part for result in results for part in result]
+    return sorted(parts, key=lambda part: not isinstance(part, ToolReturnPart))
+
+
+def clean_response(response: ModelResponse) -> ModelResponse:
+    """Prepare an answer to be stored: make the ids of calls unique and their arguments JSON objects, and leave out reasoning without a signature."""
+    seen: set[str] = set()
+    parts: list[ModelResponsePart] = []
+    for part in response.parts:
+        match part:
+            case ThinkingPart() if not part.signature and part.id is None:
+                continue  # providers reject reasoning that they have not signed
+            case TextPart(content=""):
+                continue
+            case TextPart():
+                parts.append(replace(part, content=replace_surrogates(part.content)))
+            case ToolCallPart():
+                parts.append(_clean_call(part, seen))
+            case _:
+                parts.append(part)
+    return replace(response, parts=parts)
+
+
+def _clean_call(part: ToolCallPart, seen: set[str]) -> ToolCallPart:
+    call_id = replace_surrogates(part.tool_call_id)
+    while call_id in seen:
+        call_id = f"{call_id}_"
+    seen.add(call_id)
+    return replace(
+        part,
+        tool_call_id=call_id,
+        tool_name=replace_surrogates(part.tool_name),
+        args=parse_arguments(part.args),
+    )
+
+
+def parse_arguments(raw: str | dict[str, object] | None) -> dict[str, object]:
+    """The arguments of a call. Text that is not a JSON object becomes the argument `invalid_json`."""
+    if isinstance(raw, dict):
+        return raw
+    raw = replace_surrogates(raw or "")
+    try:
+        value: Json = msgspec.json.decode(raw or "{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = None
+    return {**value} if isinstance(value, dict) else {"invalid_json": (raw or "")[:1000]}
+
+
+def without_foreign_reasoning(messages: Sequence[ModelMessage], model: Model) -> list[ModelMessage]:
+    """The messages without the reasoning of other providers. It would be sent as plain text."""
+    is_responses_api = type(model).__name__.endswith(
+        "ResponsesModel"
+    )  # by name: its module may not be imported
+    accepts_reasoning = (
+        not is_responses_api or model.profile.get("openai_supports_encrypted_reasoning_content") is True
+    )
+    provider = model.system if accepts_reasoning else ""
+    kept = (_without_reasoning(message, provider) for message in messages)
+    return [message for message in kept if message.parts]
+
+
+def elide_results(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """The messages, with a note in place of each long result of an earlier call, and of its images."""
+    requests = [index for index, message in enumerate(messages) if isinstance(message, ModelRequest)]
+    kept = {*requests[-_KEPT_REQUESTS:]}
+    return [
+        replace(message, parts=[*map(_elide, message.parts)])
+        if isinstance(message, ModelRequest) and index not in kept and _has_results(message)
+        else message
+        for index, message in enumerate(messages)
+    ]
+
+
+def _has_results(message: ModelRequest) -> bool:
+    return any(isinstance(part, ToolReturnPart) for part in message.parts)
+
+
+def _elide(part: ModelRequestPart) -> ModelRequestPart:
+    match part:
+        case ToolReturnPart() if len(str(part.content)) > _SHORT_RESULT:
+            return replace(part, content=_ELIDED)
+        case UserPromptPart() if _is_image(part):
+            return replace(part, content=_ELIDED)
+        case _:
+            return part
+
+
+def _without_reasoning(message: ModelMessage, provider: str) -> ModelMessage:
+    if isinstance(message, ModelRequest):
+        return message
+    is_kept = message.provider_name == provider
+    parts = [part for part in message.parts if is_kept or not isinstance(part, ThinkingPart)]
+    return message if len(parts) == len(message.parts) else replace(message, parts=parts)

@@ -1,0 +1,246 @@
+"""The agent of a session: it runs slash commands, and lets a model answer all other prompts."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.agent.agent import TurnContext
+from holdfast.agent.command_list import COMMANDS
+from holdfast.agent.model import failures
+from holdfast.agent.model.config import ModelConfig, make_config
+from holdfast.agent.model.instructions import make_instructions
+from holdfast.agent.model.usage import Usage, describe_usage, sum_usage
+from holdfast.agent.parse_commands import is_command
+from holdfast.agent.slash_commands import ManualAgent
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import StopReason
+from holdfast.model.json import JsonObject
+from holdfast.model.worker_threads import WorkerThreads
+from holdfast.settings import ModelSettings
+from holdfast.tracing import Tracer
+
+if TYPE_CHECKING:
+    from holdfast.agent.model.clients import ModelClients
+    from holdfast.agent.model.history import History
+
+_MAX_NAME = 200
+_SUB_AGENT_INSTRUCTIONS = "You are a sub-agent: another agent gave you one task. Your last message is its result. Do not ask questions: they are not answered."
+_IMPORT_THREAD = WorkerThreads("model-import", threads=1)
+
+
+@dataclass(slots=True)
+class Models:
+    """The models of a host: their settings, and the clients that connect to them. The first prompt makes the clients."""
+
+    settings: ModelSettings
+    tracer: Tracer | None = None
+    """Traces the requests; None if tracing is off."""
+    file: Path | None = None
+    """The file of the settings; None if they are from no file."""
+    _file_version: tuple[int, ...] | None = None
+    _clients: "ModelClients | None" = None
+    _loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        self._file_version = _version_of(self.file)
+
+    def explain_change(self) -> str:
+        """That the file of the settings has changed since they were read, and what to do; empty if it has not."""
+        if self.file is None or _version_of(self.file) == self._file_version:
+            return ""
+        return (
+            f" '{self.file}' has changed since this process started: start it again to use the new settings."
+        )
+
+    async def clients(self) -> "ModelClients":
+        """The clients that connect to the models. The first call imports pydantic-ai in a thread, because that takes a second."""
+        async with self._loading:
+            if self._clients is None:
+                make_clients = await _IMPORT_THREAD.run(_import_clients)
+                self._clients = make_clients(self.tracer)
+            return self._clients
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._clients is not None:
+            await self._clients.close()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the configured models."""
+        return tuple(dict.fromkeys(filter(None, (self.settings.name, *self.settings.also))))
+
+
+class ModelAgent:
+    """Answers the prompts of one session with a model; if it has none, with the list of slash commands."""
+
+    commands = COMMANDS
+
+    def __init__(self, models: Models, name: str = "") -> None:
+        self._models = models
+        self.model_name = name
+        """The session's model; empty if it has none."""
+        self._manual = ManualAgent({"/model": self._model_command, "/usage": self._usage_command})
+        self._history: History | None = None
+        """The conversation so far; None if it must be loaded from the store."""
+        self._cost = 0.0
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The models that the user can choose from."""
+        return tuple(dict.fromkeys(filter(None, (self.model_name, *self._models.names))))
+
+    async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
+        """Run the slash commands of a prompt of the user, or let the model answer the prompt."""
+        try:
+            return await self._run_turn(blocks, turn)
+        except HoldfastError as error:
+            if error.code is codes.MODEL_UNAVAILABLE and (change := self._models.explain_change()):
+                raise HoldfastError(error.code, f"{error.message}{change}") from error
+            raise
+
+    async def _run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
+        is_from_user = not turn.sender and not turn.origin.agent
+        if (is_from_user and is_command(blocks)) or not self.model_name:
+            return await self._manual.run_turn(blocks, turn)
+        definition = turn.definition
+        config = self._config((definition.model if definition is not None else "") or self.model_name)
+        clients = await self._models.clients()
+        from holdfast.agent.model.compaction import compact, compact_all
+        from holdfast.agent.model.history import COMPACT_AT, load_history
+        from holdfast.agent.model.run import ModelRun, RunOptions
+
+        if turn.origin.agent:
+            return await self._run_sub_agent(blocks, turn, config)
+        history, self._history = self._history, None
+        if history is None:
+            history = await load_history(turn.past_events(), config.limits.max_result_characters)
+            # The prompt of this turn is stored already.
+            history.forget_turn(turn.turn_id)
+        instructions = make_instructions(
+            turn.context,
+            turn.server_status(),
+            project=await turn.project_instructions(),
+            own=definition.instructions if definition is not None else "",
+        )
+        options = RunOptions(
+            model=config, instructions=instructions, budget=turn.budget, take_messages=turn.take_messages
+        )
+        run = ModelRun(clients, turn, options, history.messages)
+        size = config.limits.context_tokens
+        earlier_usage = Usage()
+        try:
+            try:
+                result = await run.run(blocks)
+            except failures.ContextFullError:
+                if run.has_answer:
+                    raise failures.context_full_in_turn(config) from None
+                if not history.messages:
+                    raise
+                earlier_usage = run.usage + await compact_all(clients, turn, options, history)
+                run = ModelRun(clients, turn, options, history.messages)
+                result = await run.run(blocks)
+        finally:
+            run.usage += earlier_usage
+            self._cost += run.usage.cost
+            turn.report_usage(_usage_report(run.usage, run.context_tokens, size, self._cost))
+        if result.notice:
+            await turn.reply(f"\n{result.notice}\n" if result.text else f"{result.notice}\n")
+            return result.reason
+        history.replace_messages(run.messages, turn.turn_id)
+        if run.context_tokens > size * COMPACT_AT:
+            used = await compact(clients, turn, options, history)
+            self._cost += used.cost
+            turn.report_usage(_usage_report(run.usage + used, run.context_tokens, size, self._cost))
+        self._history = history
+        return result.reason
+
+    async def _run_sub_agent(
+        self, blocks: Sequence[JsonObject], turn: TurnContext, config: ModelConfig
+    ) -> StopReason:
+        """Do a task with a fresh history. Several sub-agents of a session run at the same time."""
+        from holdfast.agent.model.run import ModelRun, RunOptions
+
+        own = turn.definition.instructions if turn.definition is not None else ""
+        status = turn.server_status()
+        instructions = make_instructions(
+            turn.context, status, own=f"{_SUB_AGENT_INSTRUCTIONS}\n\n{own}".strip()
+        )
+        options = RunOptions(model=config, instructions=instructions, budget=turn.budget)
+        run = ModelRun(await self._models.clients(), turn, options)
+        try:
+            result = await run.run(blocks)
+        finally:
+            self._cost += run.usage.cost
+        if result.notice:
+            await turn.reply(f"\n{result.notice}\n")
+        return result.reason
+
+    async def set_model(self, name: str) -> None:
+        """Use another model from the next prompt on. If that model cannot be used, raise an error that says what to set."""
+        if not name or len(name) > _MAX_NAME or not name.isprintable():
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"{name[:80]!r} is not the name of a model. Write provider:model."
+            )
+        (await self._models.clients()).get(self._config(name))
+        self.model_name = name
+
+    def _config(self, name: str) -> ModelConfig:
+        return make_config(self._models.settings, name)
+
+    async def _model_command(self, argument: str, turn: TurnContext) -> str:
+        if not argument:
+            current = (
+                f"This session's model is {self.model_name}."
+                if self.model_name
+                else "This session has no model."
+            )
+            others = ", ".join(name for name in self.model_names if name != self.model_name)
+            more = f" Also configured: {others}." if others else ""
+            change = self._models.explain_change()
+            return (
+                f"{current}{more} /model NAME changes it; in a shell, `holdfast model` lists models that you can use."
+                f"{change}\n"
+            )
+        try:
+            await self.set_model(argument.strip())
+        except HoldfastError as error:
+            return f"{error.message}{self._models.explain_change()}\n"
+        await turn.keep_setting("model", self.model_name)
+        return f"This session's model is {self.model_name} from now on.\n"
+
+    async def _usage_command(self, argument: str, turn: TurnContext) -> str:
+        del argument
+        lines = describe_usage(await sum_usage(turn.past_events()))
+        return (
+            "".join(f"{agent}: {used}\n" for agent, used in lines) or "No model was used in this session.\n"
+        )
+
+
+def _version_of(file: Path | None) -> tuple[int, ...] | None:
+    try:
+        status = None if file is None else file.stat()
+    except OSError:
+        status = None
+    return None if status is None else (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _usage_report(usage: Usage, used: int, size: int, cost: float) -> JsonObject:
+    described = {**usage.to_json(), "used": used, "size": size}
+    return {**described, "cost": {"amount": round(cost, 6), "currency": "USD"}} if cost else described
+
+
+def _import_clients() -> "type[ModelClients]":
+    try:
+        from importlib import import_module
+
+        import_module("holdfast.agent.model.compaction")  # it imports everything that the first prompt needs
+        from holdfast.agent.model.clients import ModelClients
+    except ImportError as error:
+        if (error.name or "").startswith("holdfast"):
+            raise
+        raise HoldfastError(codes.NO_MODEL, failures.INSTALL) from None
+    return ModelClients

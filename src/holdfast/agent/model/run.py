@@ -1,0 +1,379 @@
+"""One run of a model: sends requests, and makes the calls that the answers ask for, until an answer asks for none."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.messages import (
+    InstructionPart,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+
+from holdfast.agent.agent import TurnContext
+from holdfast.agent.model import failures
+from holdfast.agent.model.budget import NO_BUDGET, Budget
+from holdfast.agent.model.clients import ModelClients
+from holdfast.agent.model.config import ModelConfig
+from holdfast.agent.model.failures import LimitReachedError
+from holdfast.agent.model.history import (
+    COMPACT_AT,
+    CUT_OFF,
+    call_result,
+    clean_response,
+    elide_results,
+    encode_response,
+    has_images,
+    join_results,
+    tool_return,
+    user_request,
+    without_foreign_reasoning,
+    without_images,
+)
+from holdfast.agent.model.request_span import describe_response, trace_request
+from holdfast.agent.model.timeouts import limit_time
+from holdfast.agent.model.tools import AllowsTool, ToolList, Toolset, allow_all
+from holdfast.agent.model.transport import Exchange, current_exchange
+from holdfast.agent.model.usage import Usage, cost_of
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import ModelResponded, Outcome, StopReason
+from holdfast.model.ids import new_call_id
+from holdfast.model.json import JsonObject
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+_BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Which model runs, with which instructions and tools, and on which budget."""
+
+    model: ModelConfig
+    instructions: str = ""
+    allows_tool: AllowsTool = allow_all
+    """Which of the session's tools the model may call."""
+    budget: Budget = NO_BUDGET
+    take_messages: Callable[[], Awaitable[Sequence[str]]] | None = None
+    """Called between two requests. Returns messages of other agents, already marked as theirs, for the next request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a run ended, its last message, and what it used."""
+
+    reason: StopReason
+    text: str
+    usage: Usage
+    notice: str = ""
+    """Why a limit ended the run; empty if none did."""
+
+
+@dataclass(slots=True)
+class _AnswerSize:
+    """How much of an answer has arrived."""
+
+    characters: int = 0
+    calls: int = 0
+
+
+class ModelRun:
+    """Runs a model with a history, for a session's own agent or for a sub-agent."""
+
+    def __init__(
+        self,
+        clients: ModelClients,
+        turn: TurnContext,
+        options: RunOptions,
+        history: Sequence[ModelMessage] = (),
+        *,
+        is_shown: bool = True,
+    ) -> None:
+        """Without `is_shown`, the answer is neither published nor stored."""
+        self.messages: list[ModelMessage] = [*history]
+        """The conversation, with what this run adds to it."""
+        self.usage = Usage()
+        """What the run has used so far, even if it is cancelled."""
+        self.context_tokens = 0
+        """How many tokens the last request and its answer had."""
+        self.has_answer = False
+        """Whether an answer has arrived, whole or in part."""
+        self._last_usage = Usage()
+        self._is_shown = is_shown
+        self._turn = turn
+        self._options = options
+        self._model: Model = clients.get(options.model)
+        self._toolset = Toolset(options.allows_tool)
+        self._model_seconds = 0.0
+        self._tracer = clients.tracer
+        self._models_without_images = clients.models_without_images
+
+    async def run(self, blocks: Sequence[JsonObject]) -> RunResult:
+        """Answer a prompt. If the endpoint fails, raise an error that says what to set."""
+        self.messages.append(user_request(blocks))
+        text = ""
+        try:
+            while True:
+                tools = self._toolset.list(await self._turn.tools())
+                response = await self._request(tools)
+                text = "".join(part.content for part in response.parts if isinstance(part, TextPart)) or text
+                match response.finish_reason:
+                    case "length":
+                        return self._result(StopReason.MAX_TOKENS, text)
+                    case "content_filter":
+                        return self._result(StopReason.REFUSAL, text)
+                    case _ if not response.tool_calls:
+                        return self._result(StopReason.END_TURN, text)
+                    case _:
+                        pass
+        except LimitReachedError as limit:
+            self._turn.report_failure(limit)
+            return self._result(limit.reason, text, notice=limit.message)
+
+    def _result(self, reason: StopReason, text: str, notice: str = "") -> RunResult:
+        return RunResult(reason=reason, text=text, usage=self.usage, notice=notice)
+
+    async def _request(self, tools: ToolList) -> ModelResponse:
+        """Send the conversation, store the answer, and make the calls that it asks for."""
+        limits = self._options.model.limits
+        total = self._turn.total
+        if total.usage.requests >= limits.max_requests:
+            raise failures.too_many_requests(limits.max_requests)
+        if limits.max_cost and total.usage.cost > limits.max_cost:
+            raise failures.too_expensive(limits.max_cost)
+        self._options.budget.start_request()
+        total.usage += Usage(requests=1)  # before the request: other sub-agents run at the same time
+        if self._is_shown:
+            self._turn.begin_message()
+        try:
+            streamed = await self._traced_stream(tools)
+        except failures.ImagesRefusedError:
+            name = self._options.model.name
+            self._models_without_images.add(name)
+            await self._turn.reply(f"{name} does not take images, so it answers without them.\n\n")
+            streamed = await self._traced_stream(tools)
+        response = clean_response(streamed)
+        self.has_answer = True
+        if response.finish_reason == "length":
+            # The last call may be incomplete.
+            response.parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
+        if not response.parts:
+            return response
+        calls = {part.tool_call_id: new_call_id() for part in response.tool_calls}
+        self.messages.append(response)
+        if self._is_shown:
+            await self._turn.add_model_event(
+                ModelResponded(
+                    model=self._options.model.name,
+                    message=encode_response(response),
+                    calls=calls,
+                    usage=self._last_usage.to_json(),
+                )
+            )
+        if calls:
+            self.messages.append(
+                ModelRequest(parts=await self._make_calls(response.tool_calls, calls, tools))
+            )
+        return response
+
+    async def _traced_stream(self, tools: ToolList) -> ModelResponse:
+        if self._tracer is None:
+            return await self._stream(tools)
+        config, context = self._options.model, self._turn.context
+        with trace_request(self._tracer, config, self._model, context.session_id) as span:
+            response = await self._stream(tools)
+            describe_response(span, response, self._last_usage)
+            return response
+
+    async def _stream(self, tools: ToolList) -> ModelResponse:
+        """Send one request, and publish the answer while it arrives."""
+        options = self._options
+        exchange = Exchange(options.model)
+        token = current_exchange.set(exchange)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        left = options.model.limits.turn_seconds - self._model_seconds
+        stream: StreamedResponse | None = None
+        parameters = ModelRequestParameters(
+            function_tools=tools.definitions,
+            instruction_parts=[InstructionPart(content=options.instructions)]
+            if options.instructions
+            else None,
+        )
+        messages = without_foreign_reasoning(self.messages, self._model)
+        exchange.has_images = has_images(messages)
+        if exchange.has_images and options.model.name in self._models_without_images:
+            messages, exchange.has_images = without_images(messages), False
+        if self.context_tokens > options.model.limits.context_tokens * COMPACT_AT:
+            messages = elide_results(messages)
+        try:
+            async with (
+                limit_time(exchange, left),
+                model_request_stream(
+                    self._model, messages, model_request_parameters=parameters, instrument=False
+                ) as stream,
+            ):
+                if self._is_shown:
+                    await self._publish(stream, exchange)
+                else:
+                    async for _ in stream:
+                        exchange.last_progress = loop.time()
+                return stream.get()
+        except (AgentRunError, UserError, ValueError, OSError) as error:
+            await self._keep_partial(stream)
+            raise self._explain(error, exchange) from error
+        except LimitReachedError:
+            await self._keep_partial(stream)
+            raise
+        finally:
+            current_exchange.reset(token)
+            self._model_seconds += loop.time() - began
+            self._count_usage(stream, exchange)
+
+    async def _keep_partial(self, stream: StreamedResponse | None) -> None:
+        """Store the text of an answer that was cut off: the user saw it, so the model must know it."""
+        if stream is None or not self._is_shown:
+            return
+        response = stream.get()
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        if text:
+            self.has_answer = True
+            cut = replace(response, parts=[TextPart(content=text + CUT_OFF)])
+            await self._turn.add_model_event(
+                ModelResponded(model=self._options.model.name, message=encode_response(cut))
+            )
+
+    async def _publish(self, stream: StreamedResponse, exchange: Exchange) -> None:
+        turn, limits, loop = self._turn, self._options.model.limits, asyncio.get_running_loop()
+        size = _AnswerSize()
+        async for event in stream:
+            exchange.last_progress = loop.time()
+            match event:
+                case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                    await turn.reply(text)
+                case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
+                    text = text or ""
+                    if text:
+                        await turn.think(text)
+                case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=args)):
+                    text = args if isinstance(args, str) else ""
+                case PartStartEvent(part=TextPart(content=text)):
+                    await turn.reply(text)
+                case PartStartEvent(part=ThinkingPart(content=text)):
+                    if text:
+                        await turn.think(text)
+                case PartStartEvent(part=ToolCallPart(args=args)):
+                    text = args if isinstance(args, str) else ""
+                    size.calls += 1
+                    if size.calls > limits.max_response_calls:
+                        raise failures.too_large(f"it asks for more than {limits.max_response_calls} calls")
+                case _:
+                    continue
+            size.characters += len(text)
+            if size.characters > limits.max_characters:
+                raise failures.too_large(f"it has more than {limits.max_characters} characters")
+
+    def _count_usage(self, stream: StreamedResponse | None, exchange: Exchange) -> None:
+        """Add what a request used, even if it failed or was cancelled."""
+        used = None if stream is None else stream.usage
+        usage = Usage(
+            requests=1,
+            input_tokens=used.input_tokens if used else 0,
+            output_tokens=used.output_tokens if used else 0,
+            cached_tokens=used.cache_read_tokens if used else 0,
+        )
+        cost = cost_of(stream)
+        self._last_usage = usage + (Usage(unpriced=1) if cost is None else Usage(cost=cost))
+        self.usage += self._last_usage
+        self._turn.total.usage += replace(self._last_usage, requests=0)
+        self.context_tokens = usage.input_tokens + usage.output_tokens or self.context_tokens
+        counted = self._last_usage
+        if stream is not None and not usage.input_tokens and not usage.output_tokens:
+            counted = replace(counted, **_estimate_tokens(stream, exchange))
+        self._options.budget.add_usage(counted)
+
+    def _explain(self, error: Exception, exchange: Exchange) -> HoldfastError:
+        """The error to report. The library's own message is not used: it may repeat what the endpoint sent."""
+        if exchange.failure is not None:
+            return exchange.failure
+        log.warning("model's answer not readable", extra={"kind": type(error).__name__})
+        return failures.unreadable(_host(self._model))
+
+    async def _make_calls(
+        self, calls: Sequence[ToolCallPart], ids: dict[str, str], tools: ToolList
+    ) -> list[ModelRequestPart]:
+        """Make all calls at once, and collect what other sessions sent while they ran."""
+        if len(calls) == 1:
+            results = [await self._call(calls[0], ids[calls[0].tool_call_id], tools)]
+        else:
+            results = await _run_together([self._call(call, ids[call.tool_call_id], tools) for call in calls])
+        take_messages = self._options.take_messages
+        texts = () if take_messages is None else await take_messages()
+        return [*join_results(results), *(UserPromptPart(content=text) for text in texts)]
+
+    async def _call(self, part: ToolCallPart, call_id: str, tools: ToolList) -> list[ModelRequestPart]:
+        limits = self._options.model.limits
+        tool = tools.by_name.get(part.tool_name)
+        arguments: dict[str, Any] = part.args_as_dict()
+        if tool is None:
+            text = f"There is no tool {part.tool_name[:100]!r}. Use one of those that are listed."
+            return [tool_return(part, text, Outcome.FAILED)]
+        if "invalid_json" in arguments and len(arguments) == 1:
+            text = "The arguments are not a JSON object. Nothing was called; send them again."
+            return [tool_return(part, text, Outcome.FAILED)]
+        if self._turn.total.usage.calls >= limits.max_calls:
+            raise failures.too_many_calls(limits.max_calls)
+        self._options.budget.start_call()
+        self.usage += Usage(calls=1)
+        self._turn.total.usage += Usage(calls=1)
+        result = await self._turn.call(tool.name, arguments, call_id=call_id)
+        return call_result(part, result.content, result.outcome, limits.max_result_characters)
+
+
+def _estimate_tokens(stream: StreamedResponse, exchange: Exchange) -> dict[str, int]:
+    """An estimate of the tokens of a request, for endpoints that report none. Without it, no budget would limit them."""
+    written = sum(
+        len(str(part.args) if isinstance(part, ToolCallPart) else part.content)
+        for part in stream.get().parts
+        if isinstance(part, TextPart | ThinkingPart | ToolCallPart)
+    )
+    return {
+        "input_tokens": exchange.sent_bytes // _BYTES_PER_TOKEN,
+        "output_tokens": written // _BYTES_PER_TOKEN,
+    }
+
+
+def _host(model: Model) -> str:
+    from urllib.parse import urlsplit
+
+    with suppress(ValueError, AttributeError):
+        return urlsplit(model.base_url or "").hostname or "The model's endpoint"
+    return "The model's endpoint"
+
+
+async def _run_together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run all at the same time. If one fails or the caller is cancelled, cancel the others, and wait for them before raising."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,74 @@
+"""The session's tools, as a model sees them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from pydantic_ai.tools import ToolDefinition
+
+from holdfast.connect.catalog import CatalogTool
+
+AllowsTool = Callable[[CatalogTool], bool]
+_MAX_DESCRIPTION = 4000
+_NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def allow_all(tool: CatalogTool) -> bool:
+    """Allow every tool of the session."""
+    del tool
+    return True
+
+
+def allow_none(tool: CatalogTool) -> bool:
+    """Allow no tool."""
+    del tool
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolList:
+    """The tools of one request: their definitions, and the tools by the names that the model uses."""
+
+    tools: tuple[CatalogTool, ...]
+    definitions: list[ToolDefinition]
+    by_name: dict[str, CatalogTool]
+
+
+class Toolset:
+    """Lists the tools before each request. The list is cached as long as the session's tools are the same."""
+
+    def __init__(self, allows: AllowsTool) -> None:
+        self._allows = allows
+        self._last: ToolList | None = None
+
+    def list(self, tools: tuple[CatalogTool, ...]) -> ToolList:
+        """The tools that the model may call now."""
+        if self._last is None or self._last.tools is not tools:
+            self._last = _make_list(tools, [tool for tool in tools if self._allows(tool)])
+        return self._last
+
+
+def _make_list(tools: tuple[CatalogTool, ...], allowed: Sequence[CatalogTool]) -> ToolList:
+    return ToolList(
+        tools=tools,
+        definitions=[_definition(tool) for tool in allowed],
+        by_name={tool.model_name: tool for tool in allowed},
+    )
+
+
+def _definition(tool: CatalogTool) -> ToolDefinition:
+    return ToolDefinition(
+        name=tool.model_name,
+        description=(tool.definition.description or tool.definition.title or "")[:_MAX_DESCRIPTION] or None,
+        parameters_json_schema=_schema(tool),
+        strict=False,  # the schema is passed on unchanged
+    )
+
+
+def _schema(tool: CatalogTool) -> dict[str, Any]:
+    try:
+        schema = msgspec.json.decode(tool.definition.input_schema, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return _NO_ARGUMENTS
+    return schema if schema.get("type") == "object" else {**schema, "type": "object"}

@@ -1,0 +1,259 @@
+"""The HTTP transport to the endpoints of models. It follows no redirects, limits the size of answers, and retries failed requests."""
+
+import asyncio
+import random
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextvars import ContextVar
+from ipaddress import ip_address
+
+import httpx2
+
+from holdfast.agent.model import failures
+from holdfast.agent.model.config import ModelConfig, ModelLimits
+from holdfast.connect.http.proxies import Proxies
+from holdfast.model.errors import HoldfastError
+
+_MAX_ERROR_BYTES = 64 * 1024
+_RETRIED_STATUSES = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_FIRST_RETRY_SECONDS = 0.5
+_FORMAT_HEADERS = frozenset(
+    {
+        "host",
+        "accept",
+        "connection",
+        "content-length",
+        "content-type",
+        "transfer-encoding",
+        "anthropic-version",
+        "anthropic-beta",
+    }
+)
+_OVERFLOW_WORDS = (b"context_length", b"context window", b"maximum context", b"prompt is too long")
+_METADATA_HOSTS = frozenset(
+    {"metadata.google.internal", "metadata", "instance-data", "metadata.azure.internal"}
+)
+_METADATA_ADDRESSES = frozenset(
+    map(ip_address, ("169.254.169.254", "169.254.170.2", "100.100.100.200", "fd00:ec2::254", "192.0.0.192"))
+)
+
+
+class Exchange:
+    """One request to a model, with its retries: when the endpoint last sent something, and why the request failed."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.config = config
+        self.failure: HoldfastError | None = None
+        """The error to report, if the request failed."""
+        self.is_context_full = False
+        """Whether the endpoint refused the request because it was too long."""
+        self.has_images = False
+        """Whether the request has images."""
+        self.attempts = 0
+        self.sent_bytes = 0
+        """The size of the request."""
+        self.last_progress = asyncio.get_running_loop().time()
+
+    @property
+    def limits(self) -> ModelLimits:
+        return self.config.limits
+
+
+current_exchange: ContextVar[Exchange | None] = ContextVar("holdfast_model_exchange", default=None)
+
+
+class EndpointError(httpx2.TransportError):
+    """The request failed; the exchange has the reason."""
+
+
+class LimitedTransport(httpx2.AsyncBaseTransport):
+    """Sends requests within the limits of the `current_exchange`."""
+
+    def __init__(self) -> None:
+        self._proxies = Proxies()
+        self._transports: dict[str, httpx2.AsyncHTTPTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, and retry it if the status of the answer says that this may help."""
+        exchange = current_exchange.get() or Exchange(ModelConfig(name=""))
+        host = request.url.host
+        if _is_metadata_address(host):
+            raise _fail(exchange, failures.blocked_address(host))
+        exchange.sent_bytes = int(request.headers.get("content-length", 0))
+        request.headers["accept-encoding"] = "identity"  # a few compressed bytes can expand to gigabytes
+        while True:
+            exchange.attempts += 1
+            try:
+                response = await self._transport_for(request.url).handle_async_request(request)
+            except httpx2.TransportError as error:
+                address = f"{request.url.scheme}://{request.url.netloc.decode('ascii', 'replace')}"
+                raise _fail(exchange, failures.unreachable(address, _why_unreachable(error))) from error
+            delay = _retry_delay(response, exchange.attempts, exchange.limits)
+            if delay is None:
+                return await _check_response(response, exchange, host)
+            await response.aclose()
+            await asyncio.sleep(delay)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for transport in self._transports.values():
+            await transport.aclose()
+
+    def _transport_for(self, url: httpx2.URL) -> httpx2.AsyncHTTPTransport:
+        proxy = self._proxies.find_for(str(url))
+        if proxy not in self._transports:
+            limits = httpx2.Limits(max_connections=1000, max_keepalive_connections=100)
+            self._transports[proxy] = httpx2.AsyncHTTPTransport(proxy=proxy or None, limits=limits)
+        return self._transports[proxy]
+
+
+class CustomEndpointTransport(httpx2.AsyncBaseTransport):
+    """Sends requests to `model.base_url`, with the key of that endpoint and the headers that its API needs.
+
+    All other headers are removed: providers' clients add headers for the provider, such as `OPENAI_CUSTOM_HEADERS`.
+    """
+
+    def __init__(self, transport: LimitedTransport, headers: Mapping[str, str]) -> None:
+        self._transport = transport
+        self._headers = headers
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request."""
+        kept = {name: value for name, value in request.headers.items() if name.lower() in _FORMAT_HEADERS}
+        request.headers = httpx2.Headers({**kept, "user-agent": "holdfast", **self._headers})
+        return await self._transport.handle_async_request(request)
+
+
+class _LimitedStream(httpx2.AsyncByteStream):
+    """The body of an answer. Raises `EndpointError` if it exceeds a limit."""
+
+    def __init__(self, body: httpx2.AsyncByteStream, exchange: Exchange, host: str) -> None:
+        self._body = body
+        self._exchange = exchange
+        self._host = host
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        exchange, limits = self._exchange, self._exchange.limits
+        size = event_size = 0
+        tail = b""
+        try:
+            async for chunk in self._body:
+                size += len(chunk)
+                if size > limits.max_response_bytes:
+                    raise _fail(
+                        exchange, failures.too_large(f"it has more than {limits.max_response_bytes} bytes")
+                    )
+                window = tail + chunk
+                end = max(window.rfind(b"\n\n"), window.rfind(b"\n\r\n"), window.rfind(b"\r\r"))
+                event_size = event_size + len(chunk) if end < 0 else len(window) - end
+                if event_size > limits.max_event_bytes:
+                    raise _fail(
+                        exchange,
+                        failures.too_large(f"one event has more than {limits.max_event_bytes} bytes"),
+                    )
+                tail = window[-3:]
+                yield chunk
+        except EndpointError:
+            raise
+        except httpx2.TransportError as error:
+            raise _fail(exchange, failures.cut_off(self._host)) from error
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def _retry_delay(response: httpx2.Response, attempts: int, limits: ModelLimits) -> float | None:
+    """How many seconds to wait before the next attempt; None if the request is not sent again."""
+    if response.status_code not in _RETRIED_STATUSES or attempts > limits.retries:
+        return None
+    try:
+        seconds = max(0.0, float(response.headers.get("retry-after", "")))
+    except ValueError:
+        seconds = _FIRST_RETRY_SECONDS * 2 ** (attempts - 1)
+        return min(seconds, limits.max_retry_seconds) * random.uniform(0.5, 1.0)
+    return seconds if seconds <= limits.max_retry_seconds else None
+
+
+async def _check_response(response: httpx2.Response, exchange: Exchange, host: str) -> httpx2.Response:
+    """The answer with a limited body. Only the status of an error is passed on: its body may repeat the key or the conversation."""
+    body = response.stream
+    assert isinstance(body, httpx2.AsyncByteStream)
+    status = response.status_code
+    if status < 300 and response.headers.get("content-encoding", "identity") == "identity":
+        return httpx2.Response(
+            status,
+            headers=response.headers,
+            stream=_LimitedStream(body, exchange, host),
+            extensions=response.extensions,
+        )
+    if status < 300:
+        await response.aclose()
+        raise _fail(exchange, failures.unreadable(host))
+    if status < 400:
+        await response.aclose()
+        raise _fail(exchange, failures.redirected(host))
+    start = await _read_start(body)
+    await response.aclose()
+    exchange.is_context_full = status in (400, 413, 422) and any(
+        words in start.lower() for words in _OVERFLOW_WORDS
+    )
+    if exchange.is_context_full:
+        exchange.failure = failures.context_full(exchange.config)
+    elif exchange.has_images and status in (400, 415, 422):
+        exchange.failure = failures.images_refused(exchange.config, status, host)
+    else:
+        exchange.failure = failures.http_error(exchange.config, status, host)
+    return httpx2.Response(
+        status,
+        headers={"content-type": "application/json"},
+        content=b'{"type":"error","error":{"type":"error","message":"HTTP %d"}}' % status,
+    )
+
+
+async def _read_start(body: httpx2.AsyncByteStream) -> bytes:
+    start = b""
+    try:
+        async with asyncio.timeout(5):
+            async for chunk in body:
+                start += chunk
+                if len(start) > _MAX_ERROR_BYTES:
+                    break
+    except (TimeoutError, httpx2.TransportError):
+        pass  # the status alone is enough
+    return start[:_MAX_ERROR_BYTES]
+
+
+def _why_unreachable(error: httpx2.TransportError) -> str:
+    """Why there is no answer. The library's own text is not used: it differs between versions."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    if any(isinstance(cause, ConnectionRefusedError) for cause in causes):
+        return "it refused the connection"
+    if any(isinstance(cause, socket.gaierror) for cause in causes):
+        return "its name is not known"
+    if any(isinstance(cause, ssl.SSLError) for cause in causes):
+        return "no encrypted connection could be made"
+    if isinstance(error, httpx2.ConnectTimeout):
+        return "it did not accept the connection in time"
+    if isinstance(error, httpx2.ConnectError):
+        return "the connection failed"
+    return "it ended the connection before it answered"
+
+
+def _is_metadata_address(host: str) -> bool:
+    name = host.strip("[]").rstrip(".").lower()
+    try:
+        address = ip_address(name.partition("%")[0])
+    except ValueError:
+        return name in _METADATA_HOSTS
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address) in _METADATA_ADDRESSES
+
+
+def _fail(exchange: Exchange, failure: HoldfastError) -> EndpointError:
+    exchange.failure = failure
+    return EndpointError(failure.message)

@@ -1,0 +1,36 @@
+"""Try a model with one short request."""
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import AgentRunError, UserError
+from pydantic_ai.messages import ModelRequest, UserPromptPart
+
+from holdfast.agent.model import failures
+from holdfast.agent.model.clients import ModelClients
+from holdfast.agent.model.config import ModelConfig
+from holdfast.agent.model.timeouts import limit_time
+from holdfast.agent.model.transport import Exchange, current_exchange
+
+_TIMEOUT_SECONDS = 60.0
+_PROMPT = "Answer with the word: ready"
+
+
+async def try_model(config: ModelConfig) -> str:
+    """The model's answer to a short prompt. If it does not answer, raise an error that says what to set."""
+    clients = ModelClients()
+    exchange = Exchange(config)
+    token = current_exchange.set(exchange)
+    try:
+        model = clients.get(config)
+        request = ModelRequest(parts=[UserPromptPart(content=_PROMPT)])
+        async with (
+            limit_time(exchange, _TIMEOUT_SECONDS, failures.trial_timed_out(config, _TIMEOUT_SECONDS)),
+            model_request_stream(model, [request], instrument=False) as stream,
+        ):
+            async for _ in stream:
+                pass
+            return stream.get().text or ""
+    except (AgentRunError, UserError, ValueError, OSError) as error:
+        raise exchange.failure or failures.unreadable(config.base_url or config.name) from error
+    finally:
+        current_exchange.reset(token)
+        await clients.close()

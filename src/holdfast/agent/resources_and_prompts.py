@@ -1,0 +1,97 @@
+"""The commands that list and show the resources and the prompts of a server."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from holdfast.agent.agent import TurnContext
+from holdfast.agent.describe_arguments import shorten
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
+
+_MAX_LINE = 200
+_MAX_LISTED = 1000
+
+Kind = Literal["resources", "prompts"]
+
+
+async def show_resources(turn: TurnContext, argument: str) -> str:
+    """List the resources of all servers or of one, or read one resource: `server uri`."""
+    server, _, uri = argument.strip().partition(" ")
+    if not uri.strip():
+        return await _list(turn, "resources", server)
+    try:
+        result = await turn.request_feature(server, "resources/read", {"uri": uri.strip()})
+    except HoldfastError as error:
+        return f"{error.message}\n"
+    contents = result.get("contents")
+    parts = [_content_text(part) for part in (contents if isinstance(contents, list) else ())]
+    return "\n".join(parts or ["(empty)"]) + "\n"
+
+
+async def show_prompts(turn: TurnContext, argument: str) -> str:
+    """List the prompts of all servers or of one, or show one prompt: `server name {json}`."""
+    server, *rest = argument.split(maxsplit=2) or [""]
+    if not rest:
+        return await _list(turn, "prompts", server)
+    name, *given = rest
+    try:
+        arguments: Any = json.loads("".join(given) or "{}")
+    except ValueError as error:
+        return f'The arguments of {name} are not a JSON object: {error}. Write /prompts {server} {name} {{"key": "value"}}.\n'
+    try:
+        result = await turn.request_feature(server, "prompts/get", {"name": name, "arguments": arguments})
+    except HoldfastError as error:
+        return f"{error.message}\n"
+    messages = result.get("messages")
+    parts = [_message_text(message) for message in (messages if isinstance(messages, list) else ())]
+    return "\n".join(parts or ["(empty)"]) + "\n"
+
+
+async def _list(turn: TurnContext, kind: Kind, server: str) -> str:
+    available = turn.server_status().available
+    if server and server not in available:
+        return f"There is no server {server[:80]!r} here. /servers lists them.\n"
+    lines: list[str] = []
+    for name in (server,) if server else available:
+        try:
+            found = await turn.list_features(name, kind)
+        except HoldfastError as error:
+            if server:  # in a list of all servers, those without resources or prompts are left out
+                return f"{error.message}\n"
+            continue
+        lines += [f"- {name} {line}\n" for line in map(_describe_item, found[:_MAX_LISTED])]
+    return "".join(lines) or f"There are no {kind}.\n"
+
+
+def _describe_item(item: JsonObject) -> str:
+    label = str(item.get("uri") or item.get("name") or "")
+    description = str(item.get("description") or item.get("title") or "").partition("\n")[0]
+    needs = ", ".join(_required_arguments(item.get("arguments")))
+    return f"{label}{f' ({needs})' if needs else ''}{f'  {shorten(description, _MAX_LINE)}' if description else ''}"
+
+
+def _required_arguments(arguments: Json) -> Iterator[str]:
+    for argument in arguments if isinstance(arguments, list) else ():
+        if isinstance(argument, dict) and argument.get("required"):
+            yield str(argument.get("name", ""))
+
+
+def _content_text(content: Json) -> str:
+    match content:
+        case {"text": str(text)}:
+            return text
+        case {"mimeType": str(kind)}:
+            return f"({kind} not shown)"
+        case _:
+            return "(not text)"
+
+
+def _message_text(message: Json) -> str:
+    match message:
+        case {"role": str(role), "content": {"type": "text", "text": str(text)}}:
+            return f"{role}: {text}"
+        case {"role": str(role)}:
+            return f"{role}: (not text)"
+        case _:
+            return "(not text)"

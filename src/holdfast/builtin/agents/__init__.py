@@ -1,0 +1,1 @@
+"""The built-in server `agents`: sub-agents."""

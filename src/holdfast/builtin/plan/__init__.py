@@ -1,0 +1,1 @@
+"""The built-in server `plan`: shows the agent's plan."""

@@ -1,0 +1,1 @@
+"""The built-in server `shell`: runs commands in the session's folders."""

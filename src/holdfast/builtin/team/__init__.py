@@ -1,0 +1,1 @@
+"""The built-in server `team`: sessions of one workspace that work together."""

@@ -1,0 +1,80 @@
+"""What the team tools need from the host. Every method acts for one session: what it may reach is decided from its context."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from holdfast.builtin.call_facts import CallFacts
+from holdfast.model.ids import SessionId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """Another session of the workspace."""
+
+    session_id: str
+    title: str
+    state: str
+    updated: datetime
+    source: str = ""
+    tags: tuple[str, ...] = ()
+    is_child: bool = False
+    """Whether the caller created it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceivedMessage:
+    """A message to the caller's session."""
+
+    message_id: str
+    sender: str
+    sender_title: str
+    text: str
+    sent: datetime
+    delivered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A message or a title that contains the words."""
+
+    session_id: str
+    title: str
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewChild:
+    """A session to create for the caller."""
+
+    title: str
+    agent: str
+    """The name of an agent's definition; empty for the caller's own agent."""
+    initial_message: str
+    detached: bool = False
+
+
+class Team(Protocol):
+    """The sessions that one session can work with."""
+
+    async def create_session(self, caller: SessionId, facts: CallFacts, child: NewChild) -> str:
+        """Create a session in the caller's workspace, with at most its rights. Return its id."""
+        ...
+
+    async def send_message(self, caller: SessionId, facts: CallFacts, target: str, text: str) -> str:
+        """Send a message. Return its id. Every target that the caller may not reach gives the same error."""
+        ...
+
+    async def read_inbox(self, caller: SessionId, limit: int) -> list[ReceivedMessage]:
+        """The latest messages to the caller, including those that were delivered."""
+        ...
+
+    async def list_sessions(self, caller: SessionId, limit: int) -> list[SessionSummary]:
+        """The other sessions of the workspace that the caller may reach, the latest first."""
+        ...
+
+    async def search_sessions(
+        self, caller: SessionId, query: str, *, limit: int, source: str, tags: tuple[str, ...]
+    ) -> list[Found]:
+        """Messages and titles of these sessions that contain all of the words."""
+        ...

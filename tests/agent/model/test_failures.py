@@ -1,0 +1,269 @@
+"""Endpoints that fail: what the user is told, and that the session goes on."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from holdfast.events import StopReason, TurnEnded
+from holdfast.testing.scripted_model import (
+    Answer,
+    Call,
+    Endless,
+    Fail,
+    Hang,
+    LongLine,
+    ModelRequest,
+    RawAnswer,
+    Redirect,
+    SlowBytes,
+    Step,
+    Text,
+    answer,
+)
+from tests.agent.model.sessions import PREFIXES, conversation
+
+pytestmark = pytest.mark.anyio
+BODY = "the-words-of-the-endpoint"
+
+
+@pytest.mark.promise("AGT-06")
+@pytest.mark.promise("AGT-08")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_an_error_is_one_sentence_without_the_endpoint_s_words_and_the_session_goes_on(
+    tmp_path: Path, prefix: str, caplog: pytest.LogCaptureFixture
+):
+    statuses = (401, 404, 400, 413)
+    script = [*(Fail(status=status, message=BODY) for status in statuses), answer("Hello again.")]
+    async with conversation(tmp_path, script, prefix) as talk:
+        reasons = [(await talk.session.prompt(f"Hello {number}")).reason for number in range(5)]
+        told, events = await talk.replies(), str(await talk.events())
+
+    assert reasons == [StopReason.END_TURN] * 5
+    assert told == (
+        "127.0.0.1 needs a key (HTTP 401). Name the variable that has it, with `holdfast model NAME --base-url URL"
+        " --api-key-env VARIABLE`, or choose another model with /model."
+        f"127.0.0.1 does not know the model {prefix}:gpt-5 (HTTP 404). Correct model.name or model.base_url, or choose"
+        " another model with /model."
+        f"127.0.0.1 rejected the request (HTTP 400). Check that {prefix}:gpt-5 supports tools, or choose another model"
+        " with /model."
+        "The conversation is too large for 127.0.0.1 (HTTP 413). Start a new session."
+        "Hello again."
+    )
+    assert BODY not in events + caplog.text
+
+
+@pytest.mark.promise("AGT-05")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_429_and_5xx_are_retried_within_bounds(tmp_path: Path, prefix: str):
+    busy = (Fail(status=429, retry_after=0), Fail(status=503, retry_after=0), Fail(status=500, retry_after=0))
+    script = [
+        *busy,
+        answer("At last."),
+        *busy,
+        Fail(status=529, retry_after=0),
+        Fail(status=429, retry_after=3600),
+    ]
+    async with conversation(tmp_path, script, prefix) as talk:
+        found = [(await talk.session.prompt(words)).code for words in ("One", "Two", "Three")]
+        told = await talk.replies()
+
+    assert found == ["", "MODEL_UNAVAILABLE", "MODEL_UNAVAILABLE"]
+    assert told == (
+        "At last."
+        "127.0.0.1 failed (HTTP 529). Try again, or choose another model with /model."
+        "127.0.0.1 refuses more requests for now (HTTP 429): a rate limit or an exhausted quota. Wait and try again, or"
+        " choose another model with /model."
+    )
+    assert len(talk.endpoint.requests) == 9
+
+
+@pytest.mark.promise("AGT-05")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_a_stream_that_is_cut_at_any_event_is_not_repeated_and_says_so(tmp_path: Path, prefix: str):
+    parts = (Text("some words", chunk=5), Call("files__list", {"path": "."}))
+    script = [Answer(parts=parts, cut_after=number) for number in range(1, 6)]
+    async with conversation(tmp_path, [*script, answer("Whole.")], prefix) as talk:
+        for number in range(6):
+            await talk.session.prompt(f"Try {number}")
+        told = await talk.replies()
+
+    assert told.count("ended the connection in the middle of its answer. Prompt again") == 5
+    assert told.endswith("Whole.")
+    assert len(talk.endpoint.requests) == 6
+
+
+@pytest.mark.promise("AGT-07")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_an_answer_without_end_is_ended(tmp_path: Path, prefix: str):
+    big = 200_000
+    script = [
+        Endless(what="text", chunk=big),
+        Endless(what="think", chunk=big),
+        Endless(what="arguments", chunk=big),
+        Endless(what="calls"),
+        LongLine(),
+        answer("Fine."),
+    ]
+    async with conversation(tmp_path, script, prefix) as talk:
+        reasons = [(await talk.session.prompt(f"Try {number}")).reason for number in range(6)]
+        told = await talk.replies()
+
+    assert reasons == [*[StopReason.MAX_TOKENS] * 5, StopReason.END_TURN]
+    for words in (
+        "more than 1000000 characters",
+        "more than 128 calls",
+        "one event has more than 8388608 bytes",
+    ):
+        assert words in told
+    assert told.endswith("Fine.")
+
+
+@pytest.mark.promise("AGT-07")
+async def test_an_endpoint_that_says_nothing_is_left_after_the_idle_time(tmp_path: Path):
+    script = [Hang(), Endless(what="comments", pause=0.05), SlowBytes(pause=0.05), answer("Fine.")]
+    async with conversation(tmp_path, script, model={"idle_seconds": 1}) as talk:
+        for number in range(4):
+            await talk.session.prompt(f"Try {number}")
+        told = await talk.replies()
+
+    assert told.count("The model sent nothing for 1 s (model.idle_seconds)") == 3
+    assert told.endswith("Fine.")
+
+
+@pytest.mark.promise("AGT-07")
+async def test_a_model_that_takes_too_long_in_a_turn_is_ended(tmp_path: Path):
+    script = [
+        # Both make progress, so that only the time of the turn ends them: in one answer, or over many requests.
+        Endless(what="text", chunk=1, pause=0.02),
+        *[Answer(parts=(Call("files__list", {"path": "."}),), first_after=0.4)] * 5,
+        answer("Fine."),
+    ]
+    async with conversation(tmp_path, script, model={"turn_seconds": 1}) as talk:
+        ended = [await talk.session.prompt(f"Try {number}") for number in range(2)]
+        told = await talk.replies()
+        requests = len(talk.endpoint.requests)
+
+    assert [(turn.reason, turn.code) for turn in ended] == [(StopReason.END_TURN, "MODEL_LIMIT")] * 2
+    assert told.count("The model took more than 1 s in this turn (model.turn_seconds)") == 2
+    assert 2 < requests <= 5, "the second turn ended in the middle of its script"
+
+
+@pytest.mark.promise("AGT-07")
+async def test_a_model_that_loops_is_ended_by_the_limits_of_a_turn(tmp_path: Path):
+    def loop(request: ModelRequest) -> Step:
+        return answer(*[Call("files__list", {"path": "."})] * 3, input_tokens=1000)
+
+    reasons: list[StopReason] = []
+    for number, limit in enumerate(({"max_requests": 4}, {"max_calls": 7})):
+        async with conversation(tmp_path / str(number), loop, model=limit) as talk:
+            reasons.append((await talk.session.prompt("Go on")).reason)
+            ended = (await talk.events())[-1]
+            assert isinstance(ended, TurnEnded)
+            assert int(str(ended.usage["requests"])) <= 4
+            assert int(str(ended.usage["calls"])) <= 12
+
+    assert reasons == [StopReason.MAX_TURN_REQUESTS] * 2
+
+
+@pytest.mark.promise("AGT-07")
+async def test_a_turn_that_costs_too_much_is_ended(tmp_path: Path):
+    def loop(request: ModelRequest) -> Step:
+        return answer(Call("files__list", {"path": "."}), input_tokens=1_000_000)
+
+    async with conversation(
+        tmp_path, loop, "anthropic", model={"name": "anthropic:claude-sonnet-5", "max_cost_cents": 100}
+    ) as talk:
+        result = await talk.session.prompt("Go on")
+        ended = (await talk.events())[-1]
+
+    assert result.reason is StopReason.MAX_TURN_REQUESTS
+    assert isinstance(ended, TurnEnded)
+    assert ended.usage["requests"] == 1
+    assert float(str(ended.usage["usd"])) > 1
+
+
+@pytest.mark.promise("AGT-06")
+async def test_garbage_redirects_and_a_missing_endpoint_are_explained(tmp_path: Path):
+    script = [
+        RawAnswer(body=b"\x00\xff not a stream \n\n"),
+        RawAnswer(body=b"data: {broken\n\n"),
+        RawAnswer(body=b"", headers={"content-encoding": "gzip"}),
+        Redirect(location="http://169.254.169.254/latest/meta-data/"),
+    ]
+    async with conversation(tmp_path, script) as talk:
+        for number in range(4):
+            await talk.session.prompt(f"Try {number}")
+        told = await talk.replies()
+    async with conversation(tmp_path / "other", [], model={"base_url": "http://127.0.0.1:9/v1"}) as talk:
+        await talk.session.prompt("Hello")
+        unreachable = await talk.replies()
+
+    assert told.count("sent an answer that cannot be read") >= 2
+    assert "127.0.0.1 redirects to another address, which is not followed." in told
+    assert unreachable == (
+        "The model's endpoint at http://127.0.0.1:9 could not be reached: it refused the connection. Check that it is running, check model.base_url, or"
+        " choose another model with /model."
+    )
+
+
+@pytest.mark.promise("AGT-06")
+async def test_a_missing_key_or_an_unknown_name_says_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for variable in ("ANTHROPIC_API_KEY", "MY_KEY"):
+        monkeypatch.delenv(variable, raising=False)
+    told: list[str] = []
+    for number, model in enumerate(
+        (
+            {"name": "anthropic:claude-sonnet-5", "base_url": ""},
+            {"name": "nonsense", "base_url": ""},
+            {"name": "openai:gpt-5", "api_key_env": "MY_KEY"},
+        )
+    ):
+        async with conversation(tmp_path / str(number), [], model=model) as talk:
+            await talk.session.prompt("Hello")
+            told.append(await talk.replies())
+            await talk.session.prompt("/servers")
+            assert "files" in await talk.replies()
+
+    assert told[0].startswith("The key of anthropic:claude-sonnet-5 is missing. Set ANTHROPIC_API_KEY before")
+    assert told[1].startswith("The model 'nonsense' is not known. Write provider:model, such as")
+    assert told[2].startswith(
+        "The key of openai:gpt-5 is missing: the environment variable MY_KEY is not set."
+    )
+
+
+@pytest.mark.promise("AGT-06")
+async def test_settings_that_changed_after_the_start_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    async with conversation(tmp_path, [], model={"name": "openai-chat:any", "base_url": ""}) as talk:
+        await talk.session.prompt("/model openai-chat:any")
+        before = await talk.replies()
+        talk.host.settings.file.write_text('[model]\nbase_url = "http://127.0.0.1:8080/v1"\n')
+        await talk.session.prompt("/model openai-chat:any")
+        await talk.session.prompt("Hello")
+        after = (await talk.replies()).removeprefix(before)
+
+    change = f"'{talk.host.settings.file}' has changed since this process started: start it again to use the new settings."
+    assert "The key of openai-chat:any is missing." in before
+    assert (change in before, after.count(change)) == (False, 2)
+
+
+@pytest.mark.promise("AGT-06")
+async def test_a_dropped_connection_is_not_called_refused(tmp_path: Path):
+    async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.close()
+
+    async with await asyncio.start_server(drop, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with conversation(tmp_path, [], model={"base_url": f"{address}/v1"}) as talk:
+            await talk.session.prompt("Hello")
+            told = await talk.replies()
+
+    assert told.startswith(
+        f"The model's endpoint at {address} could not be reached: it ended the connection before it answered."
+    )

@@ -1,0 +1,265 @@
+"""Conversations that go on: after a cancel, after `kill -9`, with another model, and when they get long."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast import Agent, Host, JsonObject, OpenOptions, Session, TurnContext
+from holdfast.events import HistoryCompacted, StopReason, TurnEnded
+from holdfast.testing.scripted_model import (
+    Answer,
+    Call,
+    Fail,
+    Hang,
+    ModelRequest,
+    ScriptedModel,
+    Step,
+    Text,
+    Think,
+    answer,
+)
+from tests.agent.model.sessions import PREFIXES, conversation, model_settings
+
+pytestmark = pytest.mark.anyio
+
+ALL_EVENTS = os.environ.get("HOLDFAST_EVERY_EVENT") == "1"
+"""Whether to interrupt an answer after each of its events, and not only after some of them."""
+SIGNATURE = "EqQBCgIYAhIkMGU+/=="
+LONG = (
+    Think("A longer thought than that.", signature=SIGNATURE),
+    Text("Some words that are said."),
+    Call("files__list"),
+)
+
+
+def interrupt_after(prefix: str) -> list[int]:
+    whole = {"openai-chat": 9, "openai": 16, "anthropic": 14}[prefix]
+    return [*range(whole)] if ALL_EVENTS else [2, 4, 7]
+
+
+def seen(request: ModelRequest) -> list[tuple[str, str, str]]:
+    """The conversation of a request, without the results of tools."""
+    return [
+        (message.role, message.text, message.signature)
+        for message in request.messages
+        if message.role != "tool"
+    ]
+
+
+@pytest.mark.promise("AGT-03")
+@pytest.mark.promise("AGT-04")
+@pytest.mark.promise("AGT-12")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_a_turn_that_is_cancelled_at_any_event_ends_at_once_and_the_next_one_goes_on(
+    tmp_path: Path, prefix: str
+):
+    points = interrupt_after(prefix)
+    script = [step for point in points for step in (Answer(parts=LONG, hold_after=point), answer("Next."))]
+    async with conversation(tmp_path, script, prefix) as talk:
+        for number, _ in enumerate(points, start=1):
+            turn = asyncio.create_task(talk.session.prompt("Begin"))
+            await talk.endpoint.wait_held(number)
+            talk.session.cancel()
+            assert (await turn).reason is StopReason.CANCELLED
+            assert (await talk.session.prompt("Go on")).reason is StopReason.END_TURN
+        ended = [event for event in await talk.events() if isinstance(event, TurnEnded)]
+
+    assert [event.usage["requests"] for event in ended] == [1] * 2 * len(points)
+    for request in talk.endpoint.requests[1::2]:
+        cut = [text for role, text, _ in seen(request) if role == "assistant" and text != "Next."]
+        assert all("Some words that are said.".startswith(text.removesuffix(" […]")) for text in cut)
+        assert "thinking" not in {role for role, _, _ in seen(request)}
+        assert "thought" not in str(
+            request.body["messages"] if "messages" in request.body else request.body["input"]
+        )
+
+
+async def cancel_seconds(session: Session, begun: Callable[[], Awaitable[object]]) -> float:
+    """How long a turn takes to end after it was cancelled."""
+    loop = asyncio.get_running_loop()
+    turn = asyncio.create_task(session.prompt("Begin"))
+    await begun()
+    cancelled = loop.time()
+    session.cancel()
+    assert (await turn).reason is StopReason.CANCELLED
+    return loop.time() - cancelled
+
+
+@pytest.mark.promise("AGT-03")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_cancelling_closes_the_connection_and_takes_hardly_longer_than_without_a_model(
+    tmp_path: Path, prefix: str
+):
+    begun = asyncio.Event()
+
+    class Waits(Agent):
+        async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
+            begun.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    tries = 4
+    script = [step for _ in range(tries) for step in (Hang(), Answer(parts=LONG, hold_after=2))]
+    async with conversation(tmp_path, script, prefix) as talk:
+        endpoint = talk.endpoint
+        taken = [
+            await cancel_seconds(talk.session, partial(endpoint.wait_held, number + 1))
+            for number in range(2 * tries)
+        ]
+        await endpoint.wait_left(2 * tries)
+        async with talk.host.session(cwd=tmp_path, agent=Waits()) as control:
+            usual: list[float] = []
+            for _ in range(tries):
+                begun.clear()
+                usual.append(await cancel_seconds(control, begun.wait))
+
+    # The quickest of several: a busy machine makes each of them slower.
+    assert min(taken) - min(usual) < 0.1
+
+
+@pytest.mark.promise("AGT-04")
+@pytest.mark.parametrize("point", range(7) if ALL_EVENTS else [5])
+@pytest.mark.parametrize("prefix", PREFIXES if ALL_EVENTS else ["anthropic"])
+async def test_a_killed_host_s_conversation_continues_with_its_signatures(
+    tmp_path: Path, prefix: str, point: int
+):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.txt").write_text("alpha")
+    script = [
+        answer(Think("First, read.", signature=SIGNATURE), "I read.", Call("files__read", {"path": "a.txt"})),
+        Answer(parts=(Think("Not signed yet, and cut", signature="x"), Text("half")), hold_after=point),
+        answer("I am back."),
+    ]
+    async with ScriptedModel(script) as endpoint:
+        settings = model_settings(tmp_path, endpoint, prefix)
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.agent.model.prompt_once"),
+            *(str(settings.data_dir), str(project), endpoint.base_url, settings.model.name),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert child.stdout is not None
+        session_id = (await child.stdout.readline()).decode().strip()
+        held, ended = asyncio.create_task(endpoint.wait_held(1)), asyncio.create_task(child.wait())
+        await asyncio.wait((held, ended), return_when=asyncio.FIRST_COMPLETED)
+        assert not ended.done(), "the host ended by itself"
+        child.send_signal(signal.SIGKILL)
+        await ended
+
+        async with Host(settings=settings) as host:
+            session = await host.reopen(session_id, OpenOptions(cwd=project, mode=None))
+            await session.prompt("Are you there?")
+            await session.close()
+
+    before, after = endpoint.requests[1], endpoint.requests[2]
+    roles = [message.role for message in after.messages]
+    assert seen(after)[: len(seen(before))] == seen(before)
+    assert [message.signature for message in after.messages if message.role == "thinking"] == [
+        message.signature for message in before.messages if message.role == "thinking"
+    ]
+    assert "Not signed yet" not in after.raw.decode()
+    assert roles.count("tool") == 1
+    assert "alpha" in next(message.text for message in after.messages if message.role == "tool")
+    assert seen(after)[-1] == ("user", "Are you there?", "")
+    if prefix != "openai-chat":
+        assert SIGNATURE in after.raw.decode()
+
+
+async def test_another_model_does_not_get_the_thoughts_of_the_first(tmp_path: Path):
+    script = [answer(Think("Mine.", signature=SIGNATURE), "One."), answer("Two.")]
+    async with conversation(tmp_path, script, "anthropic") as talk:
+        await talk.session.prompt("First")
+        await talk.session.prompt("/model openai-chat:other")
+        await talk.session.prompt("Second")
+
+    assert [request.model for request in talk.endpoint.requests] == ["gpt-5", "other"]
+    assert seen(talk.endpoint.requests[1]) == [
+        ("user", "First", ""),
+        ("assistant", "One.", ""),
+        ("user", "Second", ""),
+    ]
+
+
+@pytest.mark.promise("AGT-09")
+async def test_a_long_conversation_is_summarized_for_the_model_with_calls_and_results_together(
+    tmp_path: Path,
+):
+    def respond(request: ModelRequest) -> Step:
+        if "Summarize the conversation" in request.prompt:
+            return answer("They looked at files.")
+        if request.tool_results or "Turn" not in request.prompt:
+            return answer("Done.", input_tokens=900)
+        return answer(Call("files__list", {"path": "."}), input_tokens=800)
+
+    async with conversation(tmp_path, respond, model={"context_tokens": 1000}) as talk:
+        for number in range(4):
+            await talk.session.prompt(f"Turn {number}")
+        compacted = [event for event in await talk.events() if isinstance(event, HistoryCompacted)]
+        kept = len(await talk.events())
+        talk.session.agent._history = None  # type: ignore[attr-defined]
+        await talk.session.prompt("Turn 4")
+
+    last = talk.endpoint.requests[-1].messages
+    calls = [call_id for message in last for call_id, _ in message.calls]
+    assert len(compacted) >= 1
+    assert kept > 30
+    assert 'author="Holdfast: a summary' in last[0].text
+    assert "Turn 0" not in str(last)
+    assert [message.call_id for message in last if message.role == "tool"] == calls
+
+
+@pytest.mark.promise("AGT-09")
+async def test_a_conversation_that_is_too_long_is_summarized_and_the_prompt_is_answered(tmp_path: Path):
+    is_full = False
+
+    def respond(request: ModelRequest) -> Step:
+        said = str(seen(request))
+        if is_full and ("Turn 0" in said or ("Turn 1" in said and "Turn 2" in said)):
+            return Fail(status=400, message="This model's maximum context length is 1000 tokens.")
+        if "Summarize the conversation" in request.prompt:
+            return answer("They took turns.")
+        return answer("Done.")
+
+    async with conversation(tmp_path, respond) as talk:
+        for number in range(3):
+            await talk.session.prompt(f"Turn {number}")
+        is_full = True
+        result = await talk.session.prompt("And now?")
+        replies, events = await talk.replies(), await talk.events()
+        talk.session.agent._history = None  # type: ignore[attr-defined]
+        await talk.session.prompt("Again")
+
+    assert (result.reason, replies) == (StopReason.END_TURN, "Done." * 4)
+    assert [event.summary for event in events if isinstance(event, HistoryCompacted)] == ["They took turns."]
+    for request, count in ((talk.endpoint.requests[-2], 2), (talk.endpoint.requests[-1], 4)):
+        assert "They took turns." in request.messages[0].text
+        assert len(seen(request)) == count
+
+
+@pytest.mark.promise("AGT-03")
+async def test_what_the_user_saw_of_a_broken_answer_is_in_the_model_s_history(tmp_path: Path):
+    parts = (Text("some words", chunk=5), Text("more"))
+    script = [
+        Answer(parts=parts, cut_after=3),
+        answer("Second."),
+        Answer(parts=parts, hold_after=3),
+        answer("Last."),
+    ]
+    async with conversation(tmp_path, script, model={"idle_seconds": 1}) as talk:
+        for words in ("One", "Two", "Three", "Four"):
+            await talk.session.prompt(words)
+        replies = await talk.replies()
+
+    said = [(role, text) for role, text, _ in seen(talk.endpoint.requests[-1])]
+    (_, first), (_, third) = said[1], said[5]
+    assert [role for role, _ in said] == ["user", "assistant"] * 3 + ["user"]
+    assert (first.endswith(" […]"), third.endswith(" […]")) == (True, True)
+    assert first.removesuffix(" […]") in replies
+    assert "ended the connection" not in str(said)
+    assert "sent nothing" not in str(said)

@@ -1,0 +1,108 @@
+"""Turns of a session with a model, in the formats of all endpoints."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.events import (
+    Event,
+    ModelResponded,
+    Outcome,
+    Prompted,
+    Replied,
+    ServersResolved,
+    SessionOpened,
+    StopReason,
+    Thought,
+    Titled,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
+from holdfast.testing.scripted_model import Call, Think, answer
+from tests.agent.model.sessions import PREFIXES, conversation, text
+
+pytestmark = pytest.mark.anyio
+
+TWO_CALLS = (
+    answer(
+        Think("Both files, then.", signature="c2lnbmF0dXJl"),
+        "I read both.",
+        Call("files__read", {"path": "a.txt"}),
+        Call("files__read", {"path": "b.txt"}),
+    ),
+    answer("They say alpha and beta."),
+)
+
+
+def describe(event: Event) -> Any:
+    """An event without what differs between two runs."""
+    match event:
+        case Replied(text=words):
+            return "replied", words
+        case Thought(text=words):
+            return "thought", words
+        case ToolCalled(tool=tool, arguments=arguments):
+            return tool, str(arguments)
+        case ToolEnded(outcome=outcome):
+            return "ended", outcome
+        case TurnEnded(reason=reason, usage=usage):
+            return reason, {
+                name: usage[name] for name in ("requests", "calls", "input_tokens", "output_tokens")
+            }
+        case _:
+            return type(event)
+
+
+def described(events: list[Event]) -> Iterator[object]:
+    """All events. Pieces of one text are joined, and what two calls do at once is sorted."""
+    kinds = (Replied, Thought, (ToolStarted, ToolEnded))
+    for kind, group in groupby(
+        events, lambda event: next((n for n, kind in enumerate(kinds) if isinstance(event, kind)), None)
+    ):
+        found = [*map(describe, group)]
+        match kind:
+            case 0 | 1:
+                yield "replied" if kind == 0 else "thought", "".join(words for _, words in found)
+            case 2:
+                yield from sorted(map(str, found))
+            case _:
+                yield from found
+
+
+@pytest.mark.promise("AGT-01")
+@pytest.mark.promise("AGT-11")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_every_format_gives_the_same_events_in_the_same_order(tmp_path: Path, prefix: str):
+    async with conversation(tmp_path, TWO_CALLS, prefix) as talk:
+        (tmp_path / "project" / "a.txt").write_text("alpha")
+        (tmp_path / "project" / "b.txt").write_text("beta")
+        result = await talk.session.prompt(text("What do they say?"))
+        events = await talk.events()
+
+    assert result.reason is StopReason.END_TURN
+    assert [*described(events)] == [
+        SessionOpened,
+        ServersResolved,
+        Prompted,
+        Titled,
+        ("thought", "Both files, then."),
+        ("replied", "I read both."),
+        ModelResponded,
+        ("read", "{'path': 'a.txt'}"),
+        ("read", "{'path': 'b.txt'}"),
+        *sorted(
+            map(str, [ToolStarted, ToolStarted, ("ended", Outcome.COMPLETED), ("ended", Outcome.COMPLETED)])
+        ),
+        ("replied", "They say alpha and beta."),
+        ModelResponded,
+        (StopReason.END_TURN, {"requests": 2, "calls": 2, "input_tokens": 200, "output_tokens": 40}),
+    ]
+    results = talk.endpoint.requests[1].tool_results
+    assert [*results] == ["call_1", "call_2"]
+    assert "alpha" in results["call_1"]
+    assert "beta" in results["call_2"]
