@@ -4,13 +4,13 @@ import http.client
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, Protocol
 from urllib.parse import urlsplit
 
+from tests.commands import ForkedProcess, start_holdfast
 from tests.toolkit.server_process import ROOT, run_http_server
 
 Era = Literal["handshake", "modern"]
@@ -86,12 +86,12 @@ class Client:
 class PlainStdioTransport:
     """A server that this process started."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin
-        assert process.stdout
+    def __init__(
+        self, process: "subprocess.Popen[bytes] | ForkedProcess", stdin: IO[bytes], stdout: IO[bytes]
+    ) -> None:
         self.process = process
-        self._stdin: IO[bytes] = process.stdin
-        self._stdout: IO[bytes] = process.stdout
+        self.stdin = stdin
+        self._stdout = stdout
 
     def request(self, message: dict[str, Any]) -> list[dict[str, Any]]:
         self.notify(message)
@@ -103,8 +103,8 @@ class PlainStdioTransport:
         return received
 
     def notify(self, message: dict[str, Any]) -> None:
-        self._stdin.write(json.dumps(message).encode() + b"\n")
-        self._stdin.flush()
+        self.stdin.write(json.dumps(message).encode() + b"\n")
+        self.stdin.flush()
 
 
 class PlainHttpTransport:
@@ -158,10 +158,27 @@ def spawn_server(
     stderr: IO[bytes] | int | None = None,
 ) -> Iterator[PlainStdioTransport]:
     """Run `python -m module` on pipes; it must exit by itself when its input ends."""
-    with spawn_command(
-        [sys.executable, "-m", module, *arguments], cwd=ROOT, environ=environ, stderr=stderr
-    ) as pipes:
-        yield pipes
+    (their_input, stdin), (stdout, their_output) = os.pipe(), os.pipe()
+    with (
+        open(stdin, "wb") as our_input,  # noqa: PTH123
+        open(stdout, "rb") as our_output,  # noqa: PTH123
+        open(os.devnull, "wb") as nowhere,  # noqa: PTH123
+    ):
+        process = start_holdfast(
+            ["-m", module, *arguments],
+            *(their_input, their_output, nowhere if stderr is None else stderr),
+            cwd=ROOT,
+            env={**os.environ, **(environ or {})},
+        )
+        os.close(their_input)
+        os.close(their_output)
+        try:
+            yield PlainStdioTransport(process, our_input, our_output)
+            our_input.close()
+            process.wait(10)
+        finally:
+            process.kill()
+            process.wait()
 
 
 @contextmanager
@@ -183,10 +200,10 @@ def spawn_command(
     )
     with process:
         try:
-            pipes = PlainStdioTransport(process)
-            yield pipes
-            if process.stdin and not process.stdin.closed:
-                process.stdin.close()
+            assert process.stdin
+            assert process.stdout
+            yield PlainStdioTransport(process, process.stdin, process.stdout)
+            process.stdin.close()
             process.wait(10)
         finally:
             process.kill()

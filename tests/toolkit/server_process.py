@@ -3,14 +3,14 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from tests.commands import ForkedProcess, start_holdfast
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LISTENING = re.compile(r"listening url=(\S+)")
@@ -36,9 +36,9 @@ def start_http_server(
     end: signal.Signals = signal.SIGTERM,
 ) -> Iterator[tuple[str, int]]:
     """The same, but yield the process id, too."""
-    command = [sys.executable, "-m", module, "--http", "127.0.0.1:0", *arguments]
+    words = ["-m", module, "--http", "127.0.0.1:0", *arguments]
     with tempfile.TemporaryFile("w+") as stderr:
-        process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **(environ or {})}, stderr=stderr)
+        process = start_holdfast(words, 0, 1, stderr, cwd=ROOT, env={**os.environ, **(environ or {})})
         try:
             yield _address(process, stderr), process.pid
             process.send_signal(end)
@@ -48,14 +48,14 @@ def start_http_server(
             process.wait()
 
 
-def _address(process: subprocess.Popen[bytes], stderr: IO[str]) -> str:
+def _address(process: ForkedProcess, stderr: IO[str]) -> str:
     output, deadline = "", time.monotonic() + 20
     while time.monotonic() < deadline:
         stderr.seek(0)
         output = stderr.read()
         if found := _LISTENING.search(output):
             return found[1]
-        if process.poll() is not None:
+        if process.returncode is not None:
             break
         time.sleep(0.02)
     raise AssertionError(f"The server does not listen: {output}")

@@ -1,11 +1,13 @@
 """Arguments are decoded to their types, or every issue with them is reported."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from datetime import date
 from typing import Annotated, Any, Literal, TypedDict
 from uuid import UUID
 
+import jsonschema_rs
 import msgspec
 import pydantic
 import pytest
@@ -72,6 +74,14 @@ def issues(handler: Callable[..., Any], **given: Any) -> list[tuple[Any, ...]]:
     return [(issue["field"], issue["code"]) for issue in bad.value.issues]
 
 
+def _is_accepted(tool: Tool, raw: bytes) -> bool:
+    try:
+        tool.signature.arguments.parse(raw)
+    except BadArgumentsError:
+        return False
+    return True
+
+
 @pytest.mark.promise("KIT-01")
 def test_arguments_are_decoded_to_the_types_of_the_signature():
     assert parse(
@@ -92,6 +102,31 @@ def test_arguments_are_decoded_to_the_types_of_the_signature():
         "options": {"depth": 2},
         "mode": 1,
     }
+
+
+@pytest.mark.promise("KIT-01")
+def test_a_whole_number_is_an_integer_as_in_json_schema():
+    raw = (
+        b'{"text": "2.0", "number": 2.0, "size": 9.0, "ratio": 3.0, "points": [{"x": 2e3, "y": -0.0}],'
+        b' "options": {"depth": 1.0}}'
+    )
+    tool = tool_of(takes_everything)
+    schema = jsonschema_rs.validator_for(tool.schema)
+
+    values = tool.signature.arguments.parse(raw)
+    assert values == {
+        "text": "2.0",
+        "number": 2,
+        "size": 9,
+        "ratio": 3.0,
+        "points": [Point(2000, 0)],
+        "options": {"depth": 1},
+    }
+    assert [type(values[name]) for name in ("number", "size", "ratio")] == [int, int, float]
+    for number, is_integer in ((b"2.0", True), (b"2e3", True), (b"2.5", False), (b'"2.0"', False)):
+        given = b'{"text": "", "number": %s}' % number
+        assert schema.is_valid(json.loads(given)) is is_integer
+        assert _is_accepted(tool, given) is is_integer
 
 
 @pytest.mark.promise("KIT-04")
@@ -172,7 +207,7 @@ def test_pydantic_is_imported_only_for_pydantic_types():
         "@box.tool()\n"
         "def f(a: int, b: list[str] | None = None) -> None: 'F.'\n"
         "box.manifest()\n"
-        "print([name for name in ('pydantic', 'uvicorn', 'mcp', 'cryptography', 'anyio') if name in sys.modules])\n"
+        "print([name for name in ('pydantic', 'uvicorn', 'mcp', 'cryptography', 'anyio', 'holdfast.model.event', 'holdfast.toolkit.sampling') if name in sys.modules])\n"
     )
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -188,7 +188,7 @@ async def test_client_that_answers_method_not_found_gives_the_same_code():
         await call.roots()
 
     def refuse(method: str, params: Any) -> Any:
-        from holdfast.wire.frame import PeerError
+        from holdfast.wire.messages import PeerError
 
         raise PeerError(-32601, "no such method") if method == "roots/list" else AssertionError
 
@@ -485,3 +485,27 @@ def test_form_for_a_pydantic_model():
 def test_type_without_a_form_is_refused(kind: Any):
     with pytest.raises(HoldfastError, match=r"call\.ask|cannot be read|forms are flat"):
         make_form(kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        (Order, {"dish": "soup", "plates": "hunter2"}, "plates: Expected `int`, got `str`."),
+        (Order, {"plates": 2}, "The form: Object missing required field `dish`."),
+        (Order, {"dish": "cake"}, "dish: This value is not one of the choices."),
+        (bool, {"answer": "hunter2"}, "answer: Expected `bool`, got `str`."),
+        (bool, {"yes": True}, "answer: It is required. yes: Unknown argument. Known: answer."),
+    ],
+)
+async def test_answer_that_does_not_match_says_which_field_is_wrong(
+    kind: Any, content: dict[str, Any], message: str
+):
+    async def it(call: Call) -> None:
+        """Ask."""
+        await call.ask("What?", kind)
+
+    async with connect(box_with(it), "modern", answer=always(accept(**content))) as client:
+        envelope = await client.call("it")
+
+    assert (envelope["code"], "hunter2" in str(envelope)) == ("BAD_ANSWER", False)
+    assert message in envelope["error"]

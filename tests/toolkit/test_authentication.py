@@ -23,7 +23,7 @@ from holdfast.toolkit.authentication import (
     authenticator_from_env,
 )
 from holdfast.wire.mcp.client import negotiate
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
 from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
@@ -116,6 +116,7 @@ def test_sessions_cannot_see_or_use_each_others_driven_sessions(era: Era):
         ("NOT_RUNNING", {"available": []}),
         ("NOT_RUNNING", {"available": []}),
     ]
+    assert others[1]["_meta"]["session_id"] == "tab-1", "the id that the request named"
     assert own["running"] == ["tab-1"]
 
 
@@ -264,7 +265,7 @@ async def test_in_process_the_identity_comes_from_the_context_variable():
 
     me, other = Peer(), server_peer(box.server(ContextVarAuthenticator()))
     async with connect_memory(me, other):
-        client = await negotiate(me, PeerInfo(implementation=Implementation("tests", "1")))
+        client = await negotiate(me, OwnInfo(implementation=Implementation("tests", "1")))
         without_context = await client.call_tool("who", {}, meta=FORGED)
     session_ids: list[str] = []
     for session in (ANN, BOB):
@@ -278,7 +279,7 @@ async def test_in_process_the_identity_comes_from_the_context_variable():
 async def _call_in_process(box: Toolbox) -> str:
     me, other = Peer(), server_peer(box.server(ContextVarAuthenticator()))
     async with connect_memory(me, other):
-        client = await negotiate(me, PeerInfo(implementation=Implementation("tests", "1")))
+        client = await negotiate(me, OwnInfo(implementation=Implementation("tests", "1")))
         result = await client.call_tool("who", {})
     return json.loads(json.loads(bytes(result.content[0]))["text"])["result"]
 

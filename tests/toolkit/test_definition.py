@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import fastmcp.utilities.types
+import mcp_types
+import msgspec
 import pytest
 
 from holdfast.model import codes
@@ -17,13 +20,16 @@ from holdfast.toolkit import (
     Call,
     Header,
     Meta,
+    Reply,
     SessionContext,
     Toolbox,
     ToolDefinition,
+    ToolError,
     Workspace,
     define_tool,
 )
 from holdfast.toolkit.operation import Operation
+from holdfast.toolkit.tool_list import to_wire
 from tests.toolkit.server_process import ROOT
 
 
@@ -102,8 +108,14 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
 @pytest.mark.parametrize(
     ("definition", "message"),
     [
-        (define_tool(fine, name="taken"), "Two tools would be called 'taken': 'taken' and 'taken'."),
-        (define_tool(fine, name="ta.ken"), "Two tools would be called 'ta_ken': 'ta_ken' and 'ta.ken'."),
+        (
+            define_tool(fine, name="taken"),
+            "Two tools would be called 'taken'. Give one another name: @box.tool(name=…).",
+        ),
+        (
+            define_tool(fine, name="ta.ken"),
+            "Two tools would be called 'ta_ken': 'ta_ken' and 'ta.ken'. Give one another name: @box.tool(name=…).",
+        ),
         (
             ToolDefinition(name="odd", handler=fine, description="Odd.", operation="mutation"),
             "'mutation' is not an operation type. Use one of: command, query, eval, screenshot, logs, dialog, window_info.",
@@ -261,6 +273,25 @@ def test_description_lists_the_codes_of_the_tool_and_the_manifest_lists_all():
 
 
 @pytest.mark.promise("KIT-07")
+@pytest.mark.anyio
+async def test_short_listing_has_the_codes_in_the_manifest_and_in_each_error():
+    box = Toolbox("box", listing="short")
+    full = box.code("BOX_FULL", http=507, hint="Take something out.")
+
+    @box.tool(codes=["BOX_FULL"])
+    async def put() -> None:
+        """Put something in."""
+        raise ToolError(full, "There is no space.")
+
+    async with box.client() as client:
+        (listed,) = await client.list_tools()
+        failed = await client.call("put")
+
+    assert (listed["description"], failed.code) == ("Put something in.", "BOX_FULL")
+    assert "BOX_FULL" in box.manifest()["tools"][0]["codes"]
+
+
+@pytest.mark.promise("KIT-07")
 def test_every_code_has_a_unique_name_a_hint_and_an_http_error_status():
     registered = codes.registered()
 
@@ -334,3 +365,100 @@ def _manifest() -> Any:
     command = [sys.executable, "-m", "tests.toolkit.notes_server", "manifest"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20)
     return json.loads(done.stdout)
+
+
+def test_a_short_listing_leaves_out_what_a_model_can_do_without():
+    listed: dict[str, Any] = {}
+    for listing in ("full", "short"):
+        box = Toolbox("shop", envelope="meta", listing=listing)
+        box.code("SOLD_OUT", http=409, hint="Try another one.")
+
+        @box.tool(codes=["SOLD_OUT"], annotations=Annotations(open_world=True))
+        def buy(
+            name: Annotated[str, Meta(max_length=9)], note: str = "", count: Annotated[int, Meta(ge=1)] = 1
+        ) -> dict[str, Any]:
+            """Buy."""
+            return {"name": name, "note": note, "count": count}
+
+        listed[listing] = msgspec.json.decode(msgspec.json.encode(to_wire(box.tools["buy"])))
+
+    assert listed["short"] == {
+        "name": "buy",
+        "description": "Buy.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string"},
+                "note": {"type": "string"},
+                "count": {"type": "integer", "default": 1},
+            },
+            "required": ["name"],
+        },
+    }
+    assert "SOLD_OUT" in listed["full"]["description"]
+    assert listed["full"]["inputSchema"]["properties"]["name"]["maxLength"] == 9
+    with pytest.raises(HoldfastError, match="listing must be"):
+        Toolbox("shop", listing="tiny")  # pyright: ignore[reportArgumentType]
+
+
+FOREIGN_STYLES: dict[str, tuple[Callable[[Toolbox], object], str]] = {
+    "an unknown option of a tool": (
+        lambda box: box.tool(tags={"a"}),  # type: ignore[call-overload]
+        "@box.tool has no option 'tags'. The options are: annotations, codes,",
+    ),
+    "a misspelt option of a resource": (
+        lambda box: box.resource("a://b", mimetype="text/plain"),  # type: ignore[call-arg]
+        "@box.resource has no option 'mimetype'. Did you mean 'mime_type'?",
+    ),
+    "an unknown option of a prompt": (
+        lambda box: box.prompt(icons=[]),  # type: ignore[call-overload]
+        "@box.prompt has no option 'icons'.",
+    ),
+    "annotations as a dict": (
+        lambda box: box.tool(annotations={"readOnlyHint": True}),  # type: ignore[call-overload]
+        "are a dict. Write annotations=Annotations(read_only=True)",
+    ),
+    "other annotations as a dict": (
+        lambda box: box.tool(annotations={"destructiveHint": True}),  # type: ignore[call-overload]
+        "are a dict. Write annotations=Annotations(destructive=True)",
+    ),
+}
+
+
+@pytest.mark.promise("KIT-20")
+@pytest.mark.parametrize("style", FOREIGN_STYLES)
+def test_option_that_would_have_no_effect_is_refused(style: str):
+    decorate, message = FOREIGN_STYLES[style]
+
+    def handler() -> str:
+        """Do it."""
+        return ""
+
+    with pytest.raises(HoldfastError) as raised:
+        decorate(Toolbox("box"))(handler)  # type: ignore[operator]
+
+    assert (raised.value.code, message in raised.value.message) == (codes.BAD_TOOL, True)
+
+
+@pytest.mark.promise("KIT-20")
+@pytest.mark.parametrize(
+    "foreign", [fastmcp.utilities.types.Image, mcp_types.TextContent, list[mcp_types.TextContent]]
+)
+def test_content_type_of_another_toolkit_is_refused_as_a_return_type(foreign: Any):
+    def handler() -> Any:
+        """Do it."""
+
+    handler.__annotations__["return"] = foreign
+
+    with pytest.raises(HoldfastError, match="a type of another toolkit"):
+        Toolbox("box", envelope="meta").tool(handler)
+
+
+def test_function_is_not_added_as_a_definition():
+    with pytest.raises(HoldfastError, match=r"not a function\. To add a function, write box\.tool"):
+        Toolbox("shop").add(fine)  # type: ignore[arg-type]
+
+
+def test_plain_text_in_the_content_of_a_reply_is_refused():
+    with pytest.raises(TypeError, match=r"has a str\. Use Text, Image"):
+        Reply(["Done."])  # type: ignore[list-item]

@@ -20,7 +20,7 @@ from holdfast.model.trust import Trust
 from holdfast.toolkit import Call, Observation, Toolbox, ToolError, Workspace, current_session, needs_session
 from holdfast.toolkit.dispatcher import DispatchResult
 from holdfast.toolkit.outcome import Failed, Ok
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 from tests.toolkit.contexts import ANN, BOB
 
 pytestmark = pytest.mark.anyio
@@ -182,7 +182,7 @@ async def test_undeclared_code_is_logged(caplog: pytest.LogCaptureFixture):
 
     await dispatch(box_with(it))
 
-    assert [record.getMessage() for record in caplog.records] == ["undeclared code"]
+    assert [record.getMessage() for record in caplog.records] == ["undeclared code of it: NOT_RUNNING"]
 
 
 @pytest.mark.promise("KIT-08", "CTX-10")
@@ -224,7 +224,7 @@ async def test_slow_call_is_logged(caplog: pytest.LogCaptureFixture):
     await dispatch(box)
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "slow call")
+        ("WARNING", "slow call: it")
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model.context import SessionContext
 from holdfast.model.trust import Trust
-from holdfast.toolkit import Operation, Toolbox
+from holdfast.toolkit import Call, Operation, Toolbox
 from holdfast.workspaces import Registry
 from tests.toolkit.clients import Client, spawn_command
 from tests.toolkit.contexts import ANN, context_env
@@ -51,11 +51,15 @@ def test_first_tool_works_as_documented(tmp_path: Path):
 def test_first_tool_knows_its_session(tmp_path: Path):
     (script,) = blocks("first-tool.md")
     (tmp_path / "notes.py").write_text(script)
+    folder = tmp_path / "blog"
+    folder.mkdir()
+    Registry(tmp_path / "data" / "workspaces").add(folder, "Blog")
 
-    with spawn_command([sys.executable, "notes.py"], cwd=tmp_path, environ=context_env(ANN)) as pipes:
+    environ = {**context_env(ANN), "HOLDFAST_DATA_DIR": str(tmp_path / "data")}
+    with spawn_command([sys.executable, "notes.py"], cwd=tmp_path, environ=environ) as pipes:
         added = Client(pipes, "handshake").call("add_note", {"title": "mine", "body": ""})
 
-    assert (added["written_by"], (tmp_path / "notes" / "blog" / "mine.txt").exists()) == (
+    assert (added["written_by"], (folder / "notes" / "mine.txt").exists()) == (
         ANN.session_id,
         True,
     )
@@ -124,7 +128,7 @@ def _box(block: str) -> Toolbox:
 async def _code(box: Toolbox, tool: str, arguments: dict[str, Any], session: SessionContext | None) -> str:
     from holdfast.toolkit import Call
     from holdfast.toolkit.outcome import Failed
-    from holdfast.wire.frame import Raw
+    from holdfast.wire.messages import Raw
 
     call = Call(tool=tool, session=session)
     result = await box.dispatcher().dispatch(call, Raw(json.dumps(arguments).encode()))
@@ -166,3 +170,12 @@ def test_results_page_works_as_documented(tmp_path: Path):
 
 def _read(page: str) -> str:
     return (DOCS / page).read_text(encoding="utf-8")
+
+
+def test_the_table_of_the_call_has_all_of_its_attributes():
+    page = (DOCS / "tool-arguments.md").read_text(encoding="utf-8")
+    table = page.partition("## The call")[2].partition("## Patterns")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")][1:]
+    documented = re.findall(r"`(?:await )?(\w+)", " ".join(first_cells))
+
+    assert sorted(documented) == sorted(name for name in dir(Call) if not name.startswith("_"))

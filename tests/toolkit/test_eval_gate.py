@@ -12,7 +12,7 @@ import pytest
 from holdfast.toolkit import Call, Toolbox, ToolError
 from holdfast.toolkit.eval_gate import KEYWORDS, check_keywords
 from holdfast.toolkit.outcome import Failed
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client, spawn_server
 
 NOTES = "tests.toolkit.notes_server"

@@ -511,7 +511,7 @@ def add_resource(uri: str, handler: Any, **options: Any) -> Any:
     [
         (add_resource("x://{id}", no_parameters), "no parameter 'id'"),
         (add_resource("x://{id}", two), "no {other}"),
-        (add_resource("x://{id}", with_default), "nobody can send"),
+        (add_resource("x://{id}", with_default), "no client can send"),
         (add_resource("x://it{?id}", one), "needs a default"),
         (add_resource("x://{id}", one, codes=["NO_SUCH"]), "not registered"),
         (lambda: Toolbox("bad").prompt(name="a b")(one), "not a valid prompt name"),

@@ -95,7 +95,7 @@ async def test_providers_may_be_functions_classes_and_generators_with_providers_
 
     @asynccontextmanager
     async def decorated(session: SessionContext | None, call: Call) -> AsyncIterator[str]:
-        yield f"{call.tool} {session.user_id if session else 'nobody'}"
+        yield f"{call.tool} {session.user_id if session else 'no user'}"
 
     class Settings:
         def __init__(self) -> None:

@@ -5,11 +5,16 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import closing
+from http.client import HTTPConnection
 
 from tests.toolkit.server_process import ROOT
 
 
-def printed_after_start(*arguments: str, log_format: str = "human") -> list[str]:
+def printed_after_start(
+    *arguments: str, log_format: str = "human", then: Callable[[list[str]], None] = lambda lines: None
+) -> list[str]:
     """The lines on standard error until the server was told to end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.toolkit.notes_server", "--http", "127.0.0.1:0", *arguments],
@@ -24,6 +29,7 @@ def printed_after_start(*arguments: str, log_format: str = "human") -> list[str]
         for line in process.stderr:
             lines.append(line.rstrip())
             if "Ctrl-C" in line or (log_format == "json" and "listening" in line):
+                then(lines)
                 process.terminate()
     return lines
 
@@ -35,6 +41,23 @@ def test_http_server_prints_how_to_connect():
     (entry,) = (json.loads(line.split(None, 1)[1]) for line in lines if line.strip().startswith("mcp.json"))
     assert entry == {"mcpServers": {"notes": {"type": "http", "url": url}}}
     assert any(line.endswith(f"claude mcp add --transport http notes {url}") for line in lines)
+
+
+def test_http_server_answers_health_checks():
+    health: list[bytes] = []
+
+    def check(lines: list[str]) -> None:
+        (port,) = re.findall(
+            r"^notes: connect to http://127\.0\.0\.1:(\d+)/mcp$", "\n".join(lines), re.MULTILINE
+        )
+        connection = HTTPConnection("127.0.0.1", int(port))
+        with closing(connection):
+            connection.request("GET", "/healthz")
+            health.append(connection.getresponse().read())
+
+    printed_after_start(then=check)
+
+    assert health == [b'{"ok": true}']
 
 
 def test_http_server_prints_only_json_if_the_log_is_for_programs():

@@ -16,8 +16,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from holdfast.model import codes
-from holdfast.model.call import ENVELOPE_KEY
 from holdfast.model.errors import HoldfastError
+from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.toolkit import (
     Audio,
     Call,
@@ -32,7 +32,7 @@ from holdfast.toolkit import (
     paginate,
 )
 from holdfast.toolkit.return_type import EnvelopeKind
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 from tests.toolkit.clients import Era, connect_client
 
 pytestmark = pytest.mark.anyio
@@ -468,7 +468,7 @@ async def test_every_bad_argument_is_in_the_text_when_the_envelope_is_in_meta():
     assert result["content"][0]["text"].splitlines() == [
         "BAD_ARGUMENT: Bad arguments for it: see 'a', 'b', 'c'.",
         "a: Expected `int`, got `str`.",
-        "b: Required.",
+        "b: It is required.",
         "c: Unknown argument. Known: a, b.",
         codes.BAD_ARGUMENT.hint,
     ]
@@ -476,7 +476,7 @@ async def test_every_bad_argument_is_in_the_text_when_the_envelope_is_in_meta():
 
 @pytest.mark.promise("KIT-22")
 def test_unknown_envelope_is_refused():
-    with pytest.raises(HoldfastError, match='envelope is "content" or "meta"'):
+    with pytest.raises(HoldfastError, match='envelope must be "content" or "meta"'):
         Toolbox("box", envelope="mata")  # type: ignore[arg-type]  # pyright: ignore
 
 

@@ -5,6 +5,7 @@ from unittest.mock import ANY
 
 import pytest
 
+from holdfast.model import codes
 from tests.toolkit.clients import Client, PlainHttpTransport
 
 
@@ -40,7 +41,7 @@ def test_unexpected_failure_shows_no_details(notes: Client, tool: str):
         "ok": False,
         "code": "INTERNAL_ERROR",
         "error": f"{tool} failed unexpectedly.",
-        "hint": "This is a bug; the log has the details.",
+        "hint": codes.INTERNAL_ERROR.hint,
         "retryable": False,
         "http": 500,
     }
@@ -63,9 +64,13 @@ def test_every_bad_argument_is_reported(notes: Client):
         "BAD_ARGUMENT",
         {
             "issues": [
-                {"field": "title", "code": "missing", "message": "Required."},
+                {"field": "title", "code": "missing", "message": "It is required."},
                 {"field": "body", "code": "type", "message": "Expected `str`, got `int`."},
-                {"field": "kind", "code": "choice", "message": "Invalid enum value 'odd'."},
+                {
+                    "field": "kind",
+                    "code": "choice",
+                    "message": "Invalid enum value 'odd'. Choose one of: list, plain.",
+                },
                 {
                     "field": "colour",
                     "code": "unknown",
@@ -147,7 +152,7 @@ def test_eval_tools_are_not_listed_or_run_without_the_flag(notes: Client):
     assert "evaluate" not in notes.tools()
     assert (failed["code"], failed["error"]) == (
         "EVAL_DISABLED",
-        "evaluate runs only when the server was started with --allow-eval.",
+        "evaluate runs only if the server allows it (`--allow-eval`, or `allow_eval=True` in Python).",
     )
 
 

@@ -15,6 +15,8 @@ if __name__ == "__main__":
 ```
 """
 
+from typing import TYPE_CHECKING, Any
+
 from msgspec import Meta
 
 from holdfast.model.codes import Code
@@ -23,20 +25,22 @@ from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.call import Call, current_session
-from holdfast.toolkit.completion import Completion
 from holdfast.toolkit.content import Audio, Content, Image, Reply, Resource, ResourceLink, Text
 from holdfast.toolkit.driven_sessions import SessionManager
 from holdfast.toolkit.errors import ToolError
 from holdfast.toolkit.given import Given
 from holdfast.toolkit.guards import Guard, direct_only, needs_session
-from holdfast.toolkit.message import Message
 from holdfast.toolkit.observers import Observation, Observer
 from holdfast.toolkit.operation import Annotations, Operation
 from holdfast.toolkit.paging import Page, paginate
 from holdfast.toolkit.parameter import Header
-from holdfast.toolkit.sampling import Root, Sample
 from holdfast.toolkit.tool import ToolDefinition, define_tool
 from holdfast.toolkit.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from holdfast.toolkit.completion import Completion
+    from holdfast.toolkit.message import Message
+    from holdfast.toolkit.sampling import Root, Sample
 
 __all__ = [
     "Annotations",
@@ -75,3 +79,23 @@ __all__ = [
     "needs_session",
     "paginate",
 ]
+
+_MODULES = {
+    "Completion": "holdfast.toolkit.completion",
+    "Message": "holdfast.toolkit.message",
+    "Root": "holdfast.toolkit.sampling",
+    "Sample": "holdfast.toolkit.sampling",
+}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name that few servers need when it is first used."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_MODULES[name]), name)

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw
 
+from holdfast.model.errors import IT_IS_REQUIRED
 from holdfast.model.json import Json, JsonObject
-from holdfast.toolkit.json_values import is_finite
+from holdfast.toolkit.json_values import is_finite, write_integers
 from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
 from holdfast.wire.mcp.tools import ParamHeader
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
@@ -87,21 +88,44 @@ class ArgumentSchema:
             name = parameter.name
             if name not in given:
                 if parameter.required:
-                    issues.append(_issue(name, "missing", "Required."))
+                    issues.append(_issue(name, "missing", f"{IT_IS_REQUIRED}."))
                 continue
             try:
                 values[name] = (
-                    given[name]
-                    if parameter.uses_pydantic
-                    else msgspec.json.decode(given[name], type=parameter.annotation, strict=not self._is_lax)
+                    given[name] if parameter.uses_pydantic else self._decode_one(parameter, given[name])
                 )
             except DECODE_ERRORS as error:
-                issues.append(_issue_from_msgspec(name, describe_decode_error(error)))
+                issue = _issue_from_msgspec(name, describe_decode_error(error))
+                if issue["code"] == "choice" and issue["field"] == name and (choices := self._choices(name)):
+                    issue = _issue(name, "choice", f"{issue['message']} Choose one of: {choices}.")
+                issues.append(issue)
         known = ", ".join(self.parameters) or "none"
         for name in given:
             if name not in self.parameters and _normalize_name(name) not in _CONTEXT_NAMES:
                 issues.append(_issue(name[:80], "unknown", f"Unknown argument. Known: {known}."))
         return values, issues
+
+    def _decode_one(self, parameter: Parameter, raw: Raw) -> Any:
+        strict = not self._is_lax
+        try:
+            return msgspec.json.decode(raw, type=parameter.annotation, strict=strict)
+        except msgspec.ValidationError as error:
+            # For JSON Schema, 2.0 is an integer. It is read as one only where the type asks for it.
+            if "got `float`" not in str(error):
+                raise
+            whole = write_integers(bytes(raw))
+            return msgspec.json.decode(whole, type=parameter.annotation, strict=strict)
+
+    def _choices(self, name: str) -> str:
+        """The values that an argument may have, for a message; empty if it is not one of a list."""
+        properties, definitions = self.json_schema["properties"], self.json_schema.get("$defs", {})
+        assert isinstance(properties, dict)
+        assert isinstance(definitions, dict)
+        argument = properties[name]
+        assert isinstance(argument, dict)
+        found = definitions.get(str(argument.get("$ref", "")).removeprefix("#/$defs/"), argument)
+        choices = found.get("enum") if isinstance(found, dict) else None
+        return ", ".join(map(str, choices)) if isinstance(choices, list) else ""
 
     def _validate_pydantic(self, values: dict[str, Any]) -> list[Issue]:
         """Replace the JSON of each pydantic argument with its value, and return the issues."""

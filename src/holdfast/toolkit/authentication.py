@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
 
+import msgspec
+
 from holdfast.model import codes
 from holdfast.model.context import (
     CONTEXT_HEADER,
@@ -45,8 +47,7 @@ log = logging.getLogger(__name__)
 _MAX_QUERY = 2048  # characters; the query is parsed before the token is verified
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallerIdentity:
+class CallerIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """The caller's session, or None for an anonymous caller, and the workspace that an anonymous caller announces."""
 
     session: SessionContext | None = None
@@ -133,15 +134,15 @@ class TokenCaller(HttpCaller, frozen=True, kw_only=True):
     claims: "Claims"
 
 
-_ANONYMOUS_CALLER = HttpCaller(owner="anonymous")
+_ANONYMOUS_CALLER = HttpCaller(caller_id="anonymous")
 """Stands for all callers without a token, at a server that also has callers with a token. Together they have one caller's quotas."""
 
 
 class TokenAuthenticator(Authenticator):
     """For a server over HTTP: the Holdfast host signs a token for each request.
 
-    The token is verified before the body is read. A call that may change something needs a token that was signed for its
-    body and was not used before. So does a request that opens, changes or ends an MCP session.
+    The token is verified before the body is read. A call that may change something, and a request that opens, changes or ends an MCP
+    session, needs a token that was signed for its body and was not used before.
 
     `anonymous` authenticates callers without a token; if it is None, they are refused.
     """
@@ -168,7 +169,7 @@ class TokenAuthenticator(Authenticator):
                 raise _missing_token()
             return _ANONYMOUS_CALLER
         claims = self._verifier.verify(token, self._audiences_with(query) if query else self._audiences)
-        return TokenCaller(owner=claims.context.session_id, claims=claims)
+        return TokenCaller(caller_id=claims.context.session_id, claims=claims)
 
     def authorize(self, caller: HttpCaller, body: bytes) -> None:
         if isinstance(caller, TokenCaller):

@@ -1,6 +1,7 @@
 """One call of a tool, as its handler sees it."""
 
 import logging
+from collections.abc import Mapping
 from contextvars import ContextVar
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
@@ -13,8 +14,8 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.client_requests import NO_CLIENT, ClientRequests
 from holdfast.toolkit.errors import ToolError
-from holdfast.wire.frame import Id, Raw
 from holdfast.wire.mcp.server import Notify
+from holdfast.wire.messages import Id, Raw
 
 if TYPE_CHECKING:
     from holdfast.toolkit.message import Messages
@@ -65,6 +66,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The `Mcp-Session-Id` of the request; empty on stdio and in the modern era."""
     meta: JsonObject = {}
     """The request's `_meta`, unchecked: the client can put anything there."""
+    headers: Mapping[str, str] = {}
+    """The headers of the HTTP request that `box.http_app(headers=…)` names, by lower-case name."""
     connection: str = ""
     """The id of an anonymous caller's connection or MCP session; empty if several callers may share it."""
     notify: Notify = _discard

@@ -9,8 +9,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.toolkit.errors import ToolError
-from holdfast.wire.frame import PeerError, Raw
 from holdfast.wire.mcp.server import Ask
+from holdfast.wire.messages import PeerError, Raw
 
 ANSWER_SECONDS = 600.0
 """How long a client may take to answer: there may be a person behind it."""

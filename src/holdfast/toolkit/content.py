@@ -89,6 +89,14 @@ class Reply(msgspec.Struct, Generic[T], frozen=True):
     content: Sequence[Content] = ()
     data: T | None = None
 
+    def __post_init__(self) -> None:
+        for item in cast("Sequence[object]", self.content):
+            if not isinstance(item, CONTENT_TYPES):
+                kind = type(item).__name__
+                raise TypeError(
+                    f"The content of a Reply has a {kind}. Use Text, Image, Audio, ResourceLink or Resource; data is its second argument."
+                )
+
 
 def has_content(returned: object) -> TypeGuard[Sequence[object]]:
     """Whether a list or tuple has content blocks among its items."""

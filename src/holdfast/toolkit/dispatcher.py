@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import to_line
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit import envelope, meta_envelope
 from holdfast.toolkit.call import Call, bind_call
@@ -32,7 +32,7 @@ from holdfast.toolkit.signature import WORKSPACE
 from holdfast.toolkit.threads import run_in_thread
 from holdfast.toolkit.tool import Tool
 from holdfast.toolkit.workspace import WorkspaceLookup, resolve_workspace
-from holdfast.wire.frame import EMPTY_OBJECT, Raw, encode
+from holdfast.wire.messages import EMPTY_OBJECT, Raw, encode
 
 log = logging.getLogger(__name__)
 
@@ -65,15 +65,14 @@ class DispatchResult(msgspec.Struct, frozen=True):
         return Raw(encode(self.members))
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatcher:
+class Dispatcher(msgspec.Struct, frozen=True):
     """Finds the tool of a call, runs its handler in the caller's context, and turns every outcome into an envelope."""
 
     tools: Mapping[str, Tool]
     codes: CodeRegistry
     options: DispatchOptions
-    observers: Sequence[Observer] = field(default=())
-    server_state: ServerState = field(default_factory=ServerState)
+    observers: Sequence[Observer] = ()
+    server_state: ServerState = msgspec.field(default_factory=ServerState)
 
     async def dispatch(self, call: Call, arguments: Raw = EMPTY_OBJECT) -> DispatchResult:
         """Run a call. Raises only when the calling task is cancelled."""
@@ -85,14 +84,15 @@ class Dispatcher:
             if tool is None:
                 raise HoldfastError(codes.UNKNOWN_TOOL, f"There is no tool {call.tool[:80]!r} here.")
             with bind_call(call):
-                returned = await self._run(tool, call, arguments)
+                returned = await self._parse_and_run(tool, call, arguments)
             stats = _stats(call, start)
             encode_success = _SUCCESS_ENCODERS[self.options.envelope]
             data, members = encode_success(tool.return_type, returned, stats)
             outcome: DispatchResult | Failed = DispatchResult(Ok(data=data, stats=stats), members)
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = msgspec.structs.replace(to_failure(error, call.tool, tool), stats=_stats(call, start))
-        # The failure is encoded here so that an error in its details is not logged together with the handler's.
+        # Outside of the `except` block: if the details cannot be encoded, that error must not be chained to the handler's
+        # exception in the log.
         result = self._encode_failure(call, outcome) if isinstance(outcome, Failed) else outcome
         self._observe(tool, call, arguments, result.envelope, started_at)
         return result
@@ -116,7 +116,7 @@ class Dispatcher:
         outcome: T | Failed
         try:
             with bind_call(call):
-                outcome = convert(await self._invoke(tool, call, parse()))
+                outcome = convert(await self._guard_and_run(tool, call, parse()))
         except (Exception, SystemExit, asyncio.CancelledError) as error:
             outcome = to_failure(error, call.tool, tool)
         stats = _stats(call, start)
@@ -127,28 +127,29 @@ class Dispatcher:
         return outcome
 
     async def check(self, tool: Tool, call: Call, address: str = "") -> None:
-        """Raise unless this caller may use a resource or a prompt: its guards, and the workspace with this address."""
+        """Raise unless the guards of a resource or prompt admit this caller, and the caller may use the workspace with this address."""
         guards = tool.definition.guards
         with bind_call(call):
             call = await self._with_state(tool, call)
-            # Without guards, a caller who has no workspace yet may still complete its name.
+            # Without guards, a caller who has not chosen a workspace can still get completions for the `workspace` argument.
             if tool.signature.workspace and (guards or address):
                 workspace = self._resolve_workspace(tool, call, address)
                 call = msgspec.structs.replace(call, workspace=workspace)
             await check_guards(guards, call)
 
-    async def _run(self, tool: Tool, call: Call, arguments: Raw) -> object:
+    async def _parse_and_run(self, tool: Tool, call: Call, arguments: Raw) -> object:
         raw = EMPTY_OBJECT if arguments == _NULL else arguments
         values = tool.signature.arguments.parse(raw)
         if tool.operation is Operation.EVAL:
             check_keywords(tool.name, msgspec.json.decode(raw))
         if tool.definition.requires_eval_flag and not self.options.allow_eval:
             raise ToolError(
-                codes.EVAL_DISABLED, f"{tool.name} runs only when the server was started with --allow-eval."
+                codes.EVAL_DISABLED,
+                f"{tool.name} runs only if the server allows it (`--allow-eval`, or `allow_eval=True` in Python).",
             )
-        return await self._invoke(tool, call, values)
+        return await self._guard_and_run(tool, call, values)
 
-    async def _invoke(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
+    async def _guard_and_run(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         """Check the guards and run the handler, with what it needs besides the arguments of the caller."""
         if tool.definition.lifespan is not None:
             call = await self._with_state(tool, call)
@@ -163,7 +164,7 @@ class Dispatcher:
             values[session.name] = call.session
         if tool.signature.call:
             values[tool.signature.call.name] = call
-        return await self._run_handler(tool, call, values)
+        return await self._run_within_deadline(tool, call, values)
 
     async def _with_state(self, tool: Tool, call: Call) -> Call:
         lifespan = tool.definition.lifespan
@@ -174,7 +175,7 @@ class Dispatcher:
                 state = await self.server_state.start(lifespan)
         except TimeoutError:
             raise HoldfastError(
-                codes.TIMEOUT, f"The lifespan did not begin within {self.options.deadline:g} s."
+                codes.TIMEOUT, f"The lifespan did not finish starting within {self.options.deadline:g} s."
             ) from None
         return msgspec.structs.replace(call, state=state)
 
@@ -189,7 +190,7 @@ class Dispatcher:
                 return None
             raise
 
-    async def _run_handler(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
+    async def _run_within_deadline(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         handler = tool.definition.handler
         seconds = self.options.deadline if tool.definition.deadline is None else tool.definition.deadline
         deadline = asyncio.timeout(seconds)
@@ -200,16 +201,16 @@ class Dispatcher:
                 if tool.signature.given:
                     async with AsyncExitStack() as stack:
                         values |= await self.server_state.provide(tool.signature.given, call, stack)
-                        return await self._call_handler(tool, call, values)
+                        return await self._call_in_thread_if_sync(tool, call, values)
                 if tool.is_async:
                     return await handler(**values)
-                return await self._call_handler(tool, call, values)
+                return await self._call_in_thread_if_sync(tool, call, values)
         except TimeoutError:
             if not deadline.expired():
                 raise  # raised by the handler itself
             raise HoldfastError(codes.TIMEOUT, f"{tool.name} did not finish within {seconds:g} s.") from None
 
-    async def _call_handler(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
+    async def _call_in_thread_if_sync(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         if tool.is_async:
             return await tool.definition.handler(**values)
         owner = call.session.session_id if call.session is not None else call.connection
@@ -232,7 +233,11 @@ class Dispatcher:
     ) -> None:
         elapsed_ms = envelope.stats.elapsed_ms
         if elapsed_ms - call.client_requests.waited * 1000 > self.options.slow_after * 1000:
-            log.warning("slow call", extra={"tool": call.tool[:80], "elapsed_ms": elapsed_ms})
+            log.warning(
+                "slow call: %s",
+                to_line(call.tool[:80]),
+                extra={"tool": call.tool[:80], "elapsed_ms": elapsed_ms},
+            )
         if not self.observers:
             return
         trace = call.meta.get("traceparent")

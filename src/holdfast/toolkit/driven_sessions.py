@@ -44,6 +44,7 @@ class SessionManager(Generic[T]):
         """The caller's driven session with this id; without an id, the only one that the caller has."""
         ids = self.ids()
         if session_id:
+            _report_session(session_id)
             if session_id not in ids:
                 running = f"Running: {', '.join(ids)}." if ids else "None is running."
                 raise ToolError(

@@ -10,7 +10,7 @@ from holdfast.toolkit.content import CONTENT_TYPES, Content, Reply, has_content
 from holdfast.toolkit.errors import CodeRegistry, ResultMismatchError
 from holdfast.toolkit.outcome import CallStats, Failed
 from holdfast.toolkit.return_type import RESERVED_MEMBERS, ReturnType
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 
 Result: TypeAlias = dict[str, Raw]
 """The members of a result of `tools/call`, each encoded."""
@@ -36,12 +36,12 @@ def encode_failure(failed: Failed, registry: CodeRegistry) -> Result:
 def place_data(body: bytes, return_type: ReturnType) -> bytes:
     """Make the data a JSON object that an envelope can be added to.
 
-    A list becomes `{"items": …}`, another value `{"result": …}`. So does a dict that has a member of the envelope, because
-    nothing that a handler returns is overwritten.
+    A list becomes `{"items": …}`, null becomes `{}`, and any other value `{"result": …}`. A dict with a member `ok` or
+    `_meta` is also put under `result`, so that nothing is overwritten.
     """
     match body[:1]:
         case b"{":
-            return _keep_reserved(body, return_type) if b'"ok"' in body or b'"_meta"' in body else body
+            return _wrap_if_reserved(body, return_type) if b'"ok"' in body or b'"_meta"' in body else body
         case b"[":
             return b'{"items":%b}' % body
         case b"n":
@@ -68,7 +68,7 @@ def describe_failure(failed: Failed, registry: CodeRegistry) -> dict[str, Any]:
 
 
 def encode_stats(stats: CallStats, size: int) -> bytes:
-    """The members of `_meta`, without the brackets."""
+    """The members of `_meta`, without the braces."""
     # One token is about four characters of JSON. A client may use the estimate to decide whether to ask for less.
     session_id = _encode(stats.session_id) if stats.session_id else b'""'
     return b'"elapsed_ms":%a,"estimated_tokens":%d,"session_id":%b' % (
@@ -104,14 +104,14 @@ def _split_content(return_type: ReturnType, returned: object) -> tuple[object, S
     return returned, ()
 
 
-def _keep_reserved(body: bytes, return_type: ReturnType) -> bytes:
+def _wrap_if_reserved(body: bytes, return_type: ReturnType) -> bytes:
     """Put an object under `result` if it has a member of the envelope. Declared members cannot be moved."""
     taken = RESERVED_MEMBERS & _decode_members(body).keys()
     if not taken:
         return body
     if return_type.has_fields:
         raise ResultMismatchError(
-            f"The result has a member {min(taken)!r} that is not declared, and every result has one already. "
+            f"The result has an undeclared member {min(taken)!r}, but the envelope adds a member with that name. "
             'Set envelope="meta" in the Toolbox.'
         )
     return b'{"result":%b}' % body

@@ -6,12 +6,12 @@ if the server was started with `--allow-eval`. The code itself is never logged, 
 
 import hashlib
 import logging
-import re
 import unicodedata
 from collections.abc import Iterator
 from typing import Any, cast
 
 from holdfast.model import codes
+from holdfast.model.visible_text import strip_invisible, to_line
 from holdfast.toolkit.errors import ToolError
 
 KEYWORDS = (
@@ -22,18 +22,18 @@ KEYWORDS = (
 )
 
 log = logging.getLogger(__name__)
-_INVISIBLE = re.compile(r"[\s\u200b-\u200f\u2060\ufeff\u00ad]+")
 
 
 def check_keywords(tool: str, arguments: Any) -> None:
     """Raise EVAL_BLOCKED if a string anywhere in the decoded arguments contains one of the keywords."""
     for payload in _strings(arguments):
         folded = unicodedata.normalize("NFKC", payload).casefold()
-        visible = _INVISIBLE.sub("", folded)
+        visible = "".join(strip_invisible(folded).split())
         for keyword in KEYWORDS:
             if keyword in folded or keyword.replace(" ", "") in visible:
                 log.warning(
-                    "eval payload blocked",
+                    "eval payload blocked: %s",
+                    to_line(tool),
                     extra={"tool": tool, "keyword": keyword, "payload_sha256": _hash(payload)},
                 )
                 raise ToolError(codes.EVAL_BLOCKED, f"{tool} does not run code with {keyword!r} in it.")

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import to_line
 from holdfast.toolkit.argument_schema import BadArgumentsError
 from holdfast.toolkit.errors import ToolError
 from holdfast.toolkit.operation import Operation
@@ -25,7 +26,12 @@ def to_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
         return _argument_failure(name, error)
     if isinstance(error, HoldfastError):
         if tool is not None and error.code not in tool.codes and error.code not in _CLIENT_CODES:
-            log.warning("undeclared code", extra={"tool": tool.name, "code": error.code.name})
+            log.warning(
+                "undeclared code of %s: %s",
+                tool.name,
+                error.code.name,
+                extra={"tool": tool.name, "code": error.code.name},
+            )
         return _expected_failure(error)
     if isinstance(error, asyncio.CancelledError) and is_task_cancelled():
         raise error
@@ -54,9 +60,9 @@ def _expected_failure(error: HoldfastError) -> Failed:
 def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
     """A failure without details. The traceback is logged, unless it could contain the code of an eval tool."""
     if tool is not None and tool.operation is Operation.EVAL:
-        log.error("tool crashed", extra={"tool": name, "exception": type(error).__name__})
+        log.error("tool crashed: %s", to_line(name), extra={"tool": name, "exception": type(error).__name__})
     else:
-        log.error("tool crashed", exc_info=error, extra={"tool": name})
+        log.error("tool crashed: %s", to_line(name), exc_info=error, extra={"tool": name})
     return Failed(code=codes.INTERNAL_ERROR.name, message=f"{name} failed unexpectedly.")
 
 

@@ -23,9 +23,9 @@ from holdfast.toolkit.signature import WORKSPACE
 from holdfast.toolkit.subscriptions import MAX_LISTEN_BYTES, ListenParams, Subscriber, Subscriptions
 from holdfast.toolkit.tool import Tool
 from holdfast.toolkit.uri_template import MAX_URI
-from holdfast.wire.frame import EMPTY_OBJECT, PeerError, Raw
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import McpRequest
+from holdfast.wire.messages import EMPTY_OBJECT, PeerError, Raw
 
 T = TypeVar("T")
 _MODERN_RPC_CODES = {codes.UNKNOWN_RESOURCE.rpc_code: codes.BAD_ARGUMENT.rpc_code}

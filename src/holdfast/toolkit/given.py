@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
+import msgspec
+
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
@@ -38,8 +40,7 @@ class Kind(Enum):
     ASYNC_CONTEXT = auto()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Provider:
+class Provider(msgspec.Struct, frozen=True, eq=False):
     """A provider that was checked: what to call, and which parameters it needs."""
 
     name: str
@@ -62,8 +63,7 @@ class Provider:
         return bool(self.call) or any(parameter.provider.uses_call for parameter in self.given)
 
 
-@dataclass(frozen=True, slots=True)
-class GivenParameter:
+class GivenParameter(msgspec.Struct, frozen=True):
     """A parameter of a handler or a provider, and who gives its value."""
 
     name: str

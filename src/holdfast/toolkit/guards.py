@@ -11,6 +11,7 @@ from typing import TypeAlias
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
+from holdfast.model.visible_text import to_line
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.errors import ToolError
 
@@ -41,7 +42,7 @@ async def check_guards(guards: Iterable[Guard], call: Call) -> None:
         except HoldfastError:
             raise
         except Exception:
-            log.exception("guard crashed", extra={"tool": call.tool})
+            log.exception("guard crashed: %s", to_line(call.tool), extra={"tool": call.tool})
             verdict = False
         if verdict is False:
             raise ToolError(codes.DENIED, f"{call.tool} is not allowed here.")

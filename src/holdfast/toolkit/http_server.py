@@ -10,8 +10,8 @@ import ipaddress
 import logging
 import resource
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeAlias, cast
@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.http.app import CONNECTION_EXTENSION
+from holdfast.wire.http.connection import CONNECTION_EXTENSION
 from holdfast.wire.loop_throttle import LoopThrottle
 
 HEAD_SECONDS = 10.0
@@ -338,6 +338,11 @@ async def serve_app(
 
 
 class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Leave the signals to the program: it drains the application first, and then leaves the block of `serve_app`."""
+        yield
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to serve. Then make the queue of new connections longer again: asyncio has set it to `_ACCEPTED_AT_ONCE`."""
         await super().startup(sockets)

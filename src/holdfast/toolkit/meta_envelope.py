@@ -5,14 +5,14 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.model.call import ENVELOPE_KEY
+from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.toolkit.content import CONTENT_TYPES, Reply, has_content
 from holdfast.toolkit.envelope import TRUE, Result, describe_failure, encode_stats
 from holdfast.toolkit.errors import CodeRegistry
 from holdfast.toolkit.json_values import encode_json
 from holdfast.toolkit.outcome import CallStats, Failed
 from holdfast.toolkit.return_type import UNDECLARED, ReturnType
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 
 _encode = msgspec.json.Encoder().encode
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from holdfast.model.context import SessionContext
+from holdfast.model.visible_text import to_line
 from holdfast.toolkit.operation import Operation
 
 log = logging.getLogger(__name__)
@@ -44,4 +45,4 @@ def notify_observers(observers: Iterable[Observer], observation: Observation) ->
         try:
             observer(observation)
         except Exception:
-            log.exception("observer crashed", extra={"tool": observation.tool})
+            log.exception("observer crashed: %s", to_line(observation.tool), extra={"tool": observation.tool})

@@ -176,7 +176,7 @@ def _to_meta(item: Any) -> Any:
 
 
 def _to_pydantic(item: Any) -> Any:
-    """Say with a pydantic `Field` what a `Meta` says: pydantic does not read a `Meta`."""
+    """Convert a `Meta` to a pydantic `Field`: pydantic does not read a `Meta`."""
     if not isinstance(item, Meta):
         return item
     from pydantic import Field

@@ -33,7 +33,7 @@ class BadDefaultError(Exception):
 
 
 def read_default(annotation: Any, default: Any) -> tuple[Any, Default]:
-    """Read a default. Return the annotation, with what the default says about the type, and the default itself.
+    """Read a default. Return the annotation, with the constraints that the default adds to it, and the default itself.
 
     Raises `BadDefaultError` if the default is not a value for the argument and not a way to declare one.
     """

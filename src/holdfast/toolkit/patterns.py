@@ -33,7 +33,9 @@ def check_patterns(tool: str, parameter: str, info: Any) -> None:
 def check_pattern(tool: str, parameter: str, pattern: str, max_length: int | None) -> None:
     """Raise BAD_TOOL if a pattern is not safe to run on untrusted text of this length."""
     if problem := _find_problem(pattern, max_length):
-        raise HoldfastError(codes.BAD_TOOL, f"The pattern of {parameter!r} of {tool!r} {problem}.")
+        raise HoldfastError(
+            codes.BAD_TOOL, f"The pattern of {parameter!r} of {tool!r} {problem}. It is: {pattern}"
+        )
 
 
 def _text_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrType]:

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.toolkit.check_options import check_options
 from holdfast.toolkit.feature_handler import BoxParts, FeatureOptions, TextArguments, build_handler
 from holdfast.toolkit.tool import Tool
 
@@ -54,6 +55,7 @@ class ServedPrompt:
 
 def build_prompt(handler: Callable[..., Any], options: PromptOptions, parts: BoxParts) -> ServedPrompt:
     """Check a prompt; raises BAD_TOOL when it is not valid."""
+    check_options("@box.prompt", options, PromptOptions.__annotations__)
     name = options.get("name") or getattr(handler, "__name__", "")
     if not _PROMPT_NAME.fullmatch(name):
         raise HoldfastError(

@@ -75,12 +75,12 @@ def output_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
 
 
 def patterns(annotation: Any) -> Iterator[tuple[str, int | None]]:
-    """The patterns inside a type, each with the greatest length of the text that it is matched with."""
+    """The patterns inside a type, each with the maximum length of the text that it is matched against."""
     return _find_patterns(_adapter(annotation).core_schema)
 
 
 class _ShortSchema(GenerateJsonSchema):
-    """Leaves out the titles that pydantic makes from the names of fields and classes. A title of the author's stays."""
+    """Leaves out the titles that pydantic makes from the names of fields and classes. A title that the author has set stays."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

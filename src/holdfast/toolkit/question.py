@@ -14,11 +14,13 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.argument_schema import ArgumentSchema, BadArgumentsError
 from holdfast.toolkit.errors import ToolError
-from holdfast.toolkit.parameter import read_parameter
-from holdfast.wire.frame import Raw
+from holdfast.toolkit.parameter import Issue, read_parameter
+from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 _FIELD = "answer"
+_MAX_DESCRIBED = 5
+_NOT_ALLOWED = "This value is not one of the choices."
 _FORMATS = ("email", "uri", "date", "date-time")
 _COMMON = ("title", "description", "default")
 _KEYWORDS: dict[str, tuple[str, ...]] = {
@@ -45,10 +47,27 @@ class Form:
         try:
             return self.arguments.parse(msgspec.json.encode(filled))[_FIELD]
         except (BadArgumentsError, KeyError) as error:
-            issues = cast("list[Json]", error.issues) if isinstance(error, BadArgumentsError) else []
+            issues = error.issues if isinstance(error, BadArgumentsError) else []
+            if self.is_object:
+                issues = [
+                    {**issue, "field": str(issue["field"]).removeprefix(_FIELD).removeprefix(".")}
+                    for issue in issues
+                ]
             raise ToolError(
-                codes.BAD_ANSWER, "The client sent an answer that does not match the question.", issues=issues
+                codes.BAD_ANSWER,
+                f"The answer of the client does not match the question. {_describe(issues)}",
+                next_actions=["Answer with the fields of requestedSchema, each with a value of its type."],
+                issues=cast("list[Json]", issues),
             ) from None
+
+
+def _describe(issues: list[Issue]) -> str:
+    """The first issues, for people: which fields, and what is expected there. No values: they may be secrets."""
+    texts = (
+        f"{issue['field'] or 'The form'}: {_NOT_ALLOWED if issue['code'] == 'choice' else issue['message']}"
+        for issue in issues[:_MAX_DESCRIBED]
+    )
+    return " ".join(texts) or f"It has no field {_FIELD!r}."
 
 
 class _Answer(msgspec.Struct):

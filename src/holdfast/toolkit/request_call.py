@@ -28,6 +28,7 @@ def make_call(
         mcp_session_id=request.http.session_id if request.http else "",
         connection=caller.connection,
         meta=request.meta,
+        headers=request.http.shown_headers if request.http else {},
         notify=notify,
         level=level,
         client_requests=client_requests,

@@ -7,6 +7,7 @@ from typing import Any, cast
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.toolkit.check_options import check_options
 from holdfast.toolkit.content import Resource
 from holdfast.toolkit.feature_handler import BoxParts, FeatureOptions, TextArguments, build_handler
 from holdfast.toolkit.json_values import encode_json
@@ -64,6 +65,7 @@ def build_resource(
 ) -> ServedResource:
     """Check a resource; raises BAD_TOOL when its URI and its handler do not fit together."""
     template = read_template(uri)
+    check_options("@box.resource", options, ResourceOptions.__annotations__)
     tool = build_handler(handler, uri, options, parts)
     parameters = tool.signature.arguments.parameters
     for name in template.variables:
@@ -75,7 +77,9 @@ def build_resource(
         if name in template.query and parameter.required:
             raise _bad_resource(uri, f"{name!r} is in the query and may be left out, so it needs a default")
         if name not in template.variables and name != WORKSPACE:
-            raise _bad_resource(uri, f"the URI has no {{{name}}}, so nobody can send the parameter {name!r}")
+            raise _bad_resource(
+                uri, f"the URI has no {{{name}}}, so no client can send the parameter {name!r}"
+            )
     return ServedResource(
         template=template,
         title_name=options.get("name") or _name_of(handler) or uri,

@@ -160,6 +160,7 @@ def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> Retu
     if get_origin(peel(annotation)) is Reply:
         (annotation,) = get_args(peel(annotation))
     kind = peel(annotation)
+    _check_foreign(tool, annotation)
     if kind in _UNCHECKED or any(map(_has_content, union_members(kind))):
         return UNDECLARED
     if envelope == "content":
@@ -174,6 +175,17 @@ def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> Retu
             f"The return type of {tool!r} cannot be sent as JSON: {error}. Return a dataclass, a dict, a list, text, "
             "or a number; or declare the type Any.",
         ) from None
+
+
+def _check_foreign(tool: str, annotation: Any) -> None:
+    """Raise BAD_TOOL for content types of another toolkit. They would be sent as data."""
+    for part in walk_annotation(annotation):
+        if isinstance(part, type) and part.__module__.partition(".")[0] in ("fastmcp", "mcp", "mcp_types"):
+            raise HoldfastError(
+                codes.BAD_TOOL,
+                f"The return type of {tool!r} has {part.__name__}, a type of another toolkit. Use Text, Image, Audio, ResourceLink, "
+                "Resource or Reply from holdfast.toolkit, or return plain data.",
+            )
 
 
 def union_members(annotation: Any) -> Iterator[Any]:
@@ -271,8 +283,8 @@ def _msgspec_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
 def inline_definitions(schema: JsonObject, definitions: JsonObject) -> tuple[JsonObject, JsonObject]:
     """Replace references with what they refer to, and return the definitions that are still needed.
 
-    Many clients do not follow references. A type that contains itself keeps its references, and so do all types if the
-    schema would become long.
+    Many clients do not follow references. A type that contains itself keeps its references. All types keep them if the
+    schema would otherwise become long.
     """
     recursive = {name for name in definitions if name in _used_definitions(definitions[name], definitions)}
     inlined = {name: part for name, part in definitions.items() if name not in recursive}
@@ -331,7 +343,7 @@ def _place(schema: JsonObject, definitions: JsonObject) -> JsonObject:
         return {"anyOf": [_place(cast("JsonObject", part), definitions) for part in alternatives]}
     match target.get("type"):
         case "object":
-            # `ok` and `_meta` are members, too. A dict may have to stand under `result`.
+            # The envelope adds `ok` and `_meta`, and a dict that has such a member is put under `result`.
             open_object = {name: part for name, part in target.items() if name != "additionalProperties"}
             return {name: part for name, part in open_object.items() if name not in ("type", "title")}
         case "array":

@@ -7,7 +7,6 @@ sends the same request again with the answers. The handler is not started again:
 import asyncio
 import secrets
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import msgspec
@@ -17,8 +16,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.toolkit.authentication import CallerIdentity
 from holdfast.toolkit.client_requests import ANSWER_SECONDS, ClientRequests
-from holdfast.wire.frame import Raw
 from holdfast.wire.mcp.server import McpRequest
+from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 MAX_WAITING = 1024  # calls of all callers that wait for their client
@@ -29,8 +28,7 @@ _STATE_BYTES = 24
 Answers: TypeAlias = Mapping[str, Raw]
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """What a request is about. A request with answers must be about the same as the one that it repeats."""
 
     caller: CallerIdentity
@@ -46,8 +44,7 @@ class Target:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
+class _Question(msgspec.Struct, frozen=True):
     method: str
     params: JsonObject
     answer: asyncio.Future[Raw]
@@ -116,8 +113,7 @@ class RoundTrips(ClientRequests):
         }
 
 
-@dataclass(slots=True, eq=False)
-class _WaitingCall:
+class _WaitingCall(msgspec.Struct, eq=False):
     target: Target
     task: asyncio.Task[Any]
     trips: RoundTrips

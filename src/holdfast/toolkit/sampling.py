@@ -10,7 +10,7 @@ from holdfast.model import codes
 from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.errors import ToolError
 from holdfast.toolkit.message import Messages, to_messages
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 if TYPE_CHECKING:

@@ -78,6 +78,7 @@ async def serve_http(
 
     `on_listening` gets the options with the port that was chosen, if it was 0.
     """
+    from holdfast.toolkit.health import with_health
     from holdfast.toolkit.http_server import bind, serve_app
     from holdfast.wire.http import LOOPBACK, AllowedHosts, HttpApp
 
@@ -90,7 +91,7 @@ async def serve_http(
     )
     server = box.server(authenticator, allow_eval=allow_eval)
     app = HttpApp(server, allowed_hosts=allowed_hosts, path=options.path)
-    async with _run_until_stopped(box, server) as stopped, serve_app(app, sock):
+    async with _run_until_stopped(box, server) as stopped, serve_app(with_health(app), sock):
         authenticator.log_identity_source()
         log.info("listening", extra={"url": options.url})
         if on_listening is not None:

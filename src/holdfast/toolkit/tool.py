@@ -4,13 +4,17 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_origin
+
+import msgspec
 
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.argument_schema import find_param_headers
+from holdfast.toolkit.check_options import check_options
 from holdfast.toolkit.errors import COMMON_CODES, EVAL_CODES, WORKSPACE_CODES, CodeRegistry
 from holdfast.toolkit.guards import Guard
 from holdfast.toolkit.operation import NO_HINTS, Annotations, Operation, parse_operation
@@ -70,9 +74,11 @@ class ToolDefinition:
     lifespan: "Lifespan | None" = None
     """The lifespan of the box that the tool was added to; its state is `call.state`."""
 
+    def __post_init__(self) -> None:
+        check_seconds(f"deadline of {self.name}", self.deadline, codes.BAD_TOOL)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that passed all checks and can be called."""
 
     definition: ToolDefinition
@@ -84,6 +90,8 @@ class Tool:
     envelope: EnvelopeKind
     codes: tuple[Code, ...]
     is_async: bool
+    is_short: bool = False
+    """Whether `tools/list` leaves out what a model can do without: the box's `listing="short"`."""
 
     @property
     def may_ask(self) -> bool:
@@ -125,6 +133,7 @@ class Tool:
 
 def define_tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinition:
     """Define a tool for `box.add`. Its name and description default to the handler's name and docstring."""
+    check_options("@box.tool", options, ToolOptions.__annotations__)
     fields: dict[str, Any] = {
         "name": getattr(handler, "__name__", ""),
         "description": inspect.getdoc(handler) or "",
@@ -141,6 +150,7 @@ def build_tool(
     *,
     envelope: EnvelopeKind = "content",
     lax: bool = False,
+    short: bool = False,
 ) -> Tool:
     """Build the tool from its definition; raises BAD_TOOL when the definition is not valid."""
     name, operation = definition.name, parse_operation(definition.operation)
@@ -155,6 +165,13 @@ def build_tool(
             codes.BAD_TOOL,
             f"The tool {name!r} evaluates code. Add requires_eval_flag=True to its definition.",
         )
+    if not isinstance(cast("object", definition.annotations), Annotations):
+        raise HoldfastError(
+            codes.BAD_TOOL,
+            f"The `annotations` of the tool {name!r} are a {type(definition.annotations).__name__}. "
+            f"Write annotations={_suggest_annotations(definition.annotations)}, "
+            'or operation="query" for a tool that only reads.',
+        )
     signature = read_signature(name, definition.handler, lax=lax)
     declared = (registry.get(code, name) for code in definition.codes)
     return Tool(
@@ -166,6 +183,7 @@ def build_tool(
         envelope=envelope,
         codes=possible_codes(definition, signature, declared),
         is_async=inspect.iscoroutinefunction(definition.handler),
+        is_short=short,
     )
 
 
@@ -185,3 +203,10 @@ def possible_codes(
     if Page in {get_origin(member) or member for member in union_members(signature.returns)}:
         possible |= {codes.BAD_CURSOR}
     return tuple(sorted(possible, key=lambda code: code.name))
+
+
+def _suggest_annotations(given: object) -> str:
+    """How to write hints that were given as a dict."""
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(Annotations)}
+    hints = cast("dict[object, object]", given) if isinstance(given, dict) else {}
+    return f"Annotations({', '.join(f'{name}={hints[hint]}' for hint, name in names.items() if hint in hints) or '…'})"

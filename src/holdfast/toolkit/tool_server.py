@@ -7,7 +7,6 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import UNSET
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -24,11 +23,11 @@ from holdfast.toolkit.round_trips import RoundTrips, Target, WaitingCalls, read_
 from holdfast.toolkit.server_state import Lifespan
 from holdfast.toolkit.subscriptions import Change, Subscriptions
 from holdfast.toolkit.tool import Tool
-from holdfast.wire.frame import EMPTY_OBJECT, Notification, PeerError, Raw, encode
-from holdfast.wire.mcp.eras import Era, PeerInfo
+from holdfast.toolkit.tool_list import to_wire
+from holdfast.wire.mcp.eras import Era, OwnInfo
 from holdfast.wire.mcp.server import HttpCaller, McpRequest
 from holdfast.wire.mcp.tools import CallParams, ParamHeader
-from holdfast.wire.mcp.tools import Tool as WireTool
+from holdfast.wire.messages import EMPTY_OBJECT, Notification, PeerError, Raw, encode
 
 if TYPE_CHECKING:
     from holdfast.toolkit.feature_server import FeatureServer
@@ -42,7 +41,7 @@ class ToolServer:
 
     def __init__(
         self,
-        info: PeerInfo,
+        info: OwnInfo,
         dispatcher: Dispatcher,
         authenticator: Authenticator,
         features: Features,
@@ -76,6 +75,8 @@ class ToolServer:
         """Cancel the calls that wait for their clients, and close everything that calls have used."""
         self.end_streams()
         await self._waiting_calls.close()
+        if self._dispose_tasks:
+            await asyncio.wait(list(self._dispose_tasks))
         await self._dispatcher.server_state.close()
 
     def publish(self, change: Change) -> None:
@@ -194,7 +195,7 @@ class ToolServer:
         if self._tool_list is None:
             allow_eval = self._dispatcher.options.allow_eval
             tools = [
-                _to_wire(tool)
+                to_wire(tool)
                 for tool in self._dispatcher.tools.values()
                 if allow_eval or not tool.definition.requires_eval_flag
             ]
@@ -215,19 +216,6 @@ class _SetLevelParams(msgspec.Struct):
 
 class _ListParams(msgspec.Struct):
     cursor: str | None = None
-
-
-def _to_wire(tool: Tool) -> WireTool:
-    """The tool as clients see it. The operation type is left out."""
-    return WireTool(
-        name=tool.name,
-        title=tool.definition.title or None,
-        description=tool.description,
-        input_schema=Raw(encode(tool.schema)),
-        output_schema=UNSET if tool.output_schema is None else Raw(encode(tool.output_schema)),
-        annotations=Raw(encode(tool.annotations)),
-        meta=UNSET if tool.definition.meta is None else Raw(encode(tool.definition.meta)),
-    )
 
 
 def _check_capabilities(required: Mapping[str, Any], capabilities: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
 import msgspec
@@ -11,6 +11,7 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
+from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.dispatcher import Dispatcher, DispatchOptions
 from holdfast.toolkit.driven_sessions import SessionManager
@@ -24,10 +25,14 @@ from holdfast.toolkit.subscriptions import Change, ListName
 from holdfast.toolkit.tool import Tool, ToolDefinition, ToolOptions, build_tool, define_tool
 from holdfast.toolkit.tool_server import ToolServer
 from holdfast.toolkit.workspace import LocalWorkspaces, WorkspaceLookup
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from holdfast.toolkit.client import BoxClient, ClientOptions
     from holdfast.toolkit.feature_handler import BoxParts
+    from holdfast.toolkit.http_app import BoxApp, HttpAppOptions
     from holdfast.toolkit.prompt import PromptOptions
     from holdfast.toolkit.resource import ResourceOptions
 
@@ -36,7 +41,10 @@ T = TypeVar("T")
 
 
 class Toolbox:
-    """The tools of one server, with their error codes, observers and driven sessions. A tool is checked when it is added."""
+    """The tools of one server, with their error codes and observers. A tool is checked when it is added.
+
+    It also disposes of the driven sessions: the browsers, apps or shells that its tools control.
+    """
 
     def __init__(  # noqa: PLR0913
         self,
@@ -50,6 +58,7 @@ class Toolbox:
         arguments: Literal["strict", "lax"] = "strict",
         lifespan: LifespanFunction | None = None,
         dynamic: bool = False,
+        listing: Literal["full", "short"] = "full",
     ) -> None:
         self.name = name
         self.version = version
@@ -59,6 +68,8 @@ class Toolbox:
         """Where `ok`, `code`, `elapsed_ms` and the rest are: in the content of a result, or in its `_meta`."""
         self.arguments: Literal["strict", "lax"] = _one_of("arguments", arguments, ("strict", "lax"))
         """Whether the text "2" is taken for a number (lax) or not."""
+        self.listing: Literal["full", "short"] = _one_of("listing", listing, ("full", "short"))
+        """Whether `tools/list` has everything, or leaves out what a model can do without. The manifest has everything."""
         self.deadline = 120.0
         """Seconds that a call may take, unless its tool sets another deadline."""
         self.slow_after = 1.0
@@ -73,7 +84,7 @@ class Toolbox:
         self._lifespan = None if lifespan is None else read_lifespan(lifespan, self)
         self._lifespans = [] if self._lifespan is None else [self._lifespan]
         self.dynamic = dynamic
-        """Whether tools, resources or prompts are added or removed while the server runs. Clients are told then."""
+        """Whether tools, resources or prompts are added or removed while the server runs. Clients are told of such changes only if this is true."""
 
     @property
     def tools(self) -> Mapping[str, Tool]:
@@ -108,14 +119,27 @@ class Toolbox:
 
     def add(self, definition: ToolDefinition) -> Tool:
         """Check a definition and add the tool; raises BAD_TOOL when it is not valid or its name is taken."""
-        if definition.lifespan is None:
-            definition = replace(definition, lifespan=self._lifespan)
-        added = build_tool(definition, self._codes, envelope=self.envelope, lax=self.arguments == "lax")
-        if added.name in self._tools:
-            other = self._tools[added.name].definition.name
+        if not isinstance(cast("object", definition), ToolDefinition):
+            kind = type(definition).__name__
             raise HoldfastError(
                 codes.BAD_TOOL,
-                f"Two tools would be called {added.name!r}: {other!r} and {definition.name!r}.",
+                f"box.add takes a ToolDefinition, not a {kind}. To add a function, write box.tool(…).",
+            )
+        if definition.lifespan is None:
+            definition = replace(definition, lifespan=self._lifespan)
+        added = build_tool(
+            definition,
+            self._codes,
+            envelope=self.envelope,
+            lax=self.arguments == "lax",
+            short=self.listing == "short",
+        )
+        if added.name in self._tools:
+            other = self._tools[added.name].definition.name
+            both = "" if other == definition.name else f": {other!r} and {definition.name!r}"
+            raise HoldfastError(
+                codes.BAD_TOOL,
+                f"Two tools would be called {added.name!r}{both}. Give one another name: @box.tool(name=…).",
             )
         self._tools[added.name] = added
         self._publish(Change(list_name="tools"))
@@ -205,7 +229,7 @@ class Toolbox:
     def include(self, box: "Toolbox", prefix: str) -> None:
         """Add the tools and prompts of another box, as `<prefix>_<tool>`, and its resources.
 
-        Its codes, observers, lifespan and managers of driven sessions are added, too. If a name is taken, nothing is added.
+        Its codes, observers, lifespan and managers of driven sessions are also added. If a name is taken, nothing is added.
         """
         codes_before, tools_before = self._codes.custom_codes(), dict(self._tools)
         features_before = self._features.copy()
@@ -248,10 +272,13 @@ class Toolbox:
         self._observers.append(observer)
         return observer
 
-    def dispatcher(self, *, allow_eval: bool = False) -> Dispatcher:
-        """A dispatcher for these tools."""
+    def dispatcher(
+        self, *, allow_eval: bool = False, workspaces: WorkspaceLookup | None = None
+    ) -> Dispatcher:
+        """A dispatcher for these tools. `workspaces` replaces the box's own."""
+        check_seconds("box.deadline", self.deadline, codes.BAD_TOOL)
         options = DispatchOptions(
-            workspaces=self._workspaces,
+            workspaces=workspaces or self._workspaces,
             allow_eval=allow_eval,
             deadline=self.deadline,
             slow_after=self.slow_after,
@@ -259,16 +286,22 @@ class Toolbox:
         )
         return Dispatcher(self._tools, self._codes, options, self._observers)
 
-    def server(self, authenticator: Authenticator, *, allow_eval: bool = False) -> ToolServer:
-        """An MCP server with these tools, not yet connected to a transport."""
-        info = PeerInfo(
+    def server(
+        self,
+        authenticator: Authenticator,
+        *,
+        allow_eval: bool = False,
+        workspaces: WorkspaceLookup | None = None,
+    ) -> ToolServer:
+        """An MCP server with these tools, not yet connected to a transport. `workspaces` replaces the box's own."""
+        info = OwnInfo(
             implementation=Implementation(self.name, self.version),
             capabilities=self._features.capabilities(is_dynamic=self.dynamic),
             instructions=self.instructions,
         )
         server = ToolServer(
             info,
-            self.dispatcher(allow_eval=allow_eval),
+            self.dispatcher(allow_eval=allow_eval, workspaces=workspaces),
             authenticator,
             self._features,
             self._lifespans,
@@ -276,6 +309,31 @@ class Toolbox:
         )
         self._servers.add(server)
         return server
+
+    def client(self, **options: "Unpack[ClientOptions]") -> "AbstractAsyncContextManager[BoxClient]":
+        """Connect a client to this box in memory, to test it: `async with box.client(trust="direct") as client`.
+
+        `ClientOptions` describes the options. The caller is anonymous if none of `trust`, `user_id`, `workspace` and
+        `session_id` is given. Otherwise `trust` is `direct` by default.
+        """
+        from holdfast.toolkit.client import ClientOptions, connect
+
+        known = ClientOptions.__annotations__
+        if unknown := [name for name in options if name not in known]:
+            raise TypeError(f"A client has no option {unknown[0]!r}. The options are: {', '.join(known)}.")
+        return connect(self, options)
+
+    def http_app(self, **options: "Unpack[HttpAppOptions]") -> "BoxApp":
+        """This box as an ASGI application: `app.mount("/tools", box.http_app(auth=Bearer(token)))`.
+
+        `HttpAppOptions` describes the options. Without `auth`, it serves only programs on this machine.
+        """
+        from holdfast.toolkit.http_app import BoxApp, HttpAppOptions
+
+        known = HttpAppOptions.__annotations__
+        if unknown := [name for name in options if name not in known]:
+            raise TypeError(f"http_app has no option {unknown[0]!r}. The options are: {', '.join(known)}.")
+        return BoxApp(self, options)
 
     def manifest(self) -> dict[str, Any]:
         """Describe every tool, including eval tools, with its schema and error codes, and explain each code.
@@ -304,7 +362,7 @@ def _one_of(option: str, value: T, allowed: tuple[T, ...]) -> T:
     """The value of an option; raises BAD_TOOL when it is not allowed."""
     if value not in allowed:
         choices = " or ".join(f'"{choice}"' for choice in allowed)
-        raise HoldfastError(codes.BAD_TOOL, f"{option} is {choices}, not {value!r}.")
+        raise HoldfastError(codes.BAD_TOOL, f"{option} must be {choices}, not {value!r}.")
     return value
 
 

@@ -15,6 +15,7 @@ from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 
 if TYPE_CHECKING:
+    from holdfast.settings import Settings
     from holdfast.workspaces import Registry
 
 log = logging.getLogger(__name__)
@@ -39,17 +40,31 @@ class LocalWorkspaces:
     """The registry in Holdfast's data folder on this machine, opened at the first look-up."""
 
     @cached_property
-    def _registry(self) -> "Registry":
+    def _settings(self) -> "Settings":
         from holdfast import settings
+
+        return settings.load()
+
+    @cached_property
+    def _registry(self) -> "Registry":
         from holdfast.workspaces import Registry
 
-        return Registry(settings.load().data_dir / _FOLDER)
+        return Registry(self._settings.data_dir / _FOLDER)
 
     def get(self, slug: str) -> Workspace:
         return self._registry.get(slug)
 
     def find(self, address: str) -> Workspace | None:
         return self._registry.find(address)
+
+    def find_or_register(self, address: str) -> Workspace | None:
+        """Find a workspace. If the operator allows it, a folder that belongs to none is registered."""
+        found = self._registry.find(address)
+        if found is not None or not address.startswith("/"):
+            return found
+        from holdfast.workspaces.auto_register import register_if_allowed
+
+        return register_if_allowed(self._registry, address, self._settings)
 
 
 def resolve_workspace(
@@ -67,7 +82,9 @@ def resolve_workspace(
         return own
     if session is not None and session.trust_level is Trust.SANDBOXED:
         return _find_own(address, session, own, registry)
-    found = own if own is not None and address == own.slug else _find_registered(address, registry)
+    if own is not None and address == own.slug:
+        return own
+    found = _find_announced(address, registry) if session is None else _find_registered(address, registry)
     if own is not None and own.slug != found.slug:
         log.info(
             "workspace argument differs from the session's",
@@ -81,7 +98,7 @@ def _session_workspace(
 ) -> Workspace | None:
     """The session's own workspace, or the one that an anonymous caller announced; None if there is none."""
     if session is None:
-        return _find_registered(announced, registry) if announced else None
+        return _find_announced(announced, registry) if announced else None
     return _get_or_stub(session.workspace_id, registry) if session.workspace_id else None
 
 
@@ -114,8 +131,18 @@ def _find_own(
     )
 
 
+def _find_announced(address: str, registry: WorkspaceLookup) -> Workspace:
+    """The workspace that an anonymous caller names. The operator may allow that its folder is registered now."""
+    if isinstance(registry, LocalWorkspaces):
+        return _require(address, registry.find_or_register(address))
+    return _find_registered(address, registry)
+
+
 def _find_registered(address: str, registry: WorkspaceLookup) -> Workspace:
-    found = registry.find(address)
+    return _require(address, registry.find(address))
+
+
+def _require(address: str, found: Workspace | None) -> Workspace:
     if found is None:
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE, f"There is no workspace {address[:80]!r}. Pass {_ADDRESS_FORMS}."

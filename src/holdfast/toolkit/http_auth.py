@@ -1,0 +1,233 @@
+"""Who may call a box over HTTP: bearers of a token, of an issuer's JWT, or what a function of the author decides."""
+
+import hmac
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
+from holdfast.model.trust import Trust
+from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, CallerIdentity
+from holdfast.wire.mcp.server import HttpCaller, McpRequest
+
+_MIN_TOKEN_LENGTH = 16
+_MAX_USER_ID = 256
+_MAKE_TOKEN = 'Make one: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+
+AuthFunction: TypeAlias = Callable[
+    [Mapping[str, str]], "Awaitable[str | SessionContext | None] | str | SessionContext | None"
+]
+"""Gets the headers of a request, by lower-case name. Returns the id of the user, a whole session, or None to refuse it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bearer:
+    """Static tokens: `Bearer("long-random-token")`, or several with the user of each: `Bearer({"token": "ann"})`."""
+
+    tokens: str | Mapping[str, str] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        tokens = cast("object", self.tokens)
+        if not isinstance(tokens, str | Mapping):
+            raise _bad_auth(
+                f'Bearer takes a token, or a dict such as {{"token": "ann"}}, not a value of the type {type(tokens).__name__}.'
+            )
+        users = {tokens: "bearer"} if isinstance(tokens, str) else cast("Mapping[object, object]", tokens)
+        if not users:
+            raise _bad_auth(f"Bearer has no token, so it would refuse every request. {_MAKE_TOKEN}")
+        for token, user in users.items():
+            if not isinstance(token, str) or len(token) < _MIN_TOKEN_LENGTH or not token.isascii():
+                raise _bad_auth(
+                    f"A bearer token has at least {_MIN_TOKEN_LENGTH} ASCII characters. {_MAKE_TOKEN}"
+                )
+            if not isinstance(user, str) or not user:
+                raise _bad_auth('Each token of Bearer needs the id of its user: Bearer({"token": "ann"}).')
+
+    def find_user(self, headers: Mapping[str, str]) -> str | None:
+        """The user of the token in the request; None if it has none of these tokens."""
+        given = bearer_token(headers).encode()
+        users = {self.tokens: "bearer"} if isinstance(self.tokens, str) else self.tokens
+        found = None
+        for token, user in users.items():  # all of them, so that the time says nothing
+            if hmac.compare_digest(token.encode(), given):
+                found = user
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JwtIssuer:
+    """The access tokens of an OAuth authorization server. Its keys are fetched from it."""
+
+    issuer: str
+    audience: str
+    """The URL of this server, which the tokens are for."""
+    jwks_url: str = ""
+    """Where its keys are; by default, its metadata says that."""
+    scopes: tuple[str, ...] = ()
+    """The scopes that a token must have."""
+
+    def __post_init__(self) -> None:
+        from holdfast.token.fetch_issuer_keys import check_url
+
+        for name, value in (
+            ("issuer", self.issuer),
+            ("audience", self.audience),
+            ("jwks_url", self.jwks_url),
+        ):
+            if not isinstance(cast("object", value), str) or (not value and name != "jwks_url"):
+                raise _bad_auth(f"`{name}` of JwtIssuer must be a URL.")
+        for name, url in (("issuer", self.issuer), ("jwks_url", self.jwks_url)):
+            if url:
+                try:
+                    check_url(url)
+                except HoldfastError as error:
+                    raise _bad_auth(
+                        f"`{name}` of JwtIssuer: {error.message} http:// is only for an issuer on this machine (127.0.0.1)."
+                    ) from None
+        if isinstance(cast("object", self.scopes), str):
+            raise _bad_auth(f"`scopes` of JwtIssuer must be a tuple of texts: ({self.scopes!r},).")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldfastTokens:
+    """The tokens that a Holdfast host signs for each request, with the session of the caller."""
+
+    keys: Path
+    """The host's public key set."""
+    url: str
+    """The URL of this server in the host's list of servers."""
+
+
+def _bad_auth(reason: str) -> HoldfastError:
+    return HoldfastError(codes.BAD_ARGUMENT, reason)
+
+
+Auth: TypeAlias = Bearer | JwtIssuer | HoldfastTokens | AuthFunction
+
+identified: ContextVar[SessionContext | None] = ContextVar("holdfast_http_caller", default=None)
+"""The caller of the current HTTP request, after `make_check` has found out who it is."""
+
+
+class AppCaller(HttpCaller, frozen=True, kw_only=True):
+    """A caller that the author's authentication has accepted."""
+
+    session: SessionContext
+
+
+class AppAuthenticator(Authenticator):
+    """For a box in an ASGI application: the application has found out who calls before."""
+
+    def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
+        session = identified.get()
+        if session is None:
+            raise HoldfastError(codes.UNAUTHENTICATED, "The request has no valid credentials.")
+        return AppCaller(caller_id=session.session_id, session=session)
+
+    def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
+        caller = request.http.caller if request.http else None
+        if not isinstance(caller, AppCaller):
+            raise HoldfastError(codes.UNAUTHENTICATED, "The request has no valid credentials.")
+        return CallerIdentity(session=caller.session)
+
+    def log_identity_source(self) -> None:
+        """Log nothing: the application decides who calls."""
+
+
+Check: TypeAlias = Callable[[Mapping[str, str]], Awaitable[SessionContext | None]]
+
+
+def make_check(auth: Auth, trust: Trust) -> Check | None:
+    """A function that finds out who sends a request, or refuses it. None if the requests carry Holdfast's own tokens."""
+    match auth:
+        case HoldfastTokens():
+            return None
+        case Bearer():
+
+            async def check_bearer(headers: Mapping[str, str]) -> SessionContext | None:
+                return _session_of(auth.find_user(headers), trust)
+
+            return check_bearer
+        case JwtIssuer():
+            return _make_issuer_check(auth, trust)
+        case _:
+            return _make_function_check(auth, trust)
+
+
+def make_authenticator(auth: Auth | None, box_aliases: Any) -> Authenticator:
+    """What tells the tools who calls."""
+    if auth is None:
+        return AnonymousAuthenticator(box_aliases)
+    if isinstance(auth, HoldfastTokens):
+        from holdfast.token import Verifier, audience_of
+        from holdfast.toolkit.authentication import TokenAuthenticator
+
+        return TokenAuthenticator(Verifier(auth.keys), {audience_of(auth.url)})
+    return AppAuthenticator()
+
+
+def bearer_token(headers: Mapping[str, str]) -> str:
+    """The token in the `Authorization` header; empty if there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _make_issuer_check(auth: JwtIssuer, trust: Trust) -> Check:
+    from holdfast.token.fetch_issuer_keys import KeySetSource
+    from holdfast.token.issuer_verifier import IssuerVerifier
+
+    verifier = IssuerVerifier(auth.issuer, auth.audience, KeySetSource(auth.issuer, auth.jwks_url).fetch)
+
+    async def check(headers: Mapping[str, str]) -> SessionContext | None:
+        token = bearer_token(headers)
+        if not token:
+            return None
+        await verifier.prepare(token)
+        claims = verifier.verify(token)
+        if missing := [scope for scope in auth.scopes if scope not in claims.scopes]:
+            raise HoldfastError(codes.BAD_TOKEN, f"The token lacks the scope {missing[0]!r}.", reason="scope")
+        return _session_of(claims.subject, trust)
+
+    return check
+
+
+def _make_function_check(function: AuthFunction, trust: Trust) -> Check:
+    if not callable(function):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"`auth` must be Bearer(…), JwtIssuer(…), HoldfastTokens(…) or a function of the headers, not a value of the type "
+            f"{type(function).__name__}.",
+        )
+
+    async def check(headers: Mapping[str, str]) -> SessionContext | None:
+        found = cast("object", function(headers))
+        if inspect.isawaitable(found):
+            found = cast("object", await found)
+        if found is None or isinstance(found, SessionContext):
+            return found
+        if not isinstance(found, str):
+            raise TypeError(
+                f"auth returned a {type(found).__name__}; it must return a user id, a session or None"
+            )
+        return _session_of(found, trust)
+
+    return check
+
+
+def _session_of(user: str | None, trust: Trust) -> SessionContext | None:
+    """A session for a user. All requests of a user belong to the same one."""
+    if not user:
+        return None
+    if len(user) > _MAX_USER_ID:
+        raise HoldfastError(codes.UNAUTHENTICATED, f"The user's id has more than {_MAX_USER_ID} characters.")
+    return SessionContext(
+        session_id=SessionId(f"http_{sha256(user.encode()).hexdigest()[:32]}"),
+        trust_level=trust,
+        user_id=user,
+    )

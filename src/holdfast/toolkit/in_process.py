@@ -1,0 +1,26 @@
+"""Run a toolbox as a server in the process of the application, for one session."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from holdfast.model.context import SessionContext
+from holdfast.toolkit.authentication import Authenticator, EnvironmentAuthenticator
+from holdfast.toolkit.tool_server import ToolServer
+from holdfast.toolkit.toolbox import Toolbox
+
+
+@asynccontextmanager
+async def open_server(
+    box: Toolbox, session: SessionContext, *, authenticator: Authenticator | None = None
+) -> AsyncIterator[ToolServer]:
+    """Start the box's lifespan, and end it, with everything that calls have used, when the block ends.
+
+    By default, all callers are this session.
+    """
+    server = box.server(authenticator or EnvironmentAuthenticator(session))
+    try:
+        await server.start()
+        yield server
+    finally:
+        server.on_session_end(session.session_id)
+        await server.close()

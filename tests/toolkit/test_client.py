@@ -1,0 +1,146 @@
+"""A box is called in memory, over the real wire, in both eras, as any caller."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from holdfast import HoldfastError
+from holdfast.testing import (
+    FakeError,
+    FakeServer,
+    assert_audit_intact,
+    assert_called,
+    assert_not_called,
+    audit_records,
+    calls_of,
+    host_of,
+)
+from holdfast.toolkit import Call, Toolbox, ToolError, Workspace, direct_only
+
+pytestmark = pytest.mark.anyio
+
+
+def make_box() -> Toolbox:
+    box = Toolbox("desk")
+
+    @box.tool(guards=[direct_only])
+    async def who(call: Call, workspace: Workspace) -> dict[str, str]:
+        """Say who calls."""
+        await call.progress(1, total=2, message="half")
+        await call.log("info", "asked")
+        session = call.session
+        return {"user": (session.user_id or "") if session else "", "folder": workspace.path}
+
+    @box.tool
+    async def order(call: Call, item: str) -> str:
+        """Order something."""
+        if item == "cake":
+            raise ToolError("No cake.")
+        answer = await call.ask(f"Really {item}?", bool)
+        sample = await call.sample("Say something.")
+        roots = await call.roots()
+        return f"{item} {answer} {sample.text} {len(roots)}"
+
+    @box.resource("desk://menu")
+    def menu() -> str:
+        """The menu."""
+        return "tea"
+
+    @box.prompt
+    def greet(name: str) -> str:
+        """Greet."""
+        return f"Greet {name}."
+
+    return box
+
+
+@pytest.mark.promise("KIT-27")
+@pytest.mark.parametrize("era", ["modern", "handshake"])
+async def test_a_box_is_called_in_memory_in_both_eras_as_any_caller(
+    tmp_path: Path, era: Literal["modern", "handshake"]
+):
+    box = make_box()
+    async with box.client(
+        trust="direct", user_id="ann", workspace=tmp_path, era=era,
+        elicit=lambda params: True if "URL" in str(params) else {"answer": True},
+        sample=lambda params: "hello", roots=[tmp_path],
+    ) as client:  # fmt: skip
+        names = [tool["name"] for tool in await client.list_tools()]
+        who = (await client.call("who")).raise_for_error().data
+        order = await client.call("order", {"item": "tea"})
+        failed = await client.call("order", {"item": "cake"})
+        menu = await client.read_resource("desk://menu")
+        prompt = await client.get_prompt("greet", {"name": "Bob"})
+
+        assert (client.era, names) == (era, ["who", "order"])
+        assert (who["user"], who["folder"]) == ("ann", str(tmp_path.resolve()))
+        assert order.data["result"] == "tea True hello 1"
+        assert (failed.ok, failed.code) == (False, "TOOL_FAILED")
+        assert (menu[0]["text"], "Greet Bob." in str(prompt)) == ("tea", True)
+        assert ([each["message"] for each in client.progress], [each["data"] for each in client.logs]) == (
+            ["half"],
+            ["asked"],
+        )
+        with pytest.raises(HoldfastError, match="No cake"):
+            failed.raise_for_error()
+    async with box.client(era=era) as client:
+        anonymous = await client.call("who")
+        cannot = await client.call("order", {"item": "tea"})
+    async with box.client(trust="sandboxed", workspace=tmp_path, era=era) as client:
+        sandboxed = await client.call("who")
+    assert (anonymous.code, sandboxed.code, cannot.code) == (
+        "MISSING_WORKSPACE",
+        "DENIED",
+        "MISSING_CAPABILITY",
+    )
+
+
+async def test_an_unknown_option_of_a_client_is_refused():
+    with pytest.raises(TypeError, match="A client has no option 'user'"):
+        make_box().client(user="ann")  # type: ignore[arg-type]
+
+
+async def test_a_host_of_boxes_and_fake_servers_tells_what_was_called():
+    async def slow(arguments: dict[str, Any]) -> dict[str, Any]:
+        return {"length": len(arguments["text"])}
+
+    fake = FakeServer(
+        {"search": {"hits": 3}, "say": "hello", "fail": FakeError("out of order"), "slow": slow}
+    )
+    fake.add(
+        "typed", 5, schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    )
+    box = make_box()
+    async with host_of(box, other=fake) as host, host.session(user_id="ann") as session:
+        results = [
+            await session.call("other.search", {"q": "tea"}),
+            await session.call("other.say"),
+            await session.call("other.slow", {"text": "four"}),
+            await session.call("other.fail"),
+            await session.call("other.typed", {"n": "x"}),
+        ]
+        who = await session.call("desk.order", {"item": "cake"})
+
+        assert [(result.ok, result.data, result.text) for result in results[:2]] == [
+            (True, {"hits": 3}, '{"hits": 3}'),
+            (True, None, "hello"),
+        ]
+        assert (results[2].data, results[3].ok, results[3].text) == ({"length": 4}, False, "out of order")
+        assert (results[4].code, who.code) == ("BAD_ARGUMENT", "TOOL_FAILED")
+        assert (fake.calls_to("search"), fake.calls[0].session.user_id) == ([{"q": "tea"}], "ann")
+        await assert_called(session, "other.search", {"q": "tea"}, times=1)
+        await assert_not_called(session, "desk.who")
+        with pytest.raises(
+            AssertionError, match=r"other.search was not called with .* Its calls: {'q': 'tea'}"
+        ):
+            await assert_called(session, "other.search", {"q": "milk"})
+        assert [ended.outcome for _, ended in await calls_of(session) if ended] == [
+            *("completed", "completed", "completed", "failed", "refused", "failed")
+        ]
+        await assert_audit_intact(host)
+        records = await audit_records(host, session)
+        assert {(record.server, record.tool) for record in records} >= {
+            ("other", "search"),
+            ("desk", "order"),
+        }
