@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast.builtin.stage.files import SessionFiles
-from holdfast.builtin.stage.launch import LaunchOptions
+from holdfast.builtin.stage.launch_options import LaunchOptions
 from holdfast.builtin.stage.server import stage_toolbox
 from holdfast.toolkit import Call, Toolbox
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 
 
 @dataclass(frozen=True)

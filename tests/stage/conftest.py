@@ -1,4 +1,4 @@
-"""A web site and a browser that the tests of a module share. Each test has a stage of its own."""
+"""A web site and a browser that all these tests share. Each test has a stage of its own."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -18,23 +18,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def site() -> Iterator[Site]:
     with run_site() as running:
         yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("session")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 async def browser(folder: Path) -> AsyncIterator[Client]:
     """The tools. A stage that stays open keeps the browser running between tests."""
     async with run_tools(folder) as client:

@@ -5,10 +5,15 @@ const { chromium } = require('playwright-core');
 const [program, ...urls] = process.argv.slice(3);
 const browser = await chromium.launch({ executablePath: program, chromiumSandbox: false });
 const page = await browser.newPage();
-const texts = [];
+const texts = [], actions = {};
 for (const url of urls) {
   await page.goto(url);
   texts.push(await page.locator('body').ariaSnapshot());
+  const names = await page.locator('button[name]').evaluateAll((all) => all.map((button) => button.name));
+  for (const name of names) {
+    const tried = page.locator(`button[name=${name}]`).click({ trial: true, timeout: 1500 });
+    actions[name] = await tried.then(() => true, () => false);
+  }
 }
 await browser.close();
-console.log(JSON.stringify(texts));
+console.log(JSON.stringify({ texts, actions }));

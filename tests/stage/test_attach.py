@@ -1,4 +1,4 @@
-"""Attach to a browser that somebody else has started."""
+"""Attach to a browser that Holdfast has not started."""
 
 import os
 import subprocess

@@ -1,15 +1,21 @@
 """What is bounded: tabs, downloads, requests, large pages; and a browser that ends."""
 
 import asyncio
+import os
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.builtin.stage import browser as browser_module
+from holdfast.builtin.stage import downloads
 from holdfast.builtin.stage.cdp import protocol as cdp
-from tests.stage.client import Client, run_tools
+from tests.stage.client import Client, inside, run_tools
+from tests.stage.processes import Descendants
 from tests.stage.site import Site
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +46,7 @@ async def test_tabs_are_bounded_and_those_closed_are_counted(
 
 @pytest.mark.promise("STG-14")
 async def test_downloads_are_bounded(client: Client, site: Site, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(browser_module, "MAX_DOWNLOADS", 2)
+    monkeypatch.setattr(downloads, "MAX_DOWNLOADS", 2)
     site.answers["/blob"] = lambda seen: (200, {"Content-Type": "application/octet-stream"}, b"x" * 1000)
     html = "<script>for (let i = 0; i < 5; i++) { const a = document.createElement('a'); a.href = '/blob?' + i; a.download = 'f' + i; document.body.append(a) }</script>"
     await client.call("open", url=site.page("/flood", f"<body>{html}"))
@@ -54,49 +60,92 @@ async def test_downloads_are_bounded(client: Client, site: Site, monkeypatch: py
 
 
 @pytest.mark.promise("STG-05")
-async def test_no_answer_exceeds_its_budget(client: Client, site: Site):
-    words = "".join(
-        f"<p>Paragraph {n} {'word ' * 30}</p><a href=/l{n}>Link {n} {'x' * 50}</a>" for n in range(600)
-    )
-    script = "<script>for (let i = 0; i < 400; i++) console.log('m' + i, 'y'.repeat(300))</script>"
-    opened = await client.call(
-        "open", url=site.page("/budget", f"<main id=m>{words}</main>{script}"), budget=400
-    )
+async def test_no_answer_exceeds_its_budget_and_cursors_lead_to_every_line(client: Client, site: Site):
+    words = "".join(f"<p>P{n} {'wörd ' * 20}</p><a href=/l{n}>Link {n}.</a>" for n in range(300))
+    script = """<script>for (let i = 0; i < 200; i++) console.log('m' + i + '.', 'y'.repeat(300));
+    for (let i = 0; i < 60; i++) fetch('/r' + i + '.?' + 'q'.repeat(250)); confirm('x'.repeat(900)); confirm('x'.repeat(900))</script>"""
+    url = site.page("/budget", f"<title>T</title><main id=m>{words}</main>{script}")
+    opened = await client.call("open", url=url, budget=400)
+    await client.call("wait")
 
-    answers = [
-        (opened, 400),
-        (await client.call("snapshot", budget=300), 300),
-        (await client.call("snapshot", cursor=opened["cursor"], budget=250), 250),
-        (await client.call("read", budget=400), 800),
-        (await client.call("find", text="link", limit=200), 3000),
-        (await client.call("elements", kind="links", limit=500), 5000),
-        (await client.call("console"), 2000),
-        (await client.call("requests", budget=300), 300),
-        (await client.call("evaluate", script="'z'.repeat(100000)", budget=300), 300),
+    async def follow(answer: dict[str, Any], budget: int) -> list[str]:
+        """All lines of an answer, with those that its cursors lead to."""
+        lines: list[str] = []
+        while True:
+            assert len(msgspec.json.encode(answer)) / 4 <= budget, answer
+            lines += inside(answer["page"]).split("\n")
+            if not answer.get("left_out"):
+                return lines
+            left, budget = answer["left_out"], 2000
+            answer = await client.call("snapshot", cursor=answer["cursor"], budget=2000)
+            assert answer.get("left_out", 0) <= left
+
+    found = await follow(await client.call("find", text="link"), 3000)
+    listed = await follow(await client.call("elements", kind="links"), 5000)
+    logged = await follow(await client.call("console"), 2000)
+    requested = await follow(await client.call("requests", budget=300), 300)
+    value = await follow(await client.call("evaluate", script="'z'.repeat(9000)", budget=300), 300)
+    tiny = await client.call("snapshot", budget=200)
+    main = re.findall(r"\[(\w+)\] main", await client.page("snapshot"))[0]
+    link = await client.ref("Link 7.")
+    others: list[tuple[str, int, dict[str, Any]]] = [
+        ("snapshot", 200, {"within": main, "budget": 200}),
+        ("snapshot", 200, {"since": tiny["snapshot"], "budget": 200}),
+        ("read", 300, {"budget": 300, "attributes": ["id", "class"]}),
+        ("read", 300, {"ref": link, "budget": 300}),
+        ("dialogs", 1500, {}),
+        ("downloads", 3000, {}),
+        ("tabs", 2000, {}),
+        ("hover", 1500, {"ref": link}),
+        ("requests", 300, {"number": 1, "budget": 300}),
+        ("goto", 200, {"url": url, "budget": 200}),
     ]
+    for tool, budget, arguments in others:
+        answer = await client.call(tool, **arguments)
+        assert len(msgspec.json.encode(answer)) / 4 <= budget, (tool, answer)
+    failed = await client.result("expect", text="never" * 5000, title="n" * 9000, timeout=0.1)
 
-    for answer, budget in answers:
-        assert len(answer["page"]) / 4 <= budget, answer
-    assert all("left_out" in answer for answer, _ in answers[:7])
+    assert len(failed["content"][0]["text"]) / 4 <= 500
+    assert len(msgspec.json.encode(opened)) / 4 <= 400
+    assert len(msgspec.json.encode(tiny)) / 4 <= 200
+    for lines, pattern, count in (
+        (found, "link Link {}.", 300),
+        (listed, "link Link {}.", 300),
+        (logged, "log: m{}.", 200),
+        (requested, "/r{}.", 60),
+    ):
+        missing = [n for n in range(count) if not any(pattern.format(n) in line for line in lines)]
+        assert missing == []
+    assert "".join(value).count("z") == 9000
+    assert (await client.fail("snapshot", cursor="r999:1")).code == "BAD_CURSOR"
 
 
-async def test_a_page_of_twenty_thousand_elements_is_read_in_linear_time(client: Client, site: Site):
-    site.page("/growing", "<ul id=l></ul>")
-    seconds: list[float] = []
-    await client.call("open", url=site.url + "/growing")
-    for count in (1_000, 10_000):
-        await client.call(
-            "evaluate",
-            script=f"l.innerHTML = Array.from({{length: {count}}}, (_, i) => '<li>Item ' + i + ' <b>x</b></li>').join(''); 0",
-        )
-        best = 100.0
-        for _ in range(2):
-            start = time.perf_counter()
+@pytest.mark.promise("STG-05")
+async def test_the_work_for_a_snapshot_grows_no_faster_than_the_page(client: Client, site: Site):
+    nested = "<script>for (let at = document.body, i = 0; i < COUNT; i++) { at = at.appendChild(document.createElement('div')); at.role = i % 2 ? 'button' : 'cell'; at.ariaLabel = 'n' }</script>"
+    pages: dict[str, Callable[[int], str]] = {
+        "flat": lambda count: "".join(f"<p>Item {n}</p>" for n in range(count)),
+        "nested": lambda count: nested.replace("COUNT", str(count // 4)),
+    }
+    for name, page in pages.items():
+        cost: dict[int, float] = {}
+        for count in (1_000, 8_000):
+            opened = await client.call("open", url=site.page(f"/{name}{count}", page(count)))
             await client.call("snapshot")
-            best = min(best, time.perf_counter() - start)
-        seconds.append(best)
+            before = _processor_seconds()
+            for _ in range(2):
+                await client.call("snapshot", tab=opened["tab"])
+            cost[count] = (_processor_seconds() - before) / count
+        assert cost[8_000] < 3 * cost[1_000], f"{name}: eight times as much would be quadratic"
 
-    assert seconds[1] < 10 * max(seconds[0], 0.1) * 4  # not 100 times
+
+def _processor_seconds() -> float:
+    """What this process and the pages of its browsers have used: it does not depend on other programs."""
+    pages = [
+        pid for pid, command in Descendants(os.getpid()).running().items() if "--type=renderer" in command
+    ]
+    tasks = [task for pid in pages for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return time.process_time() + sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 async def test_a_browser_that_ends_is_reported_and_started_again(tmp_path: Path, browser: Client):

@@ -1,5 +1,6 @@
 """Pages that change at random: refs keep their meaning, and differences are exact."""
 
+import os
 import re
 
 import pytest
@@ -39,7 +40,11 @@ CHANGES = st.lists(
 
 
 @pytest.mark.promise("STG-06", "STG-09")
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=int(os.environ.get("HOLDFAST_STAGE_EXAMPLES", "5")),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(steps=CHANGES)
 async def test_refs_and_differences_on_a_page_that_changes(
     browser: Client, site: Site, steps: list[tuple[str, int]]

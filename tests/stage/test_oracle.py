@@ -23,15 +23,31 @@ NAMES = """<button aria-label="Given">Content</button><button><img src=x alt="Pi
 <button aria-hidden=true>Not for assistive technology</button><input type=search aria-label=Find><input type=number aria-label=Count>
 <input type=range aria-label=Level><h3>Third <a href=/h>with link</a></h3><div role=heading aria-level=4>Fourth</div>
 <label>Wrapped <select><option>One</select></label><textarea aria-label=Area></textarea>"""
+STRUCTURE = """<nav aria-label=Main><ul><li><a href=/1>One</a><li><a href=/2>Two</a></ul></nav>
+<table><caption>Prices</caption><tr><th>Name<th>Buy</tr><tr><td>Tea<td><button>Buy tea</button></tr></table>
+<details open><summary>Details</summary><a href=/d>In details</a></details><dialog open aria-label=Ask><button>Yes</button></dialog>
+<div id=h></div><script>h.attachShadow({mode: 'open'}).innerHTML = '<button>In shadow</button><slot></slot>'; h.innerHTML = '<a href=/s>Slotted</a>'</script>
+<ul role=tablist><li role=tab tabindex=0 aria-selected=true>First</li><li role=tab tabindex=0>Second</li></ul>
+<fieldset><legend>Size</legend><label><input type=radio name=s checked> Small</label><label><input type=radio name=s> Large</label></fieldset>
+<div role=switch aria-checked=true tabindex=0>Wifi</div><select multiple aria-label=Many><option selected>A<option>B</select>"""
+ACTIONS = """<style>body { margin: 0 } button { display: block; width: 120px; height: 20px }</style><button name=plain>plain</button>
+<button name=disabled disabled>disabled</button><fieldset disabled><button name=fieldset>fieldset</button></fieldset>
+<div style="position:relative"><button name=covered>covered</button><div style="position:absolute;inset:0;background:red"></div></div>
+<div style="position:relative"><button name=half>half</button><div style="position:absolute;left:0;top:0;width:30px;height:20px;background:red"></div></div>
+<button name=untouchable style="pointer-events:none">untouchable</button><button name=faint style="opacity:0.1">faint</button>
+<div style="height:60px;overflow:auto"><div style="height:500px"></div><button name=scrolled>scrolled</button></div>
+<button name=child><span style="display:block">child</span></button><div style="height:3000px"></div><button name=far>far</button>"""
 ROLES = {"button", "checkbox", "combobox", "link", "radio", "searchbox", "slider", "spinbutton", "textbox"}
 DIFFERENCES = {
     ("button", "Details"): "We show a summary as the button that it acts as; Playwright shows its text.",
 }
 
 
+@pytest.mark.timeout(180)  # two browsers
 @pytest.mark.skipif(not (MODULES / "playwright-core").exists(), reason="The Node packages are not installed.")
-async def test_roles_and_names_are_those_of_playwright(client: Client, site: Site):
-    urls = [site.page("/oracle-form", FORM), site.page("/oracle-names", NAMES)]
+async def test_roles_names_and_what_can_be_clicked_are_those_of_playwright(client: Client, site: Site):
+    pages = {"form": FORM, "names": NAMES, "structure": STRUCTURE, "actions": ACTIONS}
+    urls = [site.page(f"/oracle-{name}", html) for name, html in pages.items()]
     command = [
         MODULES / ".bin" / "node",
         Path(__file__).with_name("oracle.mjs"),
@@ -39,11 +55,18 @@ async def test_roles_and_names_are_those_of_playwright(client: Client, site: Sit
         find_browser() or "",
         *urls,
     ]
-    theirs = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    oracle = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     ours = [await client.page("open", url=url, budget=5000) for url in urls]
 
-    for own, their in zip(ours, theirs, strict=True):
+    clicked = {
+        name: isinstance(
+            await client.envelope("click", ref=await client.ref(name, "button"), timeout=1.5), dict
+        )
+        for name in oracle["actions"]
+    }
+    assert clicked == oracle["actions"]
+    for own, their in zip(ours, oracle["texts"], strict=True):
         expected = {element for element in _parse_playwright(their) if element[0] in ROLES}
         found = {element for element in _parse_own(own) if element[0] in ROLES} - DIFFERENCES.keys()
         assert found == expected

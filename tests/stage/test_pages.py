@@ -212,10 +212,11 @@ async def test_expect_returns_at_once_or_with_expected_and_actual(client: Client
 
 
 async def test_wait_for_states_and_addresses(client: Client, site: Site):
-    html = """<button id=b disabled>Go</button><p id=p>Loading</p><script>setTimeout(() => { b.disabled = false; p.remove(); history.pushState(0, '', '/done') }, 200)</script>"""
+    html = """<button id=b disabled>Go</button><p id=p>Loading</p><script>function done() { b.disabled = false; p.remove(); history.pushState(0, '', '/done') }</script>"""
     await client.call("open", url=site.page("/wait", html))
     ref = await client.ref("Go", "button")
 
+    await client.call("evaluate", script="setTimeout(done, 200)")
     answer = await client.call("wait", ref=ref, state="enabled", url="/done")
     await client.call("wait", not_text="Loading")
     await client.call("wait")

@@ -1,10 +1,11 @@
 """The server as a process and in sessions: its tools, how it ends, and what it leaves."""
 
+import json
+import os
+import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,19 @@ import msgspec
 import pytest
 
 from holdfast import settings
+from holdfast.builtin.servers import AGENT_SERVERS, _first_tools
 from holdfast.builtin.stage.browser_folder import BrowserFolder, remove_leftovers
 from holdfast.builtin.stage.files import SessionFiles
 from holdfast.builtin.stage.find_browser import find_browser
-from holdfast.builtin.stage.launch import LaunchOptions
+from holdfast.builtin.stage.launch_options import LaunchOptions
 from holdfast.builtin.stage.server import stage_toolbox
 from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.trust import Trust
+from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
+from holdfast.toolkit.tool_list import to_wire
+from tests.stage.processes import Descendants, wait_until
 from tests.stage.site import Site
 
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
@@ -27,23 +33,16 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def _tools(**options: Any) -> list[dict[str, Any]]:
+    """The tools as `tools/list` shows them."""
     box = stage_toolbox(LaunchOptions(**options), SessionFiles(roots=()))
-    return [
-        {
-            "name": name,
-            "description": tool.description,
-            "inputSchema": tool.schema,
-            "annotations": tool.annotations,
-        }
-        for name, tool in box.tools.items()
-    ]
+    return [msgspec.json.decode(msgspec.json.encode(to_wire(tool))) for tool in box.tools.values()]
 
 
-def test_the_manifest_costs_at_most_7000_tokens():
+def test_the_manifest_costs_at_most_3000_tokens():
     tools = _tools()
 
     assert len(tools) == 27
-    assert len(msgspec.json.encode(tools)) / 4 < 7000
+    assert len(json.dumps(tools)) / 4 < 3000
 
 
 @pytest.mark.promise("STG-18")
@@ -77,7 +76,7 @@ def test_folders_of_servers_that_were_killed_are_removed_at_the_next_start(tmp_p
 
 @needs_browser
 @pytest.mark.promise("STG-02")
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None], ids=["kill", "terminate", "hang-up"])
+@pytest.mark.parametrize("end", [signal.SIGTERM, None], ids=["terminate", "hang-up"])
 def test_no_browser_is_left_however_the_server_ends(end: signal.Signals | None, tmp_path: Path):
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "holdfast", "builtin", "stage"],
@@ -103,8 +102,8 @@ def test_no_browser_is_left_however_the_server_ends(end: signal.Signals | None, 
         process.stdin.flush()
     answers = [msgspec.json.decode(process.stdout.readline()) for _ in range(2)]
     assert not answers[1]["result"].get("isError"), answers[1]
-    browsers = _descendants(process.pid)
-    assert any("chromium" in _command(pid) for pid in browsers)
+    below = Descendants(process.pid)
+    assert any("chromium" in command for command in below.commands())
 
     if end is None:
         process.stdin.close()
@@ -112,7 +111,7 @@ def test_no_browser_is_left_however_the_server_ends(end: signal.Signals | None, 
         process.send_signal(end)
     process.wait(10)
 
-    _wait_until(lambda: not any(_is_alive(pid) for pid in browsers), 5)
+    wait_until(lambda: below.commands() == [], 5, below.commands)
     process.stdout.close()
     if process.stdin:
         process.stdin.close()
@@ -120,23 +119,85 @@ def test_no_browser_is_left_however_the_server_ends(end: signal.Signals | None, 
 
 @needs_browser
 @pytest.mark.anyio
-@pytest.mark.promise("STG-04")
-async def test_sessions_get_a_browser_if_it_is_enabled(tmp_path: Path, site: Site):
-    site.page("/hello", "<h1>Hello</h1>")
+@pytest.mark.promise("STG-04", "STG-15")
+async def test_sessions_get_a_browser_that_starts_at_the_first_call(tmp_path: Path, site: Site):
+    site.page("/hello", "<h1>Hello</h1><input type=file aria-label=File>")
+    further = tmp_path / "further"
+    further.mkdir()
+    (further / "letter.txt").write_text("Dear")
+    (tmp_path / "secret.txt").write_text("no")
     async with Host(settings=_settings(tmp_path), store=MemoryStore()) as host:
-        async with host.session(cwd=tmp_path / "project", trust=Trust.DIRECT) as session:
+        options = OpenOptions(
+            cwd=tmp_path / "project",
+            roots=(str(further),),
+            trust=Trust.DIRECT,
+            on_request=frozenset({"stage"}),
+        )
+        session = await host.open(options)
+        try:
+            await session.wait_ready()
+            before = _stage_processes()
+            offered = {tool.name for tool in await session.tools() if tool.server.name == "stage"}
             direct = await session.call("stage.open", {"url": f"{site.url}/hello"})
+            during = _stage_processes()
+            ref = re.findall(r"\[(\w+)\] file File", str(direct.data))[0]
+            arguments = {"ref": ref, "paths": [str(further / "letter.txt")]}
+            uploaded = await session.call("stage.upload", arguments)
+            outside = await session.call(
+                "stage.upload", {**arguments, "paths": [str(tmp_path / "secret.txt")]}
+            )
             attached = await session.call("stage.attach", {"endpoint": "127.0.0.1:9222"})
-        async with host.session(cwd=tmp_path / "project", trust=Trust.SANDBOXED) as session:
+        finally:
+            await session.close()
+        async with host.session(
+            cwd=tmp_path / "project", trust=Trust.SANDBOXED, tools=["stage.*"]
+        ) as session:
             sandboxed = await session.call("stage.open", {"url": f"{site.url}/hello"})
             allowed = await session.call("stage.open", {"url": f"{site.other_url}/hello"})
-            names = {name for name in session.available if "attach" in name}
+            names = {tool.name for tool in await session.tools() if tool.server.name == "stage"}
 
+    assert (before, len(during)) == ([], 1)
     assert "h1 Hello" in str(direct.data)
+    assert "letter.txt" in str(uploaded.data)
+    assert outside.text.startswith("OUTSIDE_ROOTS")
     assert sandboxed.text.startswith("URL_DENIED")
     assert "h1 Hello" in str(allowed.data)
-    assert names == set()
-    assert attached.code == "NOT_PERMITTED", "attach asks each time, and nobody can answer here"
+    assert offered - names == {"stage.attach"}
+    assert "stage.evaluate" not in offered
+    assert attached.code == "NOT_PERMITTED", "attach asks each time, and this session cannot ask"
+
+
+@needs_browser
+@pytest.mark.anyio
+async def test_an_agent_gets_the_tools_of_a_browser_when_it_opens_one(tmp_path: Path, site: Site):
+    site.page("/hello", "<h1>Hello</h1>")
+    names: list[list[str]] = []
+    async with Host(settings=_settings(tmp_path), store=MemoryStore()) as host:
+
+        async def list_tools(session: Session) -> None:
+            await session.wait_ready()
+            names.append(sorted(tool.name for tool in await session.tools() if tool.server.name == "stage"))
+
+        for on_request in (AGENT_SERVERS, frozenset[str]()):
+            options = OpenOptions(cwd=tmp_path / "project", trust=Trust.DIRECT, on_request=on_request)
+            session = await host.open(options)
+            await list_tools(session)
+            if on_request:
+                await session.call("stage.open", {"url": f"{site.url}/hello"})
+                await list_tools(session)
+            await session.close()
+        cost = len(msgspec.json.encode(_first_tools(session.context))) / 4
+    before, after, in_a_program = names
+
+    assert before == ["stage.attach", "stage.open"]
+    assert len(after) == 26
+    assert in_a_program == []
+    assert cost < 300
+
+
+def _stage_processes() -> list[int]:
+    """The servers that this process has started."""
+    return [pid for pid, command in Descendants(os.getpid()).running().items() if "builtin stage" in command]
 
 
 def _settings(tmp_path: Path) -> settings.Settings:
@@ -148,7 +209,6 @@ def _settings(tmp_path: Path) -> settings.Settings:
         "HOLDFAST_SERVERS_USER_FILE": str(tmp_path / "home" / "mcp.json"),
         "HOLDFAST_SERVERS_HOST_FILE": str(tmp_path / "host.json"),
         "HOLDFAST_SERVERS_REACHABLE": "localhost",
-        "HOLDFAST_STAGE_ENABLED": "true",
         "HOLDFAST_STAGE_HOSTS": "*",
     }
     return settings.load(tmp_path / "home" / "config.toml", environ)
@@ -157,39 +217,3 @@ def _settings(tmp_path: Path) -> settings.Settings:
 def _run_server(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "holdfast", "builtin", "stage", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-
-
-def _descendants(pid: int) -> list[int]:
-    found = [pid]
-    parents = {int(path.name): _parent(path) for path in Path("/proc").iterdir() if path.name.isdecimal()}
-    for _ in range(12):
-        found = list({*found, *(child for child, parent in parents.items() if parent in found)})
-    return [child for child in found if child != pid]
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _wait_until(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

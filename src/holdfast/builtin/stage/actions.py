@@ -17,9 +17,10 @@ from holdfast.builtin.stage.codes import (
     UNSUPPORTED_HERE,
 )
 from holdfast.builtin.stage.fence import fence, one_line
+from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.keys import MODIFIERS, Key, held_keys, key_for_character, parse_keys
 from holdfast.builtin.stage.read_page import similar_refs
-from holdfast.builtin.stage.tab import Document, Tab
+from holdfast.builtin.stage.tab import Tab
 from holdfast.model import codes
 from holdfast.toolkit import ToolError
 

@@ -1,12 +1,17 @@
-"""The answers of the tools: our facts as members, and everything that the page wrote in one fenced text."""
+"""The answers of the tools: our facts as members, and everything that the page wrote in one fenced text.
 
+Lines that do not fit into the budget are counted, and kept for a while: `snapshot` with the answer's cursor continues with them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.builtin.stage.browser import Stage
-from holdfast.builtin.stage.fence import fence, one_line
-from holdfast.builtin.stage.snapshot import Snapshot, View, difference, view
+from holdfast.builtin.stage.fence import fence, one_line, plain_text
+from holdfast.builtin.stage.snapshot import Place, Snapshot, View, difference, parse_cursor, view
 from holdfast.builtin.stage.tab import Tab
-from holdfast.builtin.stage.tokens import fitting
+from holdfast.builtin.stage.token_estimate import estimate_tokens, fitting, fitting_start
 from holdfast.model import codes
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit import ToolError
@@ -16,44 +21,78 @@ _OVERHEAD = 60  # tokens of an answer besides its lines
 _MAX_NOTICES = 6
 
 
-def page_answer(stage: Stage, lines: list[str], budget: int, /, **facts: Any) -> dict[str, Any]:
-    """An answer with lines that the page wrote. Those that do not fit into the budget are counted."""
-    notices = _notices(stage)
-    room = max(0, budget - _OVERHEAD - sum(len(line) // 4 + 1 for line in notices))
-    count = fitting(lines, room)
-    shown = lines[:count]
-    if not shown and lines:
-        shown, count = [one_line(lines[0], max(20, room * 3))], 1
-    answer = {name: value for name, value in facts.items() if value not in ("", None, 0)}
-    if count < len(lines):
-        answer["left_out"] = len(lines) - count
-    if shown or notices:
-        answer["page"] = fence("\n".join((*shown, *notices)))
+def page_answer(
+    stage: Stage, lines: Sequence[str], budget: int, /, limit: int | None = None, **facts: Any
+) -> dict[str, Any]:
+    """An answer with lines that the page wrote: those that fit into the budget, and at most `limit`."""
+    notices = _notices(stage, budget // 3)
+    room = budget - _OVERHEAD - _cost(notices)
+    shown = view(Snapshot(id="", lines=tuple(lines[:limit])), room, Place(0))
+    answer = _answer([*shown.lines, *notices], facts)
+    if shown.shown < len(lines):
+        place = shown.cursor.removeprefix(":") or str(shown.shown)
+        answer |= {"left_out": len(lines) - shown.shown, "cursor": stage.keep_lines(lines, place)}
     return answer
 
 
-async def snapshot_answer(
+@dataclass(frozen=True, slots=True)
+class TextPart:
+    """A part of a text that the page wrote. Positions count as JavaScript does."""
+
+    text: str
+    start: int
+    length: int
+    """Of the whole text."""
+
+
+def text_answer(
+    stage: Stage, part: TextPart, values: Sequence[str], budget: int, /, **facts: Any
+) -> dict[str, Any]:
+    """An answer with as much of a text as fits into the budget, before other lines. `next_start` is where the text continues."""
+    notices = _notices(stage, budget // 3)
+    room = budget - _OVERHEAD - _cost(notices)
+    values = values[: fitting(values, room // 2)]
+    text = _beginning(part.text, room - _cost(values))
+    end = part.start + len(text.encode("utf-16-le")) // 2
+    facts |= {"characters": part.length}
+    if end < part.length:
+        facts |= {"left_out": part.length - end, "next_start": end}
+    return _answer([*plain_text(text).removesuffix("\n").split("\n"), *values, *notices], facts)
+
+
+def _beginning(text: str, budget: int) -> str:
+    """The lines at the beginning of a text that fit into a budget, or a part of the first line."""
+    lines = text.split("\n")
+    count = fitting(lines, budget)
+    if count == len(lines):
+        return text
+    return "\n".join(lines[:count]) + "\n" if count else fitting_start(lines[0], budget)
+
+
+def snapshot_answer(
     stage: Stage, tab: Tab, snapshot: Snapshot, budget: int, /, **facts: Any
 ) -> dict[str, Any]:
     """A snapshot, after the title and the address of its page."""
-    document = await tab.document()
-    page = await tab.run(document, "ready")
-    head = f"{one_line(page['title'], 150)} — {one_line(page['url'], 300)}"
-    room = budget - _OVERHEAD - len(head) // 4
-    shown = view(snapshot, room)
-    return _viewed(stage, [head], shown, snapshot, budget, tab=tab.id, **facts)
+    head = fitting_start(f"{one_line(snapshot.title, 150)} — {one_line(snapshot.url, 300)}", budget // 3)
+    notices = _notices(stage, budget // 3)
+    shown = view(snapshot, budget - _OVERHEAD - _cost([head, *notices]))
+    answer = _answer([head, *shown.lines, *notices], {"tab": tab.id, **facts, "snapshot": snapshot.id})
+    return answer | _rest(shown, snapshot)
 
 
-def continue_snapshot(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[str, Any]:
-    """The lines of an earlier snapshot from a cursor on."""
-    name, _, start = cursor.partition(":")
-    snapshot = tab.snapshots.get(name)
-    if snapshot is None or not start.isdecimal() or int(start) > len(snapshot.lines):
+def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[str, Any]:
+    """The lines of an earlier answer from a cursor on."""
+    name, start = parse_cursor(cursor) or ("", Place(0))
+    lines = stage.kept_lines.get(name)
+    snapshot = tab.snapshots.get(name) if lines is None else Snapshot(id=name, lines=tuple(lines))
+    if snapshot is None or start.line > len(snapshot.lines):
         raise ToolError(
-            codes.BAD_CURSOR, f"There is no cursor {cursor[:40]!r} in {tab.id} any more. Take a new snapshot."
+            codes.BAD_CURSOR, f"There is no cursor {cursor[:40]!r} in {tab.id} any more. Ask anew."
         )
-    shown = view(snapshot, budget - _OVERHEAD, int(start))
-    return _viewed(stage, [], shown, snapshot, budget, tab=tab.id)
+    notices = _notices(stage, budget // 3)
+    shown = view(snapshot, budget - _OVERHEAD - _cost(notices), start)
+    answer = _answer([*shown.lines, *notices], {"tab": tab.id})
+    return answer | _rest(shown, snapshot)
 
 
 def changes_answer(stage: Stage, tab: Tab, earlier: Snapshot, taken: Snapshot, budget: int) -> dict[str, Any]:
@@ -62,24 +101,27 @@ def changes_answer(stage: Stage, tab: Tab, earlier: Snapshot, taken: Snapshot, b
     facts: dict[str, Any] = {"tab": tab.id, "snapshot": taken.id}
     if not changes:
         return page_answer(stage, [], budget, **facts, changed="nothing")
-    answer = page_answer(stage, changes, budget, **facts)
-    if "left_out" in answer:
-        answer["cursor"] = f"{taken.id}:0"
-    return answer
+    return page_answer(stage, changes, budget, **facts)
 
 
-def _viewed(
-    stage: Stage, head: list[str], shown: View, snapshot: Snapshot, budget: int, /, **facts: Any
-) -> dict[str, Any]:
-    answer = page_answer(stage, [*head, *shown.lines], budget + _OVERHEAD, **facts, snapshot=snapshot.id)
-    if shown.left_out or snapshot.left_out:
-        answer |= {"left_out": shown.left_out + snapshot.left_out, "cursor": shown.cursor}
-    return answer
+def _answer(lines: list[str], facts: dict[str, Any]) -> dict[str, Any]:
+    answer = {name: value for name, value in facts.items() if value not in ("", None, 0)}
+    return {**answer, "page": fence("\n".join(lines))} if lines else answer
 
 
-def _notices(stage: Stage) -> list[str]:
+def _rest(shown: View, snapshot: Snapshot) -> dict[str, Any]:
+    rest: dict[str, Any] = {"left_out": shown.left_out, "cursor": shown.cursor} if shown.left_out else {}
+    return {**rest, "unread": snapshot.unread} if snapshot.unread else rest
+
+
+def _cost(lines: Sequence[str]) -> int:
+    return sum(estimate_tokens(line) + 1 for line in lines)
+
+
+def _notices(stage: Stage, budget: int) -> list[str]:
     notices = stage.notices.take()
     lines = [f"! {what}{f': {one_line(text, 150)}' if text else ''}" for what, text in notices[:_MAX_NOTICES]]
-    if len(notices) > _MAX_NOTICES:
-        lines.append(f"! {len(notices) - _MAX_NOTICES} more: see dialogs, downloads, tabs")
+    count = fitting(lines, budget - 20)
+    if count < len(notices):
+        return [*lines[:count], f"! {len(notices) - count} more: see dialogs, downloads, tabs"]
     return lines

@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -12,78 +12,16 @@ import msgspec
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import CdpError, Connection, ConnectionLostError, NoAnswerError
 from holdfast.builtin.stage.codes import BROWSER_GONE, TAB_GONE, TOO_MANY_TABS, browser_failures
+from holdfast.builtin.stage.dialogs import Dialogs
+from holdfast.builtin.stage.downloads import Download, Downloads
 from holdfast.builtin.stage.launch import BrowserProcess
-from holdfast.builtin.stage.limits import (
-    MAX_DIALOGS,
-    MAX_DOWNLOAD_BYTES,
-    MAX_DOWNLOADS,
-    MAX_NOTICES,
-    MAX_STAGES,
-    MAX_TABS,
-    MAX_TEXT,
-)
-from holdfast.builtin.stage.recent import Recent
+from holdfast.builtin.stage.limits import MAX_KEPT_ANSWERS, MAX_STAGES, MAX_TABS, MAX_TEXT
+from holdfast.builtin.stage.notices import Notices
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
 _CLOSE_SECONDS = 1.0
 _OPEN_SECONDS = 10.0
-
-
-@dataclass(slots=True)
-class Dialog:
-    """A dialog that a page opened, and how it was answered."""
-
-    tab: str
-    kind: str
-    message: str
-    accepted: bool
-    expected: bool
-
-
-@dataclass(slots=True)
-class Download:
-    """A file that a page sent. It lies in the stage's folder under its `guid`."""
-
-    guid: str
-    url: str
-    suggested_name: str
-    state: str = "inProgress"
-    received: int = 0
-    total: int = 0
-    reason: str = ""
-
-
-@dataclass(slots=True)
-class DialogPolicy:
-    """How the next dialogs are answered."""
-
-    accept: bool = False
-    text: str | None = None
-    left: int = 0
-    """For how many dialogs it holds; -1 for all."""
-
-
-@dataclass(slots=True)
-class Notices:
-    """What happened between two calls, to be reported in the next answer."""
-
-    items: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=MAX_NOTICES))
-    dropped: int = 0
-
-    def add(self, what: str, page_text: str) -> None:
-        if len(self.items) == MAX_NOTICES:
-            self.dropped += 1
-        self.items.append((what, page_text[:MAX_TEXT]))
-
-    def take(self) -> list[tuple[str, str]]:
-        """All notices since the last call."""
-        taken = list(self.items)
-        if self.dropped:
-            taken.append((f"{self.dropped} more", ""))
-        self.items.clear()
-        self.dropped = 0
-        return taken
 
 
 class Stage:
@@ -96,14 +34,25 @@ class Stage:
         self.folder = folder
         self.tabs: dict[str, Tab] = {}
         self.current: Tab | None = None
-        self.dialogs: Recent[Dialog] = Recent(MAX_DIALOGS)
-        self.dialog_policy = DialogPolicy()
-        self.downloads: Recent[Download] = Recent(MAX_DOWNLOADS)
+        self.dialogs = Dialogs()
+        self.downloads = Downloads()
         self.notices = Notices()
+        self.kept_lines: OrderedDict[str, Sequence[str]] = OrderedDict()
+        """Lines of answers that did not fit into their budget, by the name in the cursor."""
+        self._kept_count = 0
         self.is_attached = False
         self.upload_count = 0
         self.closed_tabs = 0
         """How many tabs were closed at once, because the stage had too many."""
+
+    def keep_lines(self, lines: Sequence[str], start: str) -> str:
+        """Keep the lines of an answer for a while, and return the cursor that continues at `start`."""
+        self._kept_count += 1
+        name = f"r{self._kept_count}"
+        self.kept_lines[name] = lines
+        while len(self.kept_lines) > MAX_KEPT_ANSWERS:
+            self.kept_lines.popitem(last=False)
+        return f"{name}:{start}"
 
     def tab(self, tab_id: str = "") -> Tab:
         """The tab with this id, or the one that was used last."""
@@ -144,19 +93,11 @@ class Stage:
             self.current = next(reversed(self.tabs.values()), None)
 
     def answer_dialog(self, tab: Tab, event: cdp.PageJavascriptDialogOpening) -> tuple[bool, str | None]:
-        """Whether to accept a dialog, and what to type into it. An unexpected one is dismissed, and reported."""
-        policy = self.dialog_policy
-        is_expected = policy.left != 0
-        accept = policy.accept if is_expected else False
-        if event.type == "beforeunload" and tab.is_leaving:
-            accept = is_expected = True
-        elif is_expected and policy.left > 0:
-            policy.left -= 1
-        message = event.message[:MAX_TEXT]
-        self.dialogs.add(Dialog(tab.id, event.type, message, accept, is_expected))
-        what = f"{event.type} dialog {'accepted' if accept else 'dismissed'} in {tab.id}"
-        self.notices.add(what, message)
-        return accept, policy.text if accept and event.type == "prompt" else None
+        """Whether to accept a dialog, and what to type into it. The next answer reports it."""
+        dialog, text = self.dialogs.answer(tab.id, event.type, event.message, is_leaving=tab.is_leaving)
+        what = f"{dialog.kind} dialog {'accepted' if dialog.accepted else 'dismissed'} in {tab.id}"
+        self.notices.add(what, dialog.message)
+        return dialog.accepted, text
 
     async def close(self) -> None:
         """Close every tab and forget the stage's cookies, storage and files."""
@@ -196,13 +137,12 @@ class Browser:
         self._watch = asyncio.ensure_future(self._watch_connection())
         connection.handle("", self._on_event)
 
-    async def start(self) -> None:
-        """Follow every tab that is opened."""
-        with browser_failures():
-            await self.connection.send(cdp.TargetSetDiscoverTargets(discover=True))
-            await self.connection.send(
-                cdp.TargetSetAutoAttach(auto_attach=True, wait_for_debugger_on_start=True, flatten=True)
-            )
+    def start(self) -> None:
+        """Follow every tab that is opened. The commands of the first stage follow at once, without a wait."""
+        self.connection.post(cdp.TargetSetDiscoverTargets(discover=True))
+        self.connection.post(
+            cdp.TargetSetAutoAttach(auto_attach=True, wait_for_debugger_on_start=True, flatten=True)
+        )
 
     def check(self) -> None:
         """Raise if the browser has gone."""
@@ -220,16 +160,15 @@ class Browser:
         self.numbers.stages += 1
         folder = self.process.folder / "downloads" / f"s{self.numbers.stages}"
         folder.mkdir()
-        folder.chmod(0o777)  # the browser may run as another user; nobody else can enter its folder
-        with browser_failures():
-            await self.connection.send(
-                cdp.BrowserSetDownloadBehavior(
-                    behavior="allowAndName",
-                    browser_context_id=context,
-                    download_path=str(folder),
-                    events_enabled=True,
-                )
+        folder.chmod(0o777)  # the browser may run as another user; no third user can enter its folder
+        self.connection.post(
+            cdp.BrowserSetDownloadBehavior(
+                behavior="allowAndName",
+                browser_context_id=context,
+                download_path=str(folder),
+                events_enabled=True,
             )
+        )
         stage = self.stages[context] = Stage(self, f"s{self.numbers.stages}", context, folder)
         return stage
 
@@ -249,7 +188,7 @@ class Browser:
         return tab
 
     async def close(self) -> None:
-        """End the browser. One that somebody else has started is only disconnected."""
+        """End the browser. One that Holdfast has not started is only disconnected."""
         if self._closing is None:  # the last stages of a browser may be closed at the same time
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
@@ -281,9 +220,10 @@ class Browser:
                 if tab := self._arrived.get(info.target_id):
                     tab.title = info.title[:MAX_TEXT]
             case cdp.BrowserDownloadWillBegin():
-                self._download_begins(event)
+                self._begin_download(event)
             case cdp.BrowserDownloadProgress():
-                self._download_continues(event)
+                for stage in self.stages.values():
+                    self._continue_download(stage, event)
             case _:
                 pass
 
@@ -331,36 +271,26 @@ class Browser:
                 return stage
         return None
 
-    def _download_begins(self, event: cdp.BrowserDownloadWillBegin) -> None:
+    def _begin_download(self, event: cdp.BrowserDownloadWillBegin) -> None:
         stage = self._stage_of(event.frame_id)
+        if stage is None and len(self.stages) == 1:
+            stage = next(iter(self.stages.values()))
         if stage is None:
-            if len(self.stages) == 1:
-                stage = next(iter(self.stages.values()))
-            else:
-                self.connection.post(cdp.BrowserCancelDownload(guid=event.guid))
-                return
-        download = Download(event.guid, event.url[:MAX_TEXT], event.suggested_filename[:MAX_TEXT])
-        running = sum(other.state == "inProgress" for _, other in stage.downloads)
-        if stage.downloads.count >= MAX_DOWNLOADS or running >= 10:
-            download.state, download.reason = "canceled", "too many downloads"
+            self.connection.post(cdp.BrowserCancelDownload(guid=event.guid))
+            return
+        number, download = stage.downloads.begin(event)
+        if download.state == "canceled":
             self._cancel(stage, download)
-        number = stage.downloads.add(download)
         stage.notices.add(f"download {number} began", download.suggested_name)
 
-    def _download_continues(self, event: cdp.BrowserDownloadProgress) -> None:
-        for stage in self.stages.values():
-            total = sum(download.received for _, download in stage.downloads)
-            for _, download in stage.downloads:
-                if download.guid != event.guid:
-                    continue
-                download.received, download.total = int(event.received_bytes), int(event.total_bytes)
-                if download.state == "inProgress":
-                    download.state = event.state
-                if total > MAX_DOWNLOAD_BYTES and download.state == "inProgress":
-                    download.state, download.reason = "canceled", "the stage's downloads are too large"
-                    self._cancel(stage, download)
-                for tab in stage.tabs.values():
-                    tab.wake()
+    def _continue_download(self, stage: Stage, event: cdp.BrowserDownloadProgress) -> None:
+        download = stage.downloads.find(event.guid)
+        if download is None:
+            return
+        if stage.downloads.progress(download, event):
+            self._cancel(stage, download)
+        for tab in stage.tabs.values():
+            tab.wake()
 
     def _cancel(self, stage: Stage, download: Download) -> None:
         self.connection.post(

@@ -17,19 +17,18 @@ class BrowserFolder:
     """A new folder, which other processes recognise as in use while this one lives. `remove` deletes it."""
 
     def __init__(self, base: Path | None = None) -> None:
-        """Raise OSError if the folder cannot be created, or if the folder for all of them belongs to somebody else."""
+        """Raise OSError if the folder cannot be created, or if the folder for all of them belongs to another user."""
         base = base or _default_base()
         _prepare_base(base)
         remove_leftovers(base)
-        self.path = base / f"b{secrets.token_hex(8)}"
+        # The lock comes first: a folder without one would stay for ever if this process were killed now.
+        self.path, self._lock = _lock_new_name(base)
         self.path.mkdir(mode=0o700)
-        self._lock = os.open(self.path.with_suffix(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
         for name in ("profile", "downloads", "uploads"):
             (self.path / name).mkdir()
 
     def give_to_nobody(self) -> None:
-        """Let the user nobody own it. A confined browser of root runs as the owner of its folder."""
+        """Let the user `nobody` own it. A confined browser of root runs as the owner of its folder."""
         for path in (self.path, *self.path.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
 
@@ -59,6 +58,16 @@ def remove_leftovers(base: Path | None = None) -> int:
     return removed
 
 
+def _lock_new_name(base: Path) -> tuple[Path, int]:
+    while True:
+        path = base / f"b{secrets.token_hex(8)}"
+        lock = os.open(path.with_suffix(_LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:
+            return path, lock
+        os.close(lock)  # another process removed it as a leftover before it was locked
+
+
 def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if not folder.exists():
@@ -66,13 +75,13 @@ def _remove(folder: Path) -> None:
 
 
 def _default_base() -> Path:
-    # The TMPDIR of root may be closed to nobody, who runs a browser that root confines.
+    # The TMPDIR of root may be closed to the user `nobody`, who runs a browser that root confines.
     parent = "/tmp" if os.geteuid() == 0 else tempfile.gettempdir()
     return Path(parent) / f"holdfast-stage-{os.getuid()}"
 
 
 def _prepare_base(base: Path) -> None:
-    # A browser that is confined by root runs as nobody, who must be able to enter the folder, but not to list it.
+    # A browser that is confined by root runs as the user `nobody`, who must be able to enter the folder, but not to list it.
     base.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
     status = base.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o022:

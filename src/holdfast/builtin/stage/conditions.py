@@ -59,7 +59,7 @@ async def wait_until(tab: Tab, condition: Condition, seconds: float) -> float:
             raise ToolError(
                 NOT_YET,
                 f"Not true within {seconds:g} s.",
-                expected=[mismatch.expected for mismatch in mismatches],
+                expected=[one_line(mismatch.expected, 300) for mismatch in mismatches],
                 actual=fence("\n".join(one_line(mismatch.actual, 600) for mismatch in mismatches)),
             )
         await asyncio.sleep(min(pause, max(0.0, seconds - waited)))

@@ -1,50 +1,58 @@
-"""The session's files: those that a page may get by upload, and where downloads may be saved."""
+"""The session's files: those that a page may get by upload, and where downloads may be saved.
+
+The same code as for the file tools decides which paths may be read and written.
+"""
 
 import os
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from holdfast.builtin.files.roots import PathSet, Roots
+from holdfast.builtin.files.walk import open_file, open_path
 from holdfast.builtin.stage.limits import MAX_UPLOAD_BYTES
 from holdfast.model import codes
-from holdfast.model.mounts import is_within
 from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.real_path import real_path
-from holdfast.resolve.protected_paths import is_protected
-from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.toolkit import ToolError
-
-_GUARDED = frozenset(name.lower() for name in (*GUARDED_NAMES, *GUARDED_IF_PRESENT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionFiles:
-    """The folders of the session, and paths in them that no tool may use."""
+    """The folders of the session, and paths in them that no tool may use or change."""
 
     roots: tuple[str, ...]
     protected: tuple[str, ...] = ()
+    """Paths that may neither be read nor changed."""
+    read_only: tuple[str, ...] | None = ()
+    """Paths that may not be changed. None if they are not known: then nothing may be changed."""
+
+    def with_roots(self, folders: Sequence[str]) -> "SessionFiles":
+        """The files in these folders, too. The whole file system is not a root."""
+        more = dict.fromkeys((*self.roots, *map(_real_path, folders)))
+        return replace(self, roots=tuple(root for root in more if root != "/"))
+
+    def only_in(self, folders: Sequence[str], read_only: Sequence[str]) -> "SessionFiles":
+        """The files in these folders only. Those at the `read_only` paths may not be changed."""
+        return replace(self, roots=(), read_only=tuple(read_only)).with_roots(folders)
 
     def copy_in(self, paths: Sequence[str], folder: Path, owner: tuple[int, int] | None) -> list[str]:
         """Copy files of the session into the browser's folder. Return their new paths."""
+        roots = self._folders()
         copies: list[str] = []
         left = MAX_UPLOAD_BYTES
         for number, path in enumerate(paths):
-            real = self._real_path(path)
-            with ExitStack() as resources:
-                opened = _open(real, resources)
-                if not opened.is_file:
-                    raise ToolError(codes.NOT_A_FILE, f"{path!r} is not a file.")
-                left -= opened.status.st_size
+            with open_path(roots, path) as handle, os.fdopen(open_file(handle), "rb") as source:
+                left -= os.fstat(source.fileno()).st_size
                 if left < 0:
                     raise ToolError(
                         codes.FILE_TOO_LARGE,
                         f"At most {MAX_UPLOAD_BYTES // 1024**2} MB can be uploaded at once.",
                     )
-                target = folder / str(number) / Path(real).name
+                target = folder / str(number) / handle.name
                 target.parent.mkdir(parents=True)
-                with os.fdopen(opened.open_to_read(), "rb") as source, target.open("wb") as copy:
+                with target.open("wb") as copy:
                     shutil.copyfileobj(source, copy)
             if owner is not None:
                 for made in (target, target.parent):
@@ -56,54 +64,32 @@ class SessionFiles:
 
     def copy_out(self, source: Path, save_as: str) -> str:
         """Copy a download into the session's folder, as a new file. Return its path."""
-        path = self._absolute(save_as)
-        folder = _follow(str(Path(path).parent), save_as)
-        name = Path(path).name
-        self._check(f"{folder}/{name}", save_as)
-        if any(part.lower() in _GUARDED for part in Path(folder, name).parts):
-            raise ToolError(codes.DENIED, f"{save_as!r} is not a place for downloads.")
-        with ExitStack() as resources:
-            opened = _open(folder, resources)
-            if not opened.is_folder:
-                raise ToolError(codes.NO_FILE, f"There is no folder {folder!r}.")
+        roots = self._folders()
+        if self.read_only is None:
+            raise ToolError(
+                codes.DENIED, "The host did not say which files this sandboxed session may change."
+            )
+        with open_path(roots, save_as, for_writing=True) as handle:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             try:
-                descriptor = os.open(
-                    name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=opened.fd
-                )
+                descriptor = os.open(handle.name, flags, 0o644, dir_fd=handle.folder_fd)
             except FileExistsError:
                 raise ToolError(codes.FILE_ERROR, f"{save_as!r} exists already. Use another name.") from None
             with os.fdopen(descriptor, "wb") as target, source.open("rb") as data:
                 shutil.copyfileobj(data, target)
-        return f"{folder}/{name}"
+            return handle.real
 
-    def _absolute(self, path: str) -> str:
-        if not path or "\0" in path or not self.roots:
-            raise ToolError(codes.BAD_PATH, "Give the path of a file in the session's folders.")
-        return os.path.normpath(os.path.join(self.roots[0], path))  # noqa: PTH118 - a name, not a path yet
-
-    def _real_path(self, path: str) -> str:
-        real = _follow(self._absolute(path), path)
-        self._check(real, path)
-        return real
-
-    def _check(self, real: str, path: str) -> None:
-        if not any(is_within(real, root) for root in self.roots):
-            raise ToolError(codes.OUTSIDE_ROOTS, f"{path!r} is not in the session's folders.")
-        if is_protected(real, self.protected):
-            raise ToolError(codes.DENIED, f"{path!r} is not open to tools.")
+    def _folders(self) -> Roots:
+        if not self.roots:
+            raise ToolError(
+                codes.BAD_PATH, "This session has no folder for files. Open it in another folder than /."
+            )
+        guarded = (*GUARDED_NAMES, *GUARDED_IF_PRESENT)
+        return Roots.of(self.roots, PathSet.of(self.protected), guarded, lambda: self.read_only or ())
 
 
-def _open(real: str, resources: ExitStack) -> OpenedPath:
+def _real_path(folder: str) -> str:
     try:
-        return PathOpener(resources).open(
-            real, links="refuse"
-        )  # it was resolved just now: a link is an attack
-    except OSError as error:
-        raise ToolError(codes.NO_FILE, f"{real!r} cannot be opened: {error.strerror}.") from None
-
-
-def _follow(absolute: str, path: str) -> str:
-    try:
-        return real_path(absolute)
+        return real_path(folder)
     except OSError:
-        raise ToolError(codes.BAD_PATH, f"{path[:200]!r} has too many links.") from None
+        raise ToolError(codes.BAD_PATH, f"{folder[:200]!r} has too many links.") from None

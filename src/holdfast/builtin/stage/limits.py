@@ -11,6 +11,8 @@ MAX_NOTICES = 20
 MAX_TEXT = 2000
 """Characters of one message, address or title that a page wrote."""
 MAX_SNAPSHOTS = 5
+MAX_KEPT_ANSWERS = 5
+"""Answers whose lines did not fit, and can still be continued."""
 MAX_DOWNLOADS = 50
 MAX_DOWNLOAD_BYTES = 200 * 1024 * 1024
 MAX_UPLOAD_BYTES = 100 * 1024 * 1024

@@ -14,7 +14,10 @@ from holdfast.toolkit import ToolError
 
 _STOP_SECONDS = 2.0
 _PATIENCE_SECONDS = 5.0  # a page that is left may take so long; then its scripts are stopped
-_REFUSED_BY_PROXY = "net::ERR_TUNNEL_CONNECTION_FAILED"
+_REASONS = {
+    "net::ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached, or this session may not reach it",
+    "net::ERR_INVALID_AUTH_CREDENTIALS": "it asks for a user name and a password (https://name:password@host/ has them)",
+}
 
 
 async def go(tab: Tab, url: str, timeout: float) -> str:
@@ -23,7 +26,7 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
     try:
         if tab.is_hung or tab.has_dialog_flood:
             await _stop_scripts(tab)
-        first = tab.requests.count
+        first = tab.log.requests.count
         match url:
             case "reload":
                 await _send(tab, cdp.PageReload(), timeout)
@@ -56,9 +59,8 @@ async def _navigate(tab: Tab, url: str, timeout: float) -> None:
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result.error_text and result.error_text != "net::ERR_ABORTED":
         tab.is_loading = False
-        why = result.error_text.removeprefix("net::").lower().replace("_", " ")
-        if result.error_text == _REFUSED_BY_PROXY:
-            why = "the server cannot be reached, or this session may not reach it"
+        plain = result.error_text.removeprefix("net::").lower().replace("_", " ")
+        why = _REASONS.get(result.error_text, plain)
         raise ToolError(LOAD_FAILED, f"The page could not be loaded: {why}.", page=fence(one_line(url)))
     if result.loader_id is None:  # the same document, or a download
         tab.is_loading = False
@@ -96,7 +98,7 @@ async def _wait(tab: Tab, first: int, timeout: float) -> str:
     if tab.is_crashed:
         raise ToolError(PAGE_CRASHED, "The page crashed while it was loaded.")
     tab.check()
-    for _, request in tab.requests.after(first):
+    for _, request in tab.log.requests.after(first):
         headers = {name.lower(): value for name, value in request.response_headers.items()}
         if request.kind != "Document" or request.frame_id != tab.target_id or VERDICT_HEADER not in headers:
             continue

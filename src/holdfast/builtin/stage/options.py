@@ -6,12 +6,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from holdfast.builtin.stage.files import SessionFiles
-from holdfast.builtin.stage.launch import LaunchOptions
+from holdfast.builtin.stage.launch_options import LaunchOptions
 from holdfast.model.trust import Trust
 from holdfast.resolve.protected_paths import paths_closed_to_tools
 
 DENIED_PORTS = "HOLDFAST_STAGE_DENIED_PORTS"
 """The variable with the ports of this machine that no page may reach, separated by commas."""
+
+STARTED_BY_CALL = "HOLDFAST_STAGE_STARTED_BY_CALL"
+"""The variable that says that the server is started because a tool is called, so that its browser starts at once."""
 
 
 def read_options(arguments: Sequence[str]) -> tuple[LaunchOptions, SessionFiles]:
@@ -25,10 +28,16 @@ def read_options(arguments: Sequence[str]) -> tuple[LaunchOptions, SessionFiles]
         is_sandboxed=os.environ.get("HOLDFAST_TRUST_LEVEL") == Trust.SANDBOXED,
         hosts=loaded.stage.hosts,
         private_hosts=loaded.servers.reachable,
+        data_dir=loaded.data_dir,
         denied_ports=(*_ports(os.environ.get(DENIED_PORTS, "")), *_own_port(arguments)),
+        early="browser" if os.environ.get(STARTED_BY_CALL) else "sandbox",
     )
-    roots = () if folder == "/" else (folder,)
-    return options, SessionFiles(roots=roots, protected=tuple(paths_closed_to_tools(loaded)))
+    files = SessionFiles(
+        roots=() if folder == "/" else (folder,),
+        protected=tuple(paths_closed_to_tools(loaded)),
+        read_only=None if options.is_sandboxed else (),
+    )
+    return options, files
 
 
 def _ports(text: str) -> list[int]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast.builtin.stage.browser import Browser, Numbers, Stage
 from holdfast.builtin.stage.codes import NO_ELEMENT, TAB_GONE
-from holdfast.builtin.stage.launch import LaunchOptions, launch
+from holdfast.builtin.stage.first_browser import FirstBrowser
 from holdfast.builtin.stage.tab import Tab
 from holdfast.model import codes
 from holdfast.toolkit import Call, SessionManager, ToolError
@@ -25,11 +25,12 @@ class _Owner:
 class Owners:
     """The browsers of all callers. A caller finds only its own stages, tabs and refs."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_browser: FirstBrowser) -> None:
+        self.first_browser = first_browser
         self.manager: SessionManager[Stage] = SessionManager(self._dispose)
         self._owners: dict[str, _Owner] = {}
 
-    async def browser(self, call: Call, options: LaunchOptions) -> Browser:
+    async def browser(self, call: Call) -> Browser:
         """The caller's browser. It is started if it does not run."""
         owner = self._owners.setdefault(call.owner, _Owner())
         async with owner.lock:
@@ -38,13 +39,9 @@ class Owners:
                 await self._forget_lost(browser)
                 browser = None
             if browser is None:
-                process = await launch(options)
+                process = await self.first_browser.launch()
                 browser = Browser(process.connection, process, owner.numbers)
-                try:
-                    await browser.start()
-                except BaseException:
-                    await browser.close()
-                    raise
+                browser.start()
                 owner.browser = browser
                 browser.on_close = lambda: self._closed(owner, browser)
             return browser

@@ -7,12 +7,15 @@ from typing import Any
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import CdpError
 from holdfast.builtin.stage.codes import PAGE_HUNG, STALE_REF
+from holdfast.builtin.stage.frames import Document, Frame
 from holdfast.builtin.stage.limits import MAX_FRAMES, MAX_SNAPSHOTS, SCRIPT_SECONDS
 from holdfast.builtin.stage.snapshot import Snapshot
-from holdfast.builtin.stage.tab import Document, Frame, Tab
+from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-_FRAME_SECONDS = 2.0  # a frame that does not answer must not make the whole page unreadable
+_READING_SHARE = 0.3  # of the time to answer; what cannot be read in it is left out
+_PAGE_SECONDS = 20.0  # a page of 300,000 elements answers nothing while it is laid out
+_FRAME_SECONDS = 4.0  # a frame that does not answer must not make the whole page unreadable
 _SMALL_PAGE = 3000  # elements: such a page is searched for closed shadow roots at its first snapshot
 _MAX_CLOSED_ROOTS = 300
 
@@ -23,7 +26,9 @@ class _Reading:
 
     tab: Tab
     frames_left: int = MAX_FRAMES
-    left_out: int = 0
+    unread: int = 0
+    title: str = ""
+    url: str = ""
 
 
 async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
@@ -37,7 +42,9 @@ async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
         lines=tuple(lines),
         document=document.unique_id,
         is_part=within is not None,
-        left_out=reading.left_out,
+        unread=reading.unread,
+        title=reading.title,
+        url=reading.url,
     )
     tab.snapshots[snapshot.id] = snapshot
     while len(tab.snapshots) > MAX_SNAPSHOTS:
@@ -47,8 +54,10 @@ async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
 
 async def _read_lines(reading: _Reading, document: Document, depth: int, within: int | None) -> list[str]:
     tab = reading.tab
-    walked = await _walk(tab, document, within, SCRIPT_SECONDS if depth == 0 else _FRAME_SECONDS)
-    reading.left_out += walked["cut"]
+    walked = await _walk(tab, document, within, _PAGE_SECONDS if depth == 0 else _FRAME_SECONDS)
+    reading.unread += walked["cut"]
+    if depth == 0:
+        reading.title, reading.url = walked["title"], walked["url"]
     flat: list[Any] = walked["lines"]
     lines = format_lines(tab, flat, depth)
     if not walked["frames"]:
@@ -64,7 +73,7 @@ async def _read_lines(reading: _Reading, document: Document, depth: int, within:
             reading.frames_left -= 1
             result += await _read_frame(reading, frame, depth + flat[3 * index] + 1)
         elif frame is not None:
-            reading.left_out += 1
+            reading.unread += 1
     return result + lines[done:]
 
 
@@ -79,9 +88,8 @@ async def _read_frame(reading: _Reading, frame: Frame, depth: int) -> list[str]:
 
 
 async def _frames_by_element(tab: Tab, document: Document) -> dict[int, Frame]:
-    children = [frame for frame in tab.frames.values() if frame.parent_id == document.frame_id]
     found: dict[int, Frame] = {}
-    for frame in children[:MAX_FRAMES]:
+    for frame in tab.tree.children(document.frame_id)[:MAX_FRAMES]:
         owner = await tab.frame_element(frame)
         if owner is not None:
             found[owner[1]] = frame
@@ -101,7 +109,8 @@ async def _walk(tab: Tab, document: Document, within: int | None, timeout: float
 async def _call(
     tab: Tab, document: Document, function: str, timeout: float, **options: Any
 ) -> dict[str, Any]:
-    result = await tab.run(document, function, timeout, next=tab.next_ref, **options)
+    ms = timeout * _READING_SHARE * 1000
+    result = await tab.run_for_much(document, function, timeout, next=tab.next_ref, ms=ms, **options)
     tab.claim(document, result["next"])
     if result.get("gone"):
         raise ToolError(STALE_REF, "The element is no longer on the page.")
@@ -109,7 +118,7 @@ async def _call(
 
 
 async def _add_closed_roots(tab: Tab, document: Document) -> bool:
-    """Tell `page.js` about closed shadow roots, which scripts cannot see. Return whether there are new ones."""
+    """Tell the page script about closed shadow roots, which scripts cannot see. Return whether there are new ones."""
     try:
         page = await tab.connection.send(
             cdp.RuntimeEvaluate(expression="document", unique_context_id=document.unique_id), document.session
@@ -161,23 +170,22 @@ def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
 
 
 async def find_lines(
-    tab: Tab, *, text: str, roles: Sequence[str] | None, within: int | None, limit: int, details: bool = False
+    tab: Tab, *, text: str, roles: Sequence[str] | None, within: int | None, details: bool = False
 ) -> tuple[list[str], int]:
-    """The lines in all frames that contain a text or have one of the roles, and how many more there are."""
+    """The lines in all frames that contain a text or have one of the roles, and how many elements were not read."""
     documents = await all_documents(tab) if within is None else [tab.find_ref(within)]
     lines: list[str] = []
-    more = 0
+    unread = 0
     for document in documents:
         try:
             found = await _call(
                 tab,
                 document,
                 "find",
-                SCRIPT_SECONDS if document is documents[0] else _FRAME_SECONDS,
+                _PAGE_SECONDS if document is documents[0] else _FRAME_SECONDS,
                 text=text,
                 roles=roles,
                 within=within,
-                limit=max(0, limit - len(lines)),
                 details=details,
             )
         except ToolError:
@@ -185,8 +193,8 @@ async def find_lines(
                 raise
             continue
         lines += format_lines(tab, found["lines"])
-        more += found["more"]
-    return lines, more
+        unread += found["cut"]
+    return lines, unread
 
 
 async def all_documents(tab: Tab) -> list[Document]:

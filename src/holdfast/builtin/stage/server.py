@@ -1,15 +1,17 @@
 """The server with the stage tools: what each is called, what it may fail with, and how it is hinted."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
+
 from holdfast import __version__
-from holdfast.builtin.stage.codes import (
-    STAGE_CODES,
-)
+from holdfast.builtin.stage.codes import STAGE_CODES
 from holdfast.builtin.stage.fence import EXPLANATION
 from holdfast.builtin.stage.files import SessionFiles
-from holdfast.builtin.stage.launch import LaunchOptions
+from holdfast.builtin.stage.first_browser import FirstBrowser
+from holdfast.builtin.stage.launch_options import LaunchOptions
 from holdfast.builtin.stage.owners import Owners
 from holdfast.builtin.stage.tools.acting import ActingTools
 from holdfast.builtin.stage.tools.observing import ObservingTools
@@ -41,34 +43,50 @@ INSTRUCTIONS = (
 
 
 def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
-    """Return the stage tools. The first `open` of a caller starts a browser."""
-    box = Toolbox("stage", version=__version__, instructions=INSTRUCTIONS, envelope="meta")
+    """Return the stage tools. The first `open` of a caller starts a browser, unless `options.early` says more."""
+    owners = Owners(FirstBrowser(options))
+
+    @asynccontextmanager
+    async def lifespan(_: Toolbox) -> AsyncIterator[None]:
+        owners.first_browser.begin()
+        try:
+            yield
+        finally:
+            await owners.first_browser.discard()
+
+    box = Toolbox(
+        "stage",
+        version=__version__,
+        instructions=INSTRUCTIONS,
+        envelope="meta",
+        listing="short",
+        lifespan=None if options.early == "nothing" else lifespan,
+    )
     for code in STAGE_CODES:
         box.code(code.name, http=code.http_status, hint=code.hint, retryable=code.retryable)
-    owners = Owners()
     box.dispose_at_end(owners.manager)
-    shared = (owners, options, files)
+    shared = (owners, files)
     pages, reading, acting = PageTools(*shared), ReadingTools(*shared), ActingTools(*shared)
     waiting, observing = WaitingTools(*shared), ObservingTools(*shared)
-    loads = Annotations(destructive=False, open_world=True)
     harmless = Annotations(destructive=False)
 
     def add(handler: Callable[..., Any], name: str, used_codes: Sequence[str], **more: Any) -> None:
-        box.tool(name=name, codes=sorted({*used_codes}), **more)(handler)
+        hints = msgspec.structs.replace(more.pop("annotations", Annotations()), open_world=True)
+        box.tool(name=name, codes=sorted({*used_codes}), annotations=hints, **more)(handler)
 
-    add(pages.open, "open", (*_GO, *_LAUNCH), annotations=loads)
+    add(pages.open, "open", (*_GO, *_LAUNCH), annotations=harmless)
     if not options.is_sandboxed:
         add(pages.attach, "attach", ("LOAD_FAILED", "UNSUPPORTED_HERE", "BROWSER_GONE"))
     add(pages.close, "close", ("NOT_RUNNING",), annotations=harmless)
     add(pages.stages, "stages", (), operation="window_info")
     add(pages.tabs, "tabs", _TAB, operation="window_info")
-    add(pages.tab, "tab", (*_GO, "NOT_RUNNING"), annotations=loads)
-    add(pages.goto, "goto", (*_GO, "NOT_RUNNING"), annotations=loads)
+    add(pages.tab, "tab", (*_GO, "NOT_RUNNING"), annotations=harmless)
+    add(pages.goto, "goto", (*_GO, "NOT_RUNNING"), annotations=harmless)
     add(reading.snapshot, "snapshot", _READ, operation="query")
     add(reading.find, "find", _READ, operation="query")
     add(reading.read, "read", _READ, operation="query")
     add(reading.elements, "elements", _READ, operation="query")
-    add(acting.click, "click", _ACT, annotations=Annotations(open_world=True))
+    add(acting.click, "click", _ACT)
     add(acting.hover, "hover", _ACT, annotations=harmless)
     add(acting.drag, "drag", _ACT)
     add(acting.fill, "fill", (*_ACT, "UNSUPPORTED_HERE"), annotations=Annotations(idempotent=True))

@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.builtin.stage.tokens import fitting
+from holdfast.builtin.stage.token_estimate import fitting, fitting_start
 
 _MIN_SIBLINGS = 3  # a view that leaves out more than this shows the beginning of the page instead
 _MARKER_SIZE = 40
 _SHOWN_REMOVALS = 6
+_CURSOR = re.compile(r"(\w+):(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
 _HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
 
 
@@ -24,8 +25,10 @@ class Snapshot:
     """The id of the document that it shows."""
     is_part: bool = False
     """Whether it shows only one element of the page."""
-    left_out: int = 0
-    """How many elements were not read, because the page is too large."""
+    unread: int = 0
+    """How many elements were not read, because the page is too large. `within` and `find` can lead to them."""
+    title: str = ""
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,20 +42,41 @@ class View:
     """Where to continue; empty if nothing is left out."""
 
 
-def view(snapshot: Snapshot, budget: int, start: int | None = None) -> View:
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an answer continues: a line, and a character in it if the line does not fit into one answer."""
+
+    line: int
+    character: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.line}.{self.character}" if self.character else str(self.line)
+
+
+def parse_cursor(cursor: str) -> tuple[str, Place] | None:
+    """The name of the lines that a cursor continues, and the place; None if it is not a cursor."""
+    matched = _CURSOR.fullmatch(cursor)
+    return (matched[1], Place(int(matched[2]), int(matched[3] or 0))) if matched else None
+
+
+def view(snapshot: Snapshot, budget: int, start: Place | None = None) -> View:
     """The lines that fit into the budget: all from `start` on; without it, long lists are shortened to show more of the page."""
     lines = snapshot.lines
     if start is None and fitting(lines, budget) < len(lines) and (shortened := _shorten(snapshot, budget)):
         return shortened
-    start = start or 0
-    count = fitting(lines[start:], budget)
-    end = start + max(count, 1) if start < len(lines) else start
-    rest = len(lines) - end
+    start = start or Place(0)
+    rest = [lines[start.line][start.character :], *lines[start.line + 1 :]] if start.line < len(lines) else []
+    count = fitting(rest, budget)
+    end = Place(start.line + count)
+    shown = rest[:count]
+    if rest and not count:  # not even one line fits
+        shown = [fitting_start(rest[0], budget)]
+        end = Place(start.line, start.character + len(shown[0]))
     return View(
-        lines=list(lines[start:end]),
-        shown=end - start,
-        left_out=rest,
-        cursor=f"{snapshot.id}:{end}" if rest else "",
+        lines=shown,
+        shown=count,
+        left_out=len(rest) - count,
+        cursor=f"{snapshot.id}:{end}" if count < len(rest) else "",
     )
 
 

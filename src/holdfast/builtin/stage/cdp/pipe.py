@@ -29,9 +29,13 @@ class PipeTransport(asyncio.Protocol):
         return transport
 
     def send(self, message: bytes) -> None:
+        self.write(message + b"\0")
+
+    def write(self, data: bytes) -> None:
+        """Write something that is no message: for the program that starts the browser."""
         assert self._writing is not None
         if not self._writing.is_closing():
-            self._writing.write(message + b"\0")
+            self._writing.write(data)
 
     def close(self) -> None:
         for transport in (self._writing, self._reading):

@@ -316,17 +316,6 @@ class PageGetFrameTree(
     RESULT: ClassVar[type] = PageGetFrameTreeResult
 
 
-class PageSetLifecycleEventsEnabled(
-    Command[NoResult], frozen=True, kw_only=True, rename="camel", omit_defaults=True
-):
-    """The command Page.setLifecycleEventsEnabled."""
-
-    METHOD: ClassVar[str] = "Page.setLifecycleEventsEnabled"
-    RESULT: ClassVar[type] = NoResult
-
-    enabled: bool
-
-
 class PageAddScriptToEvaluateOnNewDocument(
     Command[NoResult], frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
@@ -974,14 +963,6 @@ class PageFrameStoppedLoading(msgspec.Struct, frozen=True, kw_only=True, rename=
     frame_id: str
 
 
-class PageLifecycleEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The event Page.lifecycleEvent."""
-
-    frame_id: str
-    loader_id: str
-    name: str
-
-
 class PageJavascriptDialogOpening(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The event Page.javascriptDialogOpening."""
 
@@ -1154,7 +1135,6 @@ EVENTS: dict[str, type[msgspec.Struct]] = {
     "Page.frameStartedNavigating": PageFrameStartedNavigating,
     "Page.frameStartedLoading": PageFrameStartedLoading,
     "Page.frameStoppedLoading": PageFrameStoppedLoading,
-    "Page.lifecycleEvent": PageLifecycleEvent,
     "Page.javascriptDialogOpening": PageJavascriptDialogOpening,
     "Page.javascriptDialogClosed": PageJavascriptDialogClosed,
     "Runtime.executionContextCreated": RuntimeExecutionContextCreated,

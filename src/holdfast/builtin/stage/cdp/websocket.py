@@ -1,4 +1,4 @@
-"""The DevTools protocol over a WebSocket, to a browser or an Electron app that somebody else has started."""
+"""The DevTools protocol over a WebSocket, to a browser or an Electron app that Holdfast has not started."""
 
 import asyncio
 import http.client

@@ -30,10 +30,10 @@ class ActingTools(ToolFamily):
         ref: Ref,
         button: Literal["left", "right", "middle"] = "left",
         double: bool = False,  # noqa: FBT001, FBT002 - an argument of the tool
-        modifiers: Annotated[list[str], "Control, Shift, Alt, Meta.", Meta(max_length=4)] = [],  # noqa: B006
+        modifiers: Annotated[list[str], "Such as Control.", Meta(max_length=4)] = [],  # noqa: B006
         timeout: Seconds = ACTION_SECONDS,
     ) -> dict[str, Any]:
-        """Click an element, once it is visible, still, enabled and not covered."""
+        """Click, once the element is visible, still, enabled and not covered."""
 
         async def act(tab: Tab, number: int) -> None:
             target = await actions.aim(tab, number, enabled=True, timeout=timeout)
@@ -41,11 +41,11 @@ class ActingTools(ToolFamily):
 
         return await self._act(call, ref, act)
 
-    async def hover(self, call: Call, ref: Ref, timeout: Seconds = ACTION_SECONDS) -> dict[str, Any]:
+    async def hover(self, call: Call, ref: Ref) -> dict[str, Any]:
         """Move the mouse over an element."""
 
         async def act(tab: Tab, number: int) -> None:
-            await actions.hover(tab, await actions.aim(tab, number, enabled=False, timeout=timeout))
+            await actions.hover(tab, await actions.aim(tab, number, enabled=False, timeout=ACTION_SECONDS))
 
         return await self._act(call, ref, act)
 
@@ -53,8 +53,7 @@ class ActingTools(ToolFamily):
         self,
         call: Call,
         ref: Ref,
-        to: Annotated[str, "The ref to drop it on."],
-        timeout: Seconds = ACTION_SECONDS,
+        to: Ref,
     ) -> dict[str, Any]:
         """Drag an element onto another one."""
         _, target_tab, target_number = self._owners.element(call, to)
@@ -62,8 +61,8 @@ class ActingTools(ToolFamily):
         async def act(tab: Tab, number: int) -> None:
             if target_tab is not tab:
                 raise ToolError(NO_ELEMENT, f"{to} is in another tab.")
-            target = await actions.aim(tab, target_number, enabled=False, timeout=timeout)
-            source = await actions.aim(tab, number, enabled=True, timeout=timeout)
+            target = await actions.aim(tab, target_number, enabled=False, timeout=ACTION_SECONDS)
+            source = await actions.aim(tab, number, enabled=True, timeout=ACTION_SECONDS)
             await actions.drag(tab, source, target)
 
         return await self._act(call, ref, act)
@@ -72,12 +71,10 @@ class ActingTools(ToolFamily):
         self,
         call: Call,
         ref: Ref,
-        value: Annotated[
-            str | bool | list[str], "A text; true or false for a box; one or several options of a list."
-        ],
+        value: Annotated[str | bool | list[str], "Text; true or false for a box; options of a list."],
         timeout: Seconds = ACTION_SECONDS,
     ) -> dict[str, Any]:
-        """Give a field a value: replace its text, check a box, choose options."""
+        """Set a field: replace its text, check a box, choose options."""
 
         async def act(tab: Tab, number: int) -> None:
             await actions.fill(tab, number, value, timeout)
@@ -88,16 +85,15 @@ class ActingTools(ToolFamily):
         self,
         call: Call,
         text: Annotated[str, Meta(max_length=20_000)],
-        ref: Annotated[str, "Where to type; without it, where the focus is."] = "",
-        submit: Annotated[bool, "Press Enter at the end."] = False,  # noqa: FBT002 - an argument of the tool
+        ref: Annotated[str, "Else where the focus is."] = "",
+        submit: Annotated[bool, "Then press Enter."] = False,  # noqa: FBT002 - an argument of the tool
         tab: TabId = "",
-        timeout: Seconds = ACTION_SECONDS,
     ) -> dict[str, Any]:
-        """Type a text key by key, after what is there already."""
+        """Type a text key by key, after what is there."""
 
         async def act(tab: Tab, number: int | None) -> None:
             if number is not None:
-                await actions.focus(tab, number, timeout)
+                await actions.focus(tab, number, ACTION_SECONDS)
             await actions.type_text(tab, text)
             if submit:
                 await actions.press(tab, "Enter")
@@ -107,16 +103,15 @@ class ActingTools(ToolFamily):
     async def press(
         self,
         call: Call,
-        keys: Annotated[str, "Such as Enter, Escape, Control+A.", Meta(max_length=60)],
-        ref: Annotated[str, "Which element gets the keys; without it, the one with the focus."] = "",
+        keys: Annotated[str, "Such as Enter, Control+A.", Meta(max_length=60)],
+        ref: Annotated[str, "Else where the focus is."] = "",
         tab: TabId = "",
-        timeout: Seconds = ACTION_SECONDS,
     ) -> dict[str, Any]:
         """Press keys together."""
 
         async def act(tab: Tab, number: int | None) -> None:
             if number is not None:
-                await actions.focus(tab, number, timeout)
+                await actions.focus(tab, number, ACTION_SECONDS)
             await actions.press(tab, keys)
 
         return await self._act(call, ref, act, tab)
@@ -124,8 +119,8 @@ class ActingTools(ToolFamily):
     async def scroll(
         self,
         call: Call,
-        ref: Annotated[str, "An element to scroll to; with down or right: the one to scroll in."] = "",
-        down: Annotated[int, "Pixels; negative for up.", Meta(ge=-100_000, le=100_000)] = 0,
+        ref: Annotated[str, "Scroll to it; with down or right: in it."] = "",
+        down: Annotated[int, "Pixels; negative: up.", Meta(ge=-100_000, le=100_000)] = 0,
         right: Annotated[int, Meta(ge=-100_000, le=100_000)] = 0,
         tab: TabId = "",
     ) -> dict[str, Any]:
@@ -146,12 +141,13 @@ class ActingTools(ToolFamily):
         self,
         call: Call,
         ref: Ref,
-        paths: Annotated[list[str], "Files in the session's folder.", Meta(min_length=1, max_length=20)],
+        paths: Annotated[list[str], "Files of the session.", Meta(min_length=1, max_length=20)],
     ) -> dict[str, Any]:
         """Give files to a file field."""
         stage, _, _ = self._owners.element(call, ref)
         if stage.browser.process is None:
             raise ToolError(codes.DENIED, "Files are not given to an attached browser.")
+        files = await self._session_files(call)
         walls = stage.browser.process.walls
         uploads = stage.browser.process.folder / "uploads"
 
@@ -167,7 +163,7 @@ class ActingTools(ToolFamily):
             stage.upload_count += 1
             folder = uploads / f"{stage.id}-{stage.upload_count}"
             owner = (NOBODY, NOBODY) if walls == "holdfast" and os.geteuid() == 0 else None
-            copies = await answers.THREADS.run(self._files.copy_in, paths, folder, owner)
+            copies = await answers.THREADS.run(files.copy_in, paths, folder, owner)
             _, handle = await tab.element(number)
             await tab.send(cdp.DomSetFileInputFiles(files=copies, object_id=handle), document.session)
 

@@ -3,34 +3,49 @@
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import msgspec
+
 from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import page_answer
 from holdfast.builtin.stage.browser import Stage
 from holdfast.builtin.stage.codes import STALE_REF
 from holdfast.builtin.stage.files import SessionFiles
-from holdfast.builtin.stage.launch import LaunchOptions
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.owners import Owners
 from holdfast.builtin.stage.read_page import take_snapshot
+from holdfast.builtin.stage.settle import Before, mark, settle
 from holdfast.builtin.stage.tab import Tab
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.meta_keys import READ_ONLY_KEY
 from holdfast.toolkit import Call, Meta, ToolError
+from holdfast.toolkit.sampling import Root
+from holdfast.wire.messages import Raw
 
-Ref = Annotated[str, "A ref from a snapshot, such as e12."]
-OptionalRef = Annotated[str, "A ref; without it, the whole page."]
-TabId = Annotated[str, "A tab such as t2; by default the last one used."]
+Ref = Annotated[str, "Such as e12."]
+OptionalRef = Annotated[str, "A ref; else the page."]
+TabId = Annotated[str, "Such as t2; else the last used."]
 Seconds = Annotated[float, Meta(gt=0, le=60)]
-Budget = Annotated[int, "Tokens that the answer may cost.", Meta(ge=200, le=50_000)]
+Budget = Annotated[int, "Tokens of the answer.", Meta(ge=200, le=50_000)]
 
 PAGE_BUDGET = 1500
 _ACTION_BUDGET = 500
 
 
+class _RootsMeta(msgspec.Struct):
+    read_only: list[str] | None = msgspec.field(default=None, name=READ_ONLY_KEY)
+
+
+class _Roots(msgspec.Struct):
+    roots: list[Root]
+    meta: _RootsMeta = msgspec.field(default_factory=_RootsMeta, name="_meta")
+
+
 class ToolFamily:
     """The handlers of some tools."""
 
-    def __init__(self, owners: Owners, options: LaunchOptions, files: SessionFiles) -> None:
+    def __init__(self, owners: Owners, files: SessionFiles) -> None:
         self._owners = owners
-        self._options = options
         self._files = files
 
     def _target(self, call: Call, ref: str, tab: str) -> tuple[Stage, Tab, int | None]:
@@ -39,6 +54,22 @@ class ToolFamily:
         stage, found = self._owners.tab(call, tab)
         return stage, found, None
 
+    async def _session_files(self, call: Call) -> SessionFiles:
+        """The files of the session: in the folder that the server was started in, and in the roots that the client lists.
+
+        For a sandboxed session, the host says which roots there are, and what may not be changed in them.
+        """
+        try:
+            listed = _decode_roots(await call.client_requests.request("roots/list", {}, needs="roots"))
+        except HoldfastError as error:
+            if error.code is not codes.MISSING_CAPABILITY:
+                raise
+            return self._files
+        folders = [str(root.path) for root in listed.roots if root.path is not None]
+        if listed.meta.read_only is not None:
+            return await answers.THREADS.run(self._files.only_in, folders, listed.meta.read_only)
+        return await answers.THREADS.run(self._files.with_roots, folders)
+
     async def _act(
         self, call: Call, ref: str, act: Callable[[Tab, Any], Any], tab: str = ""
     ) -> dict[str, Any]:
@@ -46,7 +77,7 @@ class ToolFamily:
         async with found.lock:
             if not found.snapshots and not found.is_over:
                 await take_snapshot(found)
-            before = found.mark()
+            before = mark(found)
             if number is not None:
                 try:
                     found.find_ref(number)
@@ -55,7 +86,7 @@ class ToolFamily:
                         raise await actions.stale(found, number) from None
                     raise
             await act(found, number)
-            await found.settle(before, LOAD_SECONDS)
+            await settle(found, before, LOAD_SECONDS)
             return await self._changes(stage, found)
 
     async def _changes(self, stage: Stage, tab: Tab) -> dict[str, Any]:
@@ -66,9 +97,20 @@ class ToolFamily:
         taken = await take_snapshot(tab)
         if earlier is not None and earlier.document == taken.document:
             return answers.changes_answer(stage, tab, earlier, taken, _ACTION_BUDGET)
-        return await answers.snapshot_answer(stage, tab, taken, PAGE_BUDGET)
+        return answers.snapshot_answer(stage, tab, taken, PAGE_BUDGET)
 
     async def _show(self, stage: Stage, tab: Tab, budget: int, /, **facts: Any) -> dict[str, Any]:
         if facts.get("loaded") == "loaded":
             del facts["loaded"]
-        return await answers.snapshot_answer(stage, tab, await take_snapshot(tab), budget, **facts)
+        taken = await take_snapshot(tab)
+        if not taken.lines and taken.url != "about:blank":  # its scripts have not shown anything yet
+            await settle(tab, Before(navigations=tab.navigations), LOAD_SECONDS)
+            taken = await take_snapshot(tab)
+        return answers.snapshot_answer(stage, tab, taken, budget, **facts)
+
+
+def _decode_roots(raw: Raw) -> _Roots:
+    try:
+        return msgspec.json.decode(raw, type=_Roots)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ToolError(codes.BAD_ANSWER, f"The client sent invalid roots: {error}.") from None

@@ -7,7 +7,6 @@ import msgspec
 
 from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import page_answer
-from holdfast.builtin.stage.browser import DialogPolicy
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.codes import (
     NO_ELEMENT,
@@ -15,9 +14,12 @@ from holdfast.builtin.stage.codes import (
     SCRIPT_FAILED,
     STALE_REF,
 )
+from holdfast.builtin.stage.dialogs import DialogPolicy
 from holdfast.builtin.stage.fence import fence, one_line, plain_text
 from holdfast.builtin.stage.limits import LOAD_SECONDS
-from holdfast.builtin.stage.tab import Request, Tab
+from holdfast.builtin.stage.page_log import Request
+from holdfast.builtin.stage.settle import mark, settle
+from holdfast.builtin.stage.tab import Tab
 from holdfast.builtin.stage.tools.family import (
     Budget,
     OptionalRef,
@@ -45,55 +47,56 @@ class ObservingTools(ToolFamily):
     async def dialogs(
         self,
         call: Call,
-        accept: Annotated[
-            bool | None, "Answer the next dialogs like this. They are dismissed otherwise."
-        ] = None,
-        text: Annotated[str | None, "What to type into a prompt.", Meta(max_length=2000)] = None,
-        count: Annotated[int, "For how many dialogs; -1 for all.", Meta(ge=-1, le=100)] = 1,
+        accept: Annotated[bool | None, "Answer the next dialogs so; else they are dismissed."] = None,
+        text: Annotated[str | None, "For a prompt.", Meta(max_length=2000)] = None,
+        count: Annotated[int, "How many; -1 for all.", Meta(ge=-1, le=100)] = 1,
     ) -> dict[str, Any]:
         """Decide beforehand how dialogs (alert, confirm, prompt) are answered; list those so far."""
         stage = self._owners.stage(call)
         if accept is not None:
-            stage.dialog_policy = DialogPolicy(accept=accept, text=text, left=count)
+            stage.dialogs.policy = DialogPolicy(accept=accept, text=text, left=count)
         lines = [
             f"{number} {dialog.kind} {'accepted' if dialog.accepted else 'dismissed'} in {dialog.tab}: {one_line(dialog.message, 300)}"
-            for number, dialog in stage.dialogs
+            for number, dialog in stage.dialogs.recent
         ]
-        policy = stage.dialog_policy
+        policy = stage.dialogs.policy
         will = "dismiss" if policy.left == 0 or not policy.accept else "accept"
-        return page_answer(stage, lines[::-1], 1500, stage=stage.id, next=will, dropped=stage.dialogs.dropped)
+        return page_answer(
+            stage, lines[::-1], 1500, stage=stage.id, next=will, dropped=stage.dialogs.recent.dropped
+        )
 
     async def downloads(
         self,
         call: Call,
-        number: Annotated[int, "Which download to save.", Meta(ge=0)] = 0,
-        save_as: Annotated[str, "A new file in the session's folder."] = "",
+        number: Annotated[int, "Which to save.", Meta(ge=0)] = 0,
+        save_as: Annotated[str, "A new file of the session."] = "",
     ) -> dict[str, Any]:
-        """List the files that pages sent, or save one into the session's folder."""
+        """List downloads, or save one."""
         stage = self._owners.stage(call)
         if number or save_as:
-            download = stage.downloads.get(number)
+            download = stage.downloads.recent.get(number)
             if download is None or not save_as or stage.folder is None:
                 raise ToolError(NO_ELEMENT, "Pass the number of a download, and save_as.")
             if download.state != "completed":
                 raise ToolError(NOT_YET, f"Download {number} is {download.state}. {download.reason}")
-            saved = await answers.THREADS.run(self._files.copy_out, stage.folder / download.guid, save_as)
+            files = await self._session_files(call)
+            saved = await answers.THREADS.run(files.copy_out, stage.folder / download.guid, save_as)
             return {"saved": saved, "bytes": download.received}
         lines = [
             f"{number} {download.state}{f' ({download.reason})' if download.reason else ''} {download.received} bytes"
             f" {one_line(download.suggested_name, 150)} from {one_line(download.url, 200)}"
-            for number, download in stage.downloads
+            for number, download in stage.downloads.recent
         ]
-        return page_answer(stage, lines, 3000, stage=stage.id, dropped=stage.downloads.dropped)
+        return page_answer(stage, lines, 3000, stage=stage.id, dropped=stage.downloads.recent.dropped)
 
     async def screenshot(
         self,
         call: Call,
         ref: OptionalRef = "",
-        full: Annotated[bool, "The whole page, not only what is visible."] = False,  # noqa: FBT002 - an argument
+        full: Annotated[bool, "The whole page."] = False,  # noqa: FBT002 - an argument
         tab: TabId = "",
     ) -> Reply:
-        """Take a picture of the page or of an element."""
+        """Take a picture."""
         stage, found, number = self._target(call, ref, tab)
         async with found.lock:
             clip = None
@@ -127,49 +130,54 @@ class ObservingTools(ToolFamily):
     async def console(
         self,
         call: Call,
-        after: Annotated[int, "Only messages with higher numbers.", Meta(ge=0)] = 0,
-        level: Annotated[str, "Such as error or warning."] = "",
+        after: Annotated[int, "Only higher numbers.", Meta(ge=0)] = 0,
+        level: Annotated[str, "Such as error."] = "",
         tab: TabId = "",
     ) -> dict[str, Any]:
-        """List what the page logged, and errors in its scripts; newest first."""
+        """List what the page logged, newest first."""
         stage, found = self._owners.tab(call, tab)
         lines = [
             f"{number} {line.level}: {one_line(line.text, 400)}{f' ({one_line(line.where, 120)})' if line.where else ''}"
-            for number, line in found.console.after(after)
+            for number, line in found.log.console.after(after)
             if not level or line.level == level
         ]
         return page_answer(
-            stage, lines[::-1], 2000, tab=found.id, last=found.console.count, dropped=found.console.dropped
+            stage,
+            lines[::-1],
+            2000,
+            tab=found.id,
+            last=found.log.console.count,
+            dropped=found.log.console.dropped,
         )
 
     async def requests(
         self,
         call: Call,
         filter: Annotated[str, "Part of the address."] = "",
-        number: Annotated[int, "Show one request with its headers and answer.", Meta(ge=0)] = 0,
+        number: Annotated[int, "Show this one.", Meta(ge=0)] = 0,
         budget: Budget = 2000,
         tab: TabId = "",
     ) -> dict[str, Any]:
         """List the page's requests, newest first, or show one."""
         stage, found = self._owners.tab(call, tab)
         if number:
-            request = found.requests.get(number)
+            request = found.log.requests.get(number)
             if request is None:
                 raise ToolError(NO_ELEMENT, f"There is no request {number}.")
             return page_answer(stage, await _describe_request(found, request, budget), budget, tab=found.id)
         lines = [
             f"{number} {request.method} {request.status or request.failure or 'pending'} {request.kind} {one_line(request.url, 300)}"
-            for number, request in found.requests
+            for number, request in found.log.requests
             if filter in request.url
         ]
-        return page_answer(stage, lines[::-1], budget, tab=found.id, dropped=found.requests.dropped)
+        return page_answer(stage, lines[::-1], budget, tab=found.id, dropped=found.log.requests.dropped)
 
     async def evaluate(
         self,
         call: Call,
         script: Annotated[
             str,
-            "JavaScript; the value of its last expression is the answer.",
+            "JavaScript; its last value is the answer.",
             Meta(max_length=_MAX_EXPRESSION),
         ],
         tab: TabId = "",
@@ -179,7 +187,7 @@ class ObservingTools(ToolFamily):
         """Run JavaScript in the page, with all its rights."""
         stage, found = self._owners.tab(call, tab)
         async with found.lock:
-            before = found.mark()
+            before = mark(found)
             result = await found.send(
                 cdp.RuntimeEvaluate(
                     expression=script,
@@ -195,7 +203,7 @@ class ObservingTools(ToolFamily):
                 raise ToolError(
                     SCRIPT_FAILED, "The script threw an error.", page=fence(one_line(thrown or details.text))
                 )
-            await found.settle(before, LOAD_SECONDS)
+            await settle(found, before, LOAD_SECONDS)
         value = result.result
         shown = value.unserializable_value or (
             msgspec.json.encode(value.value).decode() if value.type != "undefined" else "undefined"

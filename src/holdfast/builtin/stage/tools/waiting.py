@@ -7,6 +7,7 @@ from holdfast.builtin.stage.codes import (
     NOT_YET,
 )
 from holdfast.builtin.stage.conditions import Condition, State, wait_until
+from holdfast.builtin.stage.settle import Before, settle
 from holdfast.builtin.stage.tools.family import (
     Seconds,
     TabId,
@@ -22,21 +23,21 @@ class WaitingTools(ToolFamily):
     async def wait(  # noqa: PLR0913, PLR0917 - the arguments of the tool
         self,
         call: Call,
-        text: Annotated[str, "A text that appears on the page, or in the ref."] = "",
-        not_text: Annotated[str, "A text that disappears."] = "",
-        ref: Annotated[str, "An element, for state."] = "",
+        text: Annotated[str, "Appears on the page, or in the ref."] = "",
+        not_text: Annotated[str, "Disappears."] = "",
+        ref: str = "",
         state: State | None = None,
-        url: Annotated[str, "Part of the address, or a pattern with *."] = "",
+        url: Annotated[str, "Part of it, or a pattern with *."] = "",
         timeout: Seconds = 10.0,
         tab: TabId = "",
     ) -> dict[str, Any]:
-        """Wait until all given conditions are true. Without conditions: until the page is loaded and quiet."""
+        """Wait until all conditions are true; without any, until the page is loaded and quiet."""
         stage, found, number = self._target(call, ref, tab)
         condition = Condition(text=text, not_text=not_text, number=number, state=state, url=url)
         async with found.lock:
             if condition == Condition():
                 is_loaded = await found.until(lambda: not found.is_loading or found.is_over, timeout)
-                await found.settle((found.navigations, frozenset[str]()), timeout)
+                await settle(found, Before(navigations=found.navigations), timeout)
                 if not is_loaded:
                     raise ToolError(NOT_YET, f"The page is still loading after {timeout:g} s.")
             else:
@@ -46,17 +47,17 @@ class WaitingTools(ToolFamily):
     async def expect(  # noqa: PLR0913, PLR0917 - the arguments of the tool
         self,
         call: Call,
-        ref: Annotated[str, "An element; without it, text is about the page."] = "",
+        ref: str = "",
         text: str = "",
         not_text: str = "",
         state: State | None = None,
-        value: Annotated[str | None, "The exact value of a field."] = None,
-        url: Annotated[str, "Part of the address, or a pattern with *."] = "",
+        value: Annotated[str | None, "Of a field, exactly."] = None,
+        url: str = "",
         title: str = "",
         timeout: Seconds = 5.0,
         tab: TabId = "",
     ) -> dict[str, Any]:
-        """Check what a test expects; tries until the timeout, and fails with expected and actual."""
+        """Check what a test expects, as wait does; fails with expected and actual."""
         stage, found, number = self._target(call, ref, tab)
         condition = Condition(
             text=text, not_text=not_text, number=number, state=state, value=value, url=url, title=title

@@ -20,6 +20,18 @@ def fitting(lines: Iterable[str], budget: int) -> int:
     return count
 
 
+def fitting_start(line: str, budget: int) -> str:
+    """The beginning of a line that fits into a budget of tokens; a few characters always do."""
+    low, high = min(len(line), 10), len(line)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fitting([line[:middle]], budget):
+            low = middle
+        else:
+            high = middle - 1
+    return line[:low]
+
+
 def _size(text: str) -> int:
     """The bytes of a text in JSON."""
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))

@@ -1,0 +1,61 @@
+"""The flags and preferences of a Chromium without a window, without background traffic, and with a proxy for every request."""
+
+from typing import Any
+
+FLAGS = (
+    *("--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check"),
+    # The first window would start a page process that no stage uses.
+    "--no-startup-window",
+    *(
+        "--window-size=1280,800",
+        "--hide-crash-restore-bubble",
+        "--disable-smooth-scrolling",
+        "--mute-audio",
+        "--disable-gpu",
+    ),
+    *("--password-store=basic", "--use-mock-keychain", "--disable-extensions", "--disable-default-apps"),
+    *("--disable-search-engine-choice-screen", "--force-color-profile=srgb", "--disable-field-trial-config"),
+    # Throttled timers would make pages in the background miss their deadlines.
+    *("--disable-background-timer-throttling", "--disable-backgrounding-occluded-windows"),
+    *("--disable-renderer-backgrounding", "--disable-ipc-flooding-protection", "--disable-hang-monitor"),
+    # Traffic that no page asked for.
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-pings"),
+    *(
+        "--disable-client-side-phishing-detection",
+        "--disable-domain-reliability",
+        "--disable-breakpad",
+        "--disable-crash-reporter",
+    ),
+    *("--metrics-recording-only", "--disable-component-extensions-with-background-pages"),
+    (
+        "--disable-features=Translate,OptimizationHints,OptimizationGuideModelDownloading,MediaRouter,"
+        "DialMediaRouteProvider,AutofillServerCommunication,CertificateTransparencyComponentUpdater,HttpsUpgrades,"
+        "InterestFeedContentSuggestions,GlobalMediaControls,PaintHolding,LensOverlay,NetworkTimeServiceQuerying,Prerender2,"
+        "PreconnectToSearch,SearchEnginePreconnector,SearchEnginePreconnector2,LoadingPredictorUseOptimizationGuide,"
+        "AimEnabled,AimServerEligibilityEnabled,AimServerRequestOnStartupEnabled,AimServerRequestOnIdentityChangeEnabled"
+    ),
+    # Every request goes through the proxy, also those to this machine. Names are looked up by the proxy only.
+    *("--proxy-bypass-list=<-loopback>", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"),
+    *(
+        "--dns-prefetch-disable",
+        "--disable-quic",
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    ),
+    *("--gcm-checkin-url=about:blank", "--allow-browser-signin=false", "--gaia-url=http://127.0.0.1:9"),
+    *("--disable-blink-features=WebTransport", "--log-level=3"),
+)
+"""The flags of every browser."""
+
+CONFINED_FLAGS = ("--no-sandbox", "--in-process-gpu")
+"""Further flags of a browser in Holdfast's sandbox, which takes the place of Chromium's own. A process for graphics would be no
+boundary there, and starting it takes time."""
+
+PREFERENCES: dict[str, Any] = {
+    "net": {"network_prediction_options": 2},  # connect to nothing in advance
+    "search": {"suggest_enabled": False},
+    "signin": {"allowed": False, "allowed_on_next_startup": False},
+    "safebrowsing": {"enabled": False},
+    "alternate_error_pages": {"enabled": False},
+    "credentials_enable_service": False,
+    "translate": {"enabled": False},
+}

@@ -1,0 +1,48 @@
+"""The dialogs of a stage: how the next ones are answered, and how the last ones were."""
+
+from dataclasses import dataclass
+
+from holdfast.builtin.stage.limits import MAX_DIALOGS, MAX_TEXT
+from holdfast.builtin.stage.recent import Recent
+
+
+@dataclass(slots=True)
+class Dialog:
+    """A dialog that a page opened, and how it was answered."""
+
+    tab: str
+    kind: str
+    message: str
+    accepted: bool
+    expected: bool
+
+
+@dataclass(slots=True)
+class DialogPolicy:
+    """How the next dialogs are answered."""
+
+    accept: bool = False
+    text: str | None = None
+    left: int = 0
+    """For how many dialogs it holds; -1 for all."""
+
+
+class Dialogs:
+    """The last dialogs, and the policy for the next ones. Without a policy, a dialog is dismissed."""
+
+    def __init__(self) -> None:
+        self.recent: Recent[Dialog] = Recent(MAX_DIALOGS)
+        self.policy = DialogPolicy()
+
+    def answer(self, tab: str, kind: str, message: str, *, is_leaving: bool) -> tuple[Dialog, str | None]:
+        """How a dialog is answered, and what is typed into it. One that asks whether to leave a page does not stop a call."""
+        policy = self.policy
+        is_expected = policy.left != 0
+        accept = policy.accept if is_expected else False
+        if kind == "beforeunload" and is_leaving:
+            accept = is_expected = True
+        elif is_expected and policy.left > 0:
+            policy.left -= 1
+        dialog = Dialog(tab, kind, message[:MAX_TEXT], accept, is_expected)
+        self.recent.add(dialog)
+        return dialog, policy.text if accept and kind == "prompt" else None

@@ -1,0 +1,58 @@
+"""The first browser of a server. Parts of it start before a call needs it, so that the call does not wait for them."""
+
+import asyncio
+import contextlib
+
+from holdfast.builtin.stage.launch import BrowserProcess, launch, prepare
+from holdfast.builtin.stage.launch_options import LaunchOptions
+from holdfast.toolkit import ToolError
+
+
+class FirstBrowser:
+    """Starts what `LaunchOptions.early` names. Later browsers start when they are needed."""
+
+    def __init__(self, options: LaunchOptions) -> None:
+        self._options = options
+        self._beginning: asyncio.Task[BrowserProcess] | None = None
+
+    def begin(self) -> None:
+        """Begin to start it."""
+        match self._options.early:
+            case "nothing":
+                return
+            case "sandbox":
+                work = prepare(self._options)
+            case "browser":
+                work = launch(self._options)
+        self._beginning = asyncio.create_task(work)
+
+    async def launch(self) -> BrowserProcess:
+        """A browser that answers: the first one, or a new one. Raises NO_BROWSER or LAUNCH_FAILED."""
+        beginning, self._beginning = self._beginning, None
+        if beginning is not None:
+            with contextlib.suppress(ToolError):  # the reason may have gone by now: try again
+                process = await beginning
+                if await _is_started(process):
+                    return process
+        return await launch(self._options)
+
+    async def discard(self) -> None:
+        """End it, if no call has used it."""
+        beginning, self._beginning = self._beginning, None
+        if beginning is None:
+            return
+        beginning.cancel()
+        await asyncio.wait([beginning])
+        if not beginning.cancelled() and beginning.exception() is None:
+            await beginning.result().close()
+
+
+async def _is_started(process: BrowserProcess) -> bool:
+    try:
+        await process.start()
+    except BaseException as error:
+        await process.close()
+        if not isinstance(error, ToolError):
+            raise
+        return False
+    return True

@@ -1,0 +1,101 @@
+"""The frames of a tab, and the documents that are loaded in them."""
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from holdfast.builtin.stage.cdp import protocol as cdp
+
+
+@dataclass(slots=True)
+class Document:
+    """A document that is loaded in a frame. `session` is the DevTools session of its process."""
+
+    unique_id: str
+    context_id: int
+    session: str
+    frame_id: str
+    checked: tuple[int, int] | None = None
+    """How many elements it had when it was last searched for closed shadow roots, and how many could have one."""
+    closed_roots: set[int] = field(default_factory=set[int])
+
+
+@dataclass(slots=True)
+class Frame:
+    """A frame of the tab; `parent_id` is empty for the tab itself."""
+
+    id: str
+    parent_id: str
+    url: str = ""
+    session: str = ""
+    owner: tuple[str, int] | None = None
+    """The document around it, and the number of the frame's element there."""
+
+
+class FrameTree:
+    """All frames of a tab by id, and their documents."""
+
+    def __init__(self) -> None:
+        self.frames: dict[str, Frame] = {}
+        self.documents: dict[str, Document] = {}
+
+    def set(self, frame_id: str, parent_id: str, url: str, session: str) -> Frame:
+        """Add or change a frame. A frame keeps its parent if the event does not name one."""
+        frame = self.frames.get(frame_id)
+        if frame is None:
+            frame = self.frames[frame_id] = Frame(id=frame_id, parent_id=parent_id, url=url, session=session)
+        else:
+            frame.url, frame.session = url, session
+            frame.parent_id = frame.parent_id or parent_id
+        return frame
+
+    def set_tree(self, tree: cdp.PageFrameTree, session: str) -> None:
+        """Add or change a frame and all frames in it."""
+        stack = [tree]
+        while stack:
+            tree = stack.pop()
+            self.set(tree.frame.id, tree.frame.parent_id or "", tree.frame.url, session)
+            stack += tree.child_frames or []
+
+    def remove(self, frame_id: str) -> None:
+        """Remove a frame and all frames in it."""
+        gone = [frame_id]
+        while gone:
+            removed = gone.pop()
+            self.frames.pop(removed, None)
+            gone += [frame.id for frame in self.frames.values() if frame.parent_id == removed]
+
+    def children(self, frame_id: str) -> list[Frame]:
+        """The frames directly inside of a frame."""
+        return [frame for frame in self.frames.values() if frame.parent_id == frame_id]
+
+    def document(self, frame_id: str) -> Document | None:
+        """The newest document of a frame, if it is there already."""
+        found = [document for document in self.documents.values() if document.frame_id == frame_id]
+        return found[-1] if found else None
+
+    def forget_documents(self, session: str, context_id: int | None = None) -> None:
+        """The documents of a session have gone, or the one with this context."""
+        for unique_id, document in list(self.documents.items()):
+            if document.session == session and context_id in (None, document.context_id):
+                del self.documents[unique_id]
+
+
+class RefNumbers:
+    """Which document the numbers in refs belong to. Numbers only rise, and none is given twice."""
+
+    def __init__(self) -> None:
+        self.next = 1
+        self._ranges: list[tuple[int, Document]] = []
+
+    def claim(self, document: Document, next_ref: int) -> None:
+        """Note that the numbers up to `next_ref` belong to a document."""
+        if next_ref > self.next:
+            if not self._ranges or self._ranges[-1][1] is not document:
+                self._ranges.append((self.next, document))
+            self.next = next_ref
+
+    def document(self, number: int) -> Document | None:
+        """The document that a number was given in; None if it was never given."""
+        if not 0 < number < self.next:
+            return None
+        return self._ranges[bisect_right(self._ranges, number, key=lambda entry: entry[0]) - 1][1]

@@ -1,0 +1,28 @@
+"""Where the browser is, and what it may reach."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Early = Literal["nothing", "sandbox", "browser"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOptions:
+    """Where the browser is, and what it may reach."""
+
+    program: str = ""
+    """The path of the browser; empty to search for it."""
+    is_sandboxed: bool = False
+    """Whether the session is sandboxed: then the browser reaches only `hosts`, and Holdfast's sandbox confines it."""
+    hosts: tuple[str, ...] = ()
+    """For a sandboxed session: the hosts that the browser may reach."""
+    private_hosts: tuple[str, ...] = ()
+    """For a sandboxed session: those of the hosts that it may reach at private addresses."""
+    denied_ports: tuple[int, ...] = ()
+    """Ports of this machine that no page may reach, besides those that Holdfast's processes with this `data_dir` hold."""
+    data_dir: Path | None = None
+    early: Early = "nothing"
+    """What the server starts before the first call of `open`: nothing; the sandbox, in which a shell waits; or the browser itself, if
+    the server is started because a tool is called."""
+    folder_base: Path | None = None

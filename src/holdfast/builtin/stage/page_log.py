@@ -1,0 +1,118 @@
+"""What a page logged and requested, bounded."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.limits import MAX_CONSOLE, MAX_REQUESTS, MAX_TEXT
+from holdfast.builtin.stage.recent import Recent
+
+_MAX_ARGUMENTS = 20
+
+
+@dataclass(slots=True)
+class ConsoleLine:
+    """Something that the page logged, or an error in its scripts."""
+
+    level: str
+    text: str
+    where: str
+    at: float
+
+
+@dataclass(slots=True)
+class Request:
+    """A request of the page."""
+
+    id: str
+    session: str
+    method: str
+    url: str
+    kind: str
+    started: float
+    headers: dict[str, Any]
+    frame_id: str = ""
+    status: int | None = None
+    status_text: str = ""
+    mime_type: str = ""
+    response_headers: dict[str, Any] = field(default_factory=dict[str, Any])
+    failure: str = ""
+    size: int | None = None
+    ended: float | None = None
+
+
+class PageLog:
+    """The last messages and requests of a tab, and the requests that have not ended."""
+
+    def __init__(self) -> None:
+        self.console: Recent[ConsoleLine] = Recent(MAX_CONSOLE)
+        self.requests: Recent[Request] = Recent(MAX_REQUESTS)
+        self.in_flight: dict[str, Request] = {}
+
+    def on_event(self, session: str, event: msgspec.Struct) -> None:
+        """Note an event. Other kinds of events are ignored."""
+        match event:
+            case cdp.RuntimeConsoleAPICalled(type=level, args=args, timestamp=at, stack_trace=stack):
+                text = " ".join(_show(value) for value in args[:_MAX_ARGUMENTS])
+                frames = stack.call_frames if stack else []
+                where = f"{frames[0].url}:{frames[0].line_number + 1}" if frames else ""
+                self._log(level, text, where, at)
+            case cdp.RuntimeExceptionThrown(timestamp=at, exception_details=details):
+                thrown = details.exception
+                text = (thrown.description if thrown else None) or details.text
+                self._log("error", text, f"{details.url or ''}:{details.line_number + 1}", at)
+            case cdp.LogEntryAdded(entry=entry):
+                self._log(entry.level, entry.text, entry.url or "", entry.timestamp)
+            case cdp.NetworkRequestWillBeSent():
+                self._on_request(session, event)
+            case cdp.NetworkResponseReceived(request_id=request, response=response):
+                if found := self.in_flight.get(request):
+                    found.status, found.status_text = response.status, response.status_text
+                    found.mime_type, found.response_headers = response.mime_type, response.headers
+            case cdp.NetworkLoadingFinished(request_id=request, encoded_data_length=size):
+                if found := self.in_flight.pop(request, None):
+                    found.size, found.ended = int(size), time.monotonic()
+            case cdp.NetworkLoadingFailed(request_id=request, error_text=why, blocked_reason=blocked):
+                if found := self.in_flight.pop(request, None):
+                    found.failure, found.ended = blocked or why, time.monotonic()
+            case cdp.NetworkWebSocketCreated(request_id=request, url=url):
+                self.requests.add(
+                    Request(request, session, "GET", url[:MAX_TEXT], "WebSocket", time.monotonic(), {})
+                )
+            case _:
+                pass
+
+    def _on_request(self, session: str, event: cdp.NetworkRequestWillBeSent) -> None:
+        if event.request_id in self.in_flight and event.redirect_response is not None:
+            redirected = self.in_flight.pop(event.request_id)
+            redirected.status, redirected.ended = event.redirect_response.status, time.monotonic()
+            redirected.response_headers = event.redirect_response.headers
+        request = Request(
+            event.request_id,
+            session,
+            event.request.method,
+            event.request.url[:MAX_TEXT],
+            event.type or "",
+            time.monotonic(),
+            event.request.headers,
+            event.frame_id or "",
+        )
+        self.requests.add(request)
+        if len(self.in_flight) >= MAX_REQUESTS:  # a flood
+            self.in_flight.pop(next(iter(self.in_flight)))
+        self.in_flight[event.request_id] = request
+
+    def _log(self, level: str, text: str, where: str, at: float) -> None:
+        self.console.add(ConsoleLine(level, text[:MAX_TEXT], where[:MAX_TEXT], at))
+
+
+def _show(value: cdp.RuntimeRemoteObject) -> str:
+    if value.type == "string":
+        return str(value.value)[:MAX_TEXT]
+    if value.description is not None:
+        return value.description[:MAX_TEXT]
+    return json.dumps(value.value)[:MAX_TEXT] if value.value is not None else value.type

@@ -1,0 +1,78 @@
+// Access to nodes that a page cannot influence, and the numbers (refs) of nodes.
+// Forms and documents show elements under their names (`form.firstChild` may be an input with that name), so every property of
+// a node is read through the getter of its prototype.
+
+const getter = (proto, name) => {
+  const get = Object.getOwnPropertyDescriptor(proto, name).get;
+  return (object) => get.call(object);
+};
+const method = (proto, name) => {
+  const call = proto[name];
+  return (object, ...values) => call.apply(object, values);
+};
+const NodeP = Node.prototype, ElementP = Element.prototype, HtmlP = HTMLElement.prototype;
+const nodeType = getter(NodeP, 'nodeType'), firstChild = getter(NodeP, 'firstChild');
+const nextSibling = getter(NodeP, 'nextSibling'), parentNode = getter(NodeP, 'parentNode');
+const textContent = getter(NodeP, 'textContent'), isConnected = getter(NodeP, 'isConnected');
+const getRootNode = method(NodeP, 'getRootNode'), contains = method(NodeP, 'contains');
+const localName = getter(ElementP, 'localName'), openRoot = getter(ElementP, 'shadowRoot');
+const namespaceURI = getter(ElementP, 'namespaceURI');
+const getAttribute = method(ElementP, 'getAttribute'), hasAttribute = method(ElementP, 'hasAttribute');
+const matches = method(ElementP, 'matches'), closest = method(ElementP, 'closest');
+const clientRects = method(ElementP, 'getClientRects'), boundingRect = method(ElementP, 'getBoundingClientRect');
+const checkVisibility = method(ElementP, 'checkVisibility');
+const scrollIntoView = method(ElementP, 'scrollIntoView'), querySelector = method(ElementP, 'querySelector');
+const assignedSlot = (node) => (nodeType(node) === 1 ? getter(ElementP, 'assignedSlot') : getter(Text.prototype, 'assignedSlot'))(node);
+const innerText = getter(HtmlP, 'innerText'), focusElement = method(HtmlP, 'focus');
+const isContentEditable = getter(HtmlP, 'isContentEditable');
+const activeElement = getter(Document.prototype, 'activeElement');
+const documentElement = getter(Document.prototype, 'documentElement');
+const getElementById = method(Document.prototype, 'getElementById');
+const elementsByTag = method(Document.prototype, 'getElementsByTagName');
+const elementFromPoint = method(Document.prototype, 'elementFromPoint');
+const shadowElementFromPoint = method(ShadowRoot.prototype, 'elementFromPoint');
+const shadowActive = getter(ShadowRoot.prototype, 'activeElement');
+const titleOf = getter(Document.prototype, 'title');
+const styleOf = globalThis.getComputedStyle.bind(globalThis);
+const HTML = 'http://www.w3.org/1999/xhtml';
+
+const NAME = 160, TEXT = 500, MAX_NODES = 400000, MAX_LINES = 200000, MAX_DEPTH = 60;
+
+const nodes = new Map();        // number -> WeakRef of a node
+const numbers = new WeakMap();  // node -> number
+const closedRoots = new WeakMap();
+const secrets = new WeakSet();  // fields that have been password fields
+const removed = new FinalizationRegistry((number) => nodes.delete(number));
+let next = 0;
+
+function refOf(node) {
+  let number = numbers.get(node);
+  if (number === undefined) {
+    number = next++;
+    numbers.set(node, number);
+    nodes.set(number, new WeakRef(node));
+    removed.register(node, number);
+  }
+  return number;
+}
+function nodeOf(number) {
+  const node = nodes.get(number)?.deref();
+  return node !== undefined && isConnected(node) ? node : null;
+}
+const shadowOf = (element) => openRoot(element) ?? closedRoots.get(element) ?? null;
+function flatParent(node) {
+  const parent = parentNode(node);
+  if (parent === null) return null;
+  if (parent instanceof ShadowRoot) return parent.host;
+  if (nodeType(parent) === 1 && shadowOf(parent) !== null) {
+    const slot = assignedSlot(node);
+    return slot ?? parent;
+  }
+  return parent;
+}
+function flatContains(outer, inner) {
+  for (let node = inner, steps = 0; node !== null && steps < 10000; node = flatParent(node), steps++) {
+    if (node === outer) return true;
+  }
+  return false;
+}

@@ -1,0 +1,10 @@
+// What Python calls. It is the last part: the parts before it define these functions.
+
+Object.defineProperty(globalThis, 'stage', {
+  value: Object.freeze({
+    walk, find, read, locate, frameOffset, bringIntoView, arm, disarm, field, focusField, setField, choose, shownValue, facts, hasText,
+    ready, settle, scrollBy, box, similar, element: nodeOf, refFor: (node, from) => { next = Math.max(next, from); return [refOf(node), next]; },
+    addClosedRoot: (root) => { closedRoots.set(root.host, root); },
+    count: () => elementsByTag(document, '*').length,
+  }),
+});

@@ -1,0 +1,87 @@
+// What the tools that read a page call.
+
+function rootOf(number) {
+  if (number === undefined || number === null || number < 0) return documentElement(document) ?? document;
+  return nodeOf(number);
+}
+
+// How many elements were not read, because there are too many.
+const unread = (found) => found.cut ? Math.max(1, elementsByTag(document, '*').length - found.visited) : 0;
+
+function walk(options) {
+  next = options.next;
+  const root = rootOf(options.within);
+  if (root === null) return { gone: true, next };
+  const found = outline(root, options);
+  const lines = [];
+  for (let i = 0; i < found.texts.length; i++) {
+    const prefix = found.kinds[i] === 0 ? '- ' : '';
+    lines.push(found.depths[i], found.refs[i], prefix + found.texts[i]);
+  }
+  return { lines, next, frames: found.frames.map((index) => [index, found.refs[index]]), ...ready(), cut: unread(found), suspects: found.suspects, count: found.cut ? elementsByTag(document, '*').length : found.visited };
+}
+
+// The lines that contain a text or have a role, with refs for every one of them.
+function find(options) {
+  next = options.next;
+  const root = rootOf(options.within);
+  if (root === null) return { gone: true, next };
+  const found = outline(root, { refText: true, refAll: true, ms: options.ms });
+  const wanted = (options.text ?? '').toLowerCase();
+  const lines = [];
+  for (let i = 0; i < found.texts.length; i++) {
+    const line = found.texts[i];
+    const role = found.kinds[i] === 0 ? 'text' : /^[a-z0-9]+/.exec(line)?.[0] ?? '';
+    if (options.roles && !options.roles.includes(role) && !(options.roles.includes('heading') && /^h\d$/.test(role))) continue;
+    const words = found.kinds[i] === 0 ? line : line.replace(/^[a-z0-9]+(\([a-z ]*\))?/, '');
+    if (wanted !== '' && !words.toLowerCase().includes(wanted)) continue;
+    const node = found.refs[i] === -1 ? null : nodeOf(found.refs[i]);
+    let extra = '';
+    if (options.details && node !== null && nodeType(node) === 1) {
+      if (node instanceof HTMLAnchorElement) extra = ` -> ${clean(node.href, 300)}`;
+      else if (node instanceof HTMLImageElement) extra = ` -> ${clean(node.currentSrc || node.src, 300)}`;
+      const rect = boundingRect(node);
+      extra += ` @${Math.round(rect.x)},${Math.round(rect.y)} ${Math.round(rect.width)}x${Math.round(rect.height)}`;
+    }
+    lines.push(0, found.refs[i], (found.kinds[i] === 0 ? '- ' : '') + line + extra);
+  }
+  return { lines, next, cut: unread(found) };
+}
+
+// The whole text of an element or of the page.
+function read(options) {
+  const element = rootOf(options.ref);
+  if (element === null) return { gone: true };
+  const tag = localName(element);
+  const value = valueOf(element, tag, roleOf(element, tag));
+  let text;
+  if (value !== undefined && tag !== 'progress' && tag !== 'meter') text = value;
+  else if (element instanceof HTMLElement && !hasShadow(element)) text = innerText(element === documentElement(document) ? (element.querySelector(':scope > body') ?? element) : element);
+  else text = outline(element, { withoutRefs: true }).texts.join('\n');
+  text = visible(text).replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, ' ').replace(/[ \t\u00a0]+/g, ' ').replace(/\n{3,}/g, '\n\n').toWellFormed().trim();
+  const attributes = {};
+  if (options.attributes) {
+    for (const name of options.attributes.slice(0, 20)) {
+      let found = getAttribute(element, name);
+      if (name === 'value' && isSecret(element)) found = '(hidden)';
+      attributes[name] = found === null ? null : clean(found, 1000);
+    }
+  }
+  return { text: text.slice(options.from, options.from + options.limit).toWellFormed(), length: text.length, attributes };
+}
+function hasShadow(element) {
+  const walker = createTreeWalker(document, element, NodeFilter.SHOW_ELEMENT);
+  for (let node = element, count = 0; node !== null && count < 20000; node = walker.nextNode(), count++) if (shadowOf(node) !== null) return true;
+  return false;
+}
+
+function similar(options) {
+  next = Math.max(next, options.next);
+  const found = outline(rootOf(-1), {});
+  const wanted = options.text.toLowerCase();
+  const lines = [];
+  for (let i = 0; i < found.texts.length && lines.length < 9; i++) {
+    if (found.refs[i] !== -1 && found.kinds[i] === 1 && found.texts[i].toLowerCase() === wanted) lines.push(0, found.refs[i], found.texts[i]);
+  }
+  return { lines, next };
+}

@@ -1,0 +1,55 @@
+"""Wait until the consequences of an action are visible: a page that it loads, requests that it starts, changes."""
+
+from dataclasses import dataclass
+
+from holdfast.builtin.stage.codes import PAGE_HUNG, STALE_REF
+from holdfast.builtin.stage.limits import SETTLE_SECONDS
+from holdfast.builtin.stage.tab import Tab
+from holdfast.toolkit import ToolError
+
+_WAITED_TYPES = frozenset({"Document", "XHR", "Fetch", "Script"})
+_QUIET_MS = 25
+_LONGEST_MS = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """The state of a tab before an action."""
+
+    navigations: int
+    in_flight: frozenset[str] = frozenset()
+
+
+def mark(tab: Tab) -> Before:
+    """The state of a tab now, for `settle` after the action."""
+    return Before(navigations=tab.navigations, in_flight=frozenset(tab.log.in_flight))
+
+
+async def settle(tab: Tab, before: Before, load_seconds: float) -> None:
+    """Wait for what has happened since `before`. A page that is loaded may take `load_seconds`."""
+    await _quiet(tab)
+    if tab.navigations > before.navigations:
+        await tab.until(lambda: not tab.is_loading or tab.is_over, load_seconds)
+        await _quiet(tab)
+        return
+
+    def is_idle() -> bool:
+        new = (request for number, request in tab.log.in_flight.items() if number not in before.in_flight)
+        return not any(request.kind in _WAITED_TYPES for request in new) or tab.is_over
+
+    if not is_idle():
+        await tab.until(is_idle, SETTLE_SECONDS)
+        await _quiet(tab)
+
+
+async def _quiet(tab: Tab) -> None:
+    document = tab.find_document(tab.target_id)
+    if document is None or tab.is_over:
+        return
+    try:
+        await tab.run(document, "settle", timeout=SETTLE_SECONDS, quiet=_QUIET_MS, ms=_LONGEST_MS)
+    except ToolError as error:
+        if error.code is PAGE_HUNG:
+            return
+        if error.code is not STALE_REF:
+            raise

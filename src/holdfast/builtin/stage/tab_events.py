@@ -1,0 +1,180 @@
+"""Follow what happens in a tab: prepare each process of its page, and note every event."""
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.cdp.connection import NoAnswerError
+from holdfast.builtin.stage.frames import Document
+from holdfast.builtin.stage.page_script import PAGE_SCRIPT, WORLD
+from holdfast.builtin.stage.url_rules import DENIED_PATTERNS, may_show
+
+if TYPE_CHECKING:
+    from holdfast.builtin.stage.tab import Tab
+
+_MAX_BODIES = 20_000_000
+_MAX_BODY = 5_000_000
+
+
+class TabEvents:
+    """The events of one tab. A page of several sites has several processes, each with a DevTools session."""
+
+    def __init__(self, tab: "Tab") -> None:
+        self._tab = tab
+        self._sessions: set[str] = set()
+
+    def start(self) -> None:
+        """Prepare the tab's page. It runs once all commands have arrived."""
+        tab = self._tab
+        tab.tree.set(tab.target_id, "", "", tab.session)
+        self._prepare(tab.session)
+        reading = asyncio.ensure_future(self._read_frames(tab.session))
+        reading.add_done_callback(lambda _: tab.ready.set())
+
+    def end(self) -> None:
+        """Handle no more events."""
+        for session in self._sessions:
+            self._tab.connection.forget(session)
+
+    def _prepare(self, session: str) -> None:
+        connection = self._tab.connection
+        self._sessions.add(session)
+        connection.handle(session, lambda event: self._on_event(session, event))
+        commands: list[cdp.Command[Any]] = [
+            cdp.PageEnable(),
+            cdp.PageAddScriptToEvaluateOnNewDocument(
+                source=PAGE_SCRIPT, world_name=WORLD, run_immediately=True
+            ),
+            cdp.RuntimeEnable(),
+            cdp.NetworkEnable(
+                max_total_buffer_size=_MAX_BODIES, max_resource_buffer_size=_MAX_BODY, max_post_data_size=0
+            ),
+            cdp.LogEnable(),
+            cdp.InspectorEnable(),
+            cdp.TargetSetAutoAttach(auto_attach=True, wait_for_debugger_on_start=True, flatten=True),
+        ]
+        if not self._tab.is_attached:
+            patterns = [cdp.FetchRequestPattern(url_pattern=pattern) for pattern in DENIED_PATTERNS]
+            commands.append(cdp.FetchEnable(patterns=patterns))
+            commands.append(cdp.EmulationSetFocusEmulationEnabled(enabled=True))
+        for command in commands:
+            connection.post(command, session)
+        connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
+
+    async def _read_frames(self, session: str) -> None:
+        try:
+            result = await self._tab.connection.send(cdp.PageGetFrameTree(), session)
+        except Exception:
+            return  # the page has gone; its events say so
+        self._tab.tree.set_tree(result.frame_tree, session)
+
+    def _on_event(self, session: str, event: msgspec.Struct) -> None:
+        if not self._on_document(session, event) and not self._on_load(session, event):
+            self._on_other(session, event)
+        self._tab.wake()
+
+    def _on_document(self, session: str, event: msgspec.Struct) -> bool:
+        tree = self._tab.tree
+        match event:
+            case cdp.RuntimeExecutionContextCreated(context=context):
+                if context.name == WORLD and context.aux_data is not None:
+                    frame_id = context.aux_data.get("frameId")
+                    if isinstance(frame_id, str):
+                        tree.documents[context.unique_id] = Document(
+                            context.unique_id, context.id, session, frame_id
+                        )
+            case cdp.RuntimeExecutionContextDestroyed(execution_context_id=number):
+                tree.forget_documents(session, number)
+            case cdp.RuntimeExecutionContextsCleared():
+                tree.forget_documents(session)
+            case cdp.PageFrameAttached(frame_id=frame_id, parent_frame_id=parent):
+                tree.set(frame_id, parent, "", session)
+            case cdp.PageFrameDetached(frame_id=frame_id, reason=reason):
+                if reason != "swap":
+                    tree.remove(frame_id)
+            case _:
+                return False
+        return True
+
+    def _on_load(self, session: str, event: msgspec.Struct) -> bool:
+        tab = self._tab
+        match event:
+            case cdp.PageFrameNavigated(frame=described):
+                frame = tab.tree.set(described.id, described.parent_id or "", described.url, session)
+                if not frame.parent_id:
+                    frame.owner = None
+                    tab.is_crashed = tab.is_hung = False
+                self._check_address(frame.id, frame.url, frame.parent_id)
+            case cdp.PageNavigatedWithinDocument(frame_id=frame_id, url=url):
+                if frame_id in tab.frames:
+                    tab.frames[frame_id].url = url
+            case cdp.PageFrameStartedNavigating(frame_id=frame_id):
+                if frame_id == tab.target_id:
+                    tab.navigations += 1
+                    tab.is_loading = True
+            case cdp.PageFrameStartedLoading(frame_id=frame_id):
+                tab.is_loading = tab.is_loading or frame_id == tab.target_id
+            case cdp.PageFrameStoppedLoading(frame_id=frame_id):
+                tab.is_loading = tab.is_loading and frame_id != tab.target_id
+            case _:
+                return False
+        return True
+
+    def _on_other(self, session: str, event: msgspec.Struct) -> None:
+        tab = self._tab
+        match event:
+            case cdp.PageJavascriptDialogOpening():
+                tab.has_dialog = True
+                tab.dialog_times.append(time.monotonic())
+                accept, text = tab.on_dialog(tab, event)
+                tab.connection.post(cdp.PageHandleJavaScriptDialog(accept=accept, prompt_text=text), session)
+            case cdp.PageJavascriptDialogClosed():
+                tab.has_dialog = False
+            case cdp.InspectorTargetCrashed():
+                self._crash(session)
+            case cdp.TargetAttachedToTarget():
+                self._attach(event)
+            case cdp.TargetDetachedFromTarget(session_id=gone):
+                self._sessions.discard(gone)
+                tab.connection.forget(gone)
+                tab.tree.forget_documents(gone)
+            case cdp.FetchRequestPaused(request_id=request, request=described):
+                tab.connection.post(
+                    cdp.FetchFailRequest(request_id=request, error_reason="BlockedByClient"), session
+                )
+                tab.notify("denied address", described.url)
+            case cdp.InputDragIntercepted(data=data):
+                tab.dragged = data
+            case _:
+                tab.log.on_event(session, event)
+
+    def _attach(self, event: cdp.TargetAttachedToTarget) -> None:
+        info, session = event.target_info, event.session_id
+        if info.type == "iframe":
+            self._tab.tree.set(info.target_id, "", info.url, session)
+            frame = self._tab.frames[info.target_id]
+            frame.parent_id = frame.parent_id or self._tab.target_id
+            self._prepare(session)
+            asyncio.ensure_future(self._read_frames(session))  # noqa: RUF006 - it ends with its command
+        elif event.waiting_for_debugger:
+            self._tab.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
+
+    def _check_address(self, frame_id: str, url: str, parent_id: str) -> None:
+        tab = self._tab
+        parent = tab.frames.get(parent_id) if parent_id else None
+        if tab.is_attached or may_show(url, parent.url if parent else None):
+            return
+        tab.notify("denied address", url)
+        session = tab.frames[frame_id].session
+        tab.connection.post(cdp.PageNavigate(url="about:blank", frame_id=frame_id), session)
+
+    def _crash(self, session: str) -> None:
+        tab = self._tab
+        tab.tree.forget_documents(session)
+        if session == tab.session:
+            tab.is_crashed = True
+            tab.notify("page crashed", tab.url)
+        tab.connection.fail(session, NoAnswerError("the page crashed"))
