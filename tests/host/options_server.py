@@ -1,6 +1,7 @@
 """A server for tests that tells how it was started, and for whom."""
 
 import os
+import sys
 from pathlib import Path
 
 from holdfast.toolkit import Toolbox
@@ -26,7 +27,8 @@ def add(number: int = 1) -> int:
 
 @box.tool()
 def repeat(text: str) -> str:
-    """Return the text."""
+    """Return the text, and log it."""
+    print(text, file=sys.stderr, flush=True)
     return text
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.host import package_install, package_record
+from holdfast.host.packages import package_to_fetch
 from holdfast.resolve.package_runner import PackageCommand, Runner, parse_package_command
 from holdfast.session.session import Session
 from tests.connect.conftest import HostFactory, folder, make_host
@@ -109,10 +110,13 @@ async def result(session: Session, tool: str, **arguments: str) -> Any:
 @pytest.mark.promise("BOX-08")
 @pytest.mark.usefixtures("bwrap")
 async def test_fetching_sees_no_folder_and_running_sees_a_read_only_package_and_no_registry(
-    make_host: HostFactory, folder: Path, tmp_path: Path, registry: Registry
+    make_host: HostFactory, folder: Path, tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
     (folder / "mine.txt").touch()
-    registry.look_for = [str(folder / "mine.txt"), "/usr/bin/env"]
+    authority = tmp_path / "company.pem"
+    authority.touch()
+    monkeypatch.setenv("NODE_EXTRA_CA_CERTS", str(authority))
+    registry.look_for = [str(folder / "mine.txt"), "/usr/bin/env", str(authority)]
     async with (
         make_host({"c": ENTRY}, **variables(registry, tmp_path)) as host,
         host.session(cwd=folder) as session,
@@ -126,6 +130,7 @@ async def test_fetching_sees_no_folder_and_running_sees_a_read_only_package_and_
     assert json.loads((package / "seen.json").read_text()) == {
         str(folder / "mine.txt"): False,
         "/usr/bin/env": True,
+        str(authority): True,
     }
     assert (written, reached, own) == ("OSError", "URLError", "written")
 
@@ -187,6 +192,21 @@ async def test_without_a_registry_the_refusal_says_which_setting_to_add(
 
 @pytest.mark.promise("BOX-08")
 @pytest.mark.usefixtures("bwrap")
+async def test_registry_at_a_private_address_needs_the_setting_that_the_refusal_names(
+    make_host: HostFactory, folder: Path, tmp_path: Path, registry: Registry
+):
+    settings = variables(registry, tmp_path) | {"HOLDFAST_SERVERS_REACHABLE": ""}
+    async with make_host({"c": ENTRY}, **settings) as host, host.session(cwd=folder) as session:
+        (refusal,) = session.refusals
+
+    assert refusal.reason == (
+        "fetched was not fetched: npx runs confined, and may not reach a registry that was granted. "
+        f"{registry.host} is at 127.0.0.1, a loopback address. To allow it, add it to servers.reachable in the settings."
+    )
+
+
+@pytest.mark.promise("BOX-08")
+@pytest.mark.usefixtures("bwrap")
 async def test_package_that_is_too_large_is_refused_and_leaves_nothing_usable(
     make_host: HostFactory, folder: Path, tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ):
@@ -201,6 +221,37 @@ async def test_package_that_is_too_large_is_refused_and_leaves_nothing_usable(
 
     assert refusal.reason == "The package was not fetched: it is larger than 1048576 bytes."
     assert [*(tmp_path / "packages").glob("*.json")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "is_fetched"),
+    [
+        ("npx -y @scope/server-memory", False),
+        ("npx -y @scope/server-memory@1 --x", False),
+        ("npx --package=@scope/server-memory mcp-server-memory", False),
+        ("bunx @scope/server-memory", False),
+        ("npx -y @scope/other", True),
+        ("npx -y @scope/broken", True),
+        ("npx -y @scope/unlinked", True),
+        ("uvx server-memory", True),
+    ],
+)
+def test_package_that_the_project_has_in_its_node_modules_is_not_fetched(
+    tmp_path: Path, words: str, is_fetched: bool
+):
+    scope, programs = tmp_path / "node_modules/@scope", tmp_path / "node_modules/.bin"
+    manifests = {
+        "server-memory": '{"bin": {"mcp-server-memory": "x.js"}}',
+        "broken": "{",
+        "unlinked": '{"bin": {"../../x": ""}}',
+    }
+    for name, manifest in manifests.items():
+        (scope / name).mkdir(parents=True)
+        (scope / name / "package.json").write_text(manifest)
+    programs.mkdir()
+    (programs / "mcp-server-memory").touch()
+
+    assert (package_to_fetch(words.split(), str(tmp_path)) is not None) == is_fetched
 
 
 @pytest.mark.parametrize(

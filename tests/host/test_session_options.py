@@ -5,7 +5,6 @@ import gc
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -16,10 +15,14 @@ import pytest
 
 from holdfast import HoldfastError, Host, Mode, ServerConfigs, Session, Trust, events, settings
 from holdfast.audit.record import decode_record
+from holdfast.connect.connection import Connection
+from holdfast.connect.link import Link
 from holdfast.host.data_folder import DATABASE_FILE
 from holdfast.host.open_options import OpenOptions
 from holdfast.host.unkept_store import UnkeptStore
 from holdfast.model.server import Source
+from holdfast.wire.peer import Peer
+from tests.commands import run_holdfast
 from tests.connect.conftest import open_for_block
 from tests.connect.web import http_entry, sdk_server, serve
 from tests.sandbox.conftest import bwrap
@@ -28,7 +31,7 @@ __all__ = ["bwrap"]
 pytestmark = pytest.mark.anyio
 
 ROOT = Path(__file__).parents[2]
-HOLDFAST = str(Path(sys.executable).parent / "holdfast")
+LIGHT_SERVER = ROOT / "benchmarks" / "servers" / "light.py"
 SECOND_PATH = "/usr/bin:/bin"
 
 
@@ -84,6 +87,7 @@ ODD_OPTIONS: list[dict[str, Any]] = [
     {"cwd": "/\ud800"},
     {"servers": 5},
     {"servers": {"\ud800": {"command": "true"}}},
+    {"servers": {"own": {"command": "true", "args": "x"}}},
 ]
 
 
@@ -168,19 +172,23 @@ async def test_servers_of_the_program_may_set_the_path_and_are_not_pinned(host: 
 
 
 @pytest.mark.promise("RES-01")
-async def test_source_of_a_programs_server_is_the_program_whatever_its_entry_says(home: Path, folder: Path):
+async def test_source_of_a_programs_server_is_the_program_and_cannot_be_given(home: Path, folder: Path):
     loaded = settings.load(home / "config.toml", environment(home))
+    with pytest.raises(HoldfastError, match="unknown key 'source'"):
+        Host(settings=loaded, servers={"one": entry(source="builtin")})
     async with (
-        Host(settings=loaded, servers={"one": entry(source="builtin")}) as host,
-        host.session(cwd=folder, servers={"other": entry(source="builtin")}) as session,
+        Host(settings=loaded, servers={"one": entry()}) as host,
+        host.session(cwd=folder, servers={"other": entry()}) as session,
     ):
         assert {session.server(name).source for name in ("one", "other")} == {Source.APP}
 
 
-async def test_control_a_client_cannot_set_the_path(host: Host, folder: Path):
+async def test_control_the_client_of_a_sandboxed_session_cannot_set_the_path(host: Host, folder: Path):
     server: Any = {"name": "own", **entry(), "env": [{"name": "PATH", "value": SECOND_PATH}]}
-    async with open_for_block(host, OpenOptions(cwd=folder, client_servers=(server,))) as session:
-        assert [refusal.reason[:8] for refusal in session.refusals] == ["env: PAT"]
+    options = OpenOptions(cwd=folder, trust=Trust.SANDBOXED, client_servers=(server,))
+    async with open_for_block(host, options) as session:
+        reasons = [refusal.reason[:8] for refusal in session.refusals if refusal.server == "own"]
+        assert reasons == ["env: PAT"]
 
 
 @pytest.mark.promise("API-02")
@@ -189,7 +197,8 @@ async def test_servers_of_the_program_may_be_on_loopback(host: Host, folder: Pat
         async with host.session(cwd=folder, servers={"web": http_entry(url)}) as session:
             by_app = session.available
         client: Any = {"name": "web", **http_entry(url), "headers": []}
-        async with open_for_block(host, OpenOptions(cwd=folder, client_servers=(client,))) as session:
+        options = OpenOptions(cwd=folder, trust=Trust.SANDBOXED, client_servers=(client,))
+        async with open_for_block(host, options) as session:
             by_client = session.available
 
     assert ("web" in by_app, "web" in by_client) == (True, False)
@@ -264,11 +273,10 @@ async def test_title_and_tags_are_stored_and_shown(host: Host, home: Path, folde
     async with host.session(cwd=folder, only_these=True, title="Nightly report", tags=tags) as session:
         await session.prompt([{"type": "text", "text": "not the title"}])
         session_id = session.context.session_id
-    command = [HOLDFAST, "sessions"]
     run = asyncio.to_thread
-    shown = await run(_output, home, [*command, "show", session_id])
-    as_json = json.loads(await run(_output, home, [*command, "show", session_id, "--json"]))
-    listed = json.loads(await run(_output, home, [*command, "list", "--json"]))
+    shown = await run(_output, home, "sessions", "show", session_id)
+    as_json = json.loads(await run(_output, home, "sessions", "show", session_id, "--json"))
+    listed = json.loads(await run(_output, home, "sessions", "list", "--json"))
 
     assert "Nightly report" in shown
     assert "nightly, report" in shown
@@ -287,7 +295,7 @@ async def test_permission_is_the_mode(host: Host, folder: Path, mode: Any):
         assert (await session.call("own.add")).ok
 
 
-MARKER = "a sentence that nobody else says"
+MARKER = "a sentence that no other test contains"
 
 
 async def use(host: Host, folder: Path, *, keep: bool) -> tuple[str, list[str]]:
@@ -314,7 +322,7 @@ async def test_session_that_is_not_kept_leaves_only_its_audit_records(home: Path
         rows = {table: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables}
         audit = [decode_record(body) for (body,) in db.execute("SELECT body FROM audit ORDER BY seq")]
     files = [file for file in home.rglob("*") if file.is_file() and MARKER.encode() in file.read_bytes()]
-    verified = await asyncio.to_thread(_output, home, [HOLDFAST, "audit", "verify"])
+    verified = await asyncio.to_thread(_output, home, "audit", "verify")
 
     # The session that is kept is the control: what is searched for can be found.
     assert {table for table, count in rows.items() if count} == (
@@ -334,19 +342,46 @@ async def test_session_that_is_not_kept_leaves_only_its_audit_records(home: Path
 
 
 @pytest.mark.promise("API-06")
-async def test_short_sessions_leave_no_objects_and_no_descriptors(host: Host, folder: Path):
-    async def open_and_close(count: int) -> tuple[int, int]:
+async def test_short_runs_leave_memory_and_descriptors_flat(host: Host, folder: Path):
+    async def run_often(count: int) -> tuple[int, int, int]:
         for _ in range(count):
-            async with host.session(cwd=folder, only_these=True, keep=False):
+            async with host.run(cwd=folder, only_these=True, keep=False):
                 pass
         gc.collect()
-        live = sum(isinstance(found, Session | UnkeptStore) for found in gc.get_objects())
-        return live, len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))
+        objects = gc.get_objects()
+        sessions = sum(isinstance(found, Session | UnkeptStore) for found in objects)
+        descriptors = len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))
+        return sessions, descriptors, len(objects)
 
-    before, _ = await open_and_close(0)  # another test of this process may have left some
-    first = await open_and_close(20)
+    before = (await run_often(0))[0]  # another test of this process may have left some
+    first = await run_often(100)
+    last = await run_often(200)
 
-    assert (await open_and_close(200), first[0]) == (first, before)
+    assert (first[0], last[:2]) == (before, first[:2])
+    assert last[2] - first[2] < 200, "not one more object for each run"
+
+
+@pytest.mark.promise("API-06")
+async def test_short_runs_of_a_server_leave_no_objects_no_descriptors_and_no_files(host: Host, folder: Path):
+    servers: ServerConfigs = {"echo": {"command": sys.executable, "args": ["-I", "-S", str(LIGHT_SERVER)]}}
+
+    async def run() -> None:
+        async with host.session(cwd=folder, servers=servers, only_these=True, keep=False) as session:
+            for _ in range(3):
+                assert (await session.call("echo.echo", {"text": "hi"})).ok
+
+    async def run_many(times: int) -> tuple[int, int, list[Path]]:
+        for _ in range(times):
+            await asyncio.gather(*(run() for _ in range(4)))
+        gc.collect()
+        live = sum(isinstance(found, Session | Link | Connection | Peer) for found in gc.get_objects())
+        files = [file for file in host.settings.data_dir.rglob("*") if "sess_" in file.name]
+        return live, len([*Path("/proc/self/fd").iterdir()]), files
+
+    before, *_ = await run_many(0)
+    first = await run_many(1)
+
+    assert (await run_many(2), first[0], first[2]) == (first, before, [])
 
 
 async def test_run_takes_the_same_options(host: Host, folder: Path):
@@ -454,13 +489,8 @@ async def test_server_entries_may_have_paths_and_are_copied(host: Host, folder: 
             assert (session.available, later.available) == (("own",), ("own",))
 
 
-def _output(home: Path, command: list[str]) -> str:
-    done = subprocess.run(
-        command,
-        env=environment(home) | {"HOLDFAST_CONFIG": str(home / "config.toml")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def _output(home: Path, *words: str) -> str:
+    environ = environment(home) | {"HOLDFAST_CONFIG": str(home / "config.toml")}
+    done = run_holdfast(*words, env=environ)
     assert done.returncode == 0, done.stderr
     return done.stdout

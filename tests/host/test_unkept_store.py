@@ -48,11 +48,11 @@ async def audited(store: Store) -> list[AuditRecord]:
 async def test_each_record_is_on_disk_once_when_its_event_is_told(tmp_path: Path):
     call = ToolCall(call_id=new_call_id(), server="s", tool="t")
     async with SqliteStore(tmp_path / "holdfast.db") as store, open_record(store) as record:
-        await record.add_call(call)
-        await record.add_decision(call, Decision.ALLOW_ONCE)
+        await record.calls.add_call(call)
+        await record.calls.add_decision(call, Decision.ALLOW_ONCE)
         decided = await audited(store)
-        await record.add_start(call)
-        await record.add_end(call, CANCELLED, 0.1)
+        await record.calls.add_start(call)
+        await record.calls.add_end(call, CANCELLED, 0.1)
         ended = await audited(store)
 
     assert [note.kind for note in decided] == ["permission"]
@@ -65,11 +65,11 @@ async def test_record_that_does_not_fit_on_the_disk_is_written_later_and_only_on
         SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
         open_record(store) as record,
     ):
-        await record.add_call(call)
-        await record.add_start(call)
+        await record.calls.add_call(call)
+        await record.calls.add_start(call)
         disk.fails_with = sqlite3.SQLITE_FULL
         with pytest.raises(HoldfastError, match="No space is left"):
-            await record.add_end(call, CANCELLED, 0.1)
+            await record.calls.add_end(call, CANCELLED, 0.1)
         disk.fails_with = 0
         await record.add(Replied(message_id="m", text="the session continues"))
         await store.write(lambda tx: None)  # postponed writes go first

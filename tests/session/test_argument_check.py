@@ -60,7 +60,7 @@ async def test_call_with_wrong_arguments_is_refused_before_the_user_is_asked(
 
     message = (
         "s.t was not called: its arguments do not fit its schema. "
-        "“name” is missing. “size” must be a number, not a string."
+        "“name”: It is required. “size” must be a number, not a string."
     )
     assert (result.code, result.outcome, asked) == ("BAD_ARGUMENT", "refused", [])
     assert result.message == message

@@ -202,9 +202,9 @@ async def test_concurrent_calls_leave_one_record_each_and_an_intact_chain(
         sessions = [await host.open(OpenOptions(cwd=tmp_path)) for _ in range(3)]
         await asyncio.gather(*(session.call("c.count") for session in sessions for _ in range(100)))
         ids = [record.call_id for record in await audit_records(host, AuditKind.CALL)]
-        verdict = await host.store.read(lambda tx: verify_store(tx, host._audit._anchor.read()))
+        verdict = await host.store.read(lambda tx: verify_store(tx, host._parts.audit._anchor.read()))
 
-    assert (len(ids), len(set(ids)), verdict.is_good) == (300, 300, True)
+    assert (len(ids), len(set(ids)), verdict.is_intact) == (300, 300, True)
 
 
 @pytest.mark.promise("AUD-01")

@@ -10,10 +10,10 @@ import pytest
 
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
+from holdfast.masking.events import mask_event
 from holdfast.model import codes
 from holdfast.model.event import Event, ToolCalled, ToolEnded, ToolStarted
 from holdfast.model.permission import Mode
-from holdfast.session import record as record_module
 from holdfast.session.session import Session
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.database import Database, connect
@@ -79,14 +79,14 @@ async def test_call_makes_no_task(make_host: HostFactory, tmp_path: Path) -> Non
 async def test_call_masks_each_of_its_events_once(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mask_event, masked = record_module.mask_event, list[type[Event]]()
+    masked: list[type[Event]] = []
 
     def count(event: Event, *more: Any) -> Event:
         masked.append(type(event))
         return mask_event(event, *more)
 
     async with durable_session(make_host, tmp_path, []) as session:
-        for module in ("holdfast.session.record", "holdfast.store.appender"):
+        for module in ("holdfast.session.record", "holdfast.session.call_record", "holdfast.store.appender"):
             monkeypatch.setattr(f"{module}.mask_event", count)
         await session.call("c.count")
         monkeypatch.undo()

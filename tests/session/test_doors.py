@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ async def test_the_first_answer_counts_and_the_others_are_told(doors: Doors):
 
         assert await question is Decision.ALLOW_ONCE
         assert (one.log, two.log) == (["asked", "told that it is settled"], ["asked"])
+
+
+async def test_a_rejection_names_the_door_if_others_were_asked_too(doors: Doors):
+    acpx, terminal = User(), User()
+    acpx.capabilities = replace(acpx.capabilities, name="acpx")
+    for user in (acpx, terminal):
+        doors.attach(user)
+    async with asking(doors, acpx, terminal) as question:
+        acpx.answer.set_result(Decision.REJECT)
+        await question
+
+    assert [doors.take_rejecter(CALL.call_id) for _ in range(2)] == ["acpx", ""]
 
 
 async def test_a_door_that_leaves_while_asked_changes_nothing_for_the_rest(doors: Doors):

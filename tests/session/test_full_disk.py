@@ -13,6 +13,7 @@ from holdfast.host.data_folder import DATABASE_FILE
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
     Event,
     Outcome,
@@ -26,8 +27,10 @@ from holdfast.model.event import (
 )
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
+from holdfast.session.session import Session
 from holdfast.store.maintenance import check
 from holdfast.store.sqlite import SqliteStore
+from holdfast.toolkit import Toolbox
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 from tests.journeys.editor import RpcError, editor, tools_server
 from tests.session.support import (
@@ -49,6 +52,14 @@ pytestmark = pytest.mark.anyio
 async def read_events(path: Path, session: str) -> list[Event]:
     async with SqliteStore(path) as store:
         return [stored.event async for stored in store.events(SessionId(session))]
+
+
+async def call_until_full(session: Session) -> HoldfastError:
+    while True:
+        try:
+            await asyncio.gather(*(session.call("c.count", {"text": LONG}) for _ in range(3)))
+        except HoldfastError as full:
+            return full
 
 
 @pytest.mark.promise("STO-01", "STO-03")
@@ -124,7 +135,9 @@ async def test_end_of_a_call_that_could_not_be_stored_is_sent_when_there_is_spac
         steps = [status for _, status in zed.call_statuses(session)]
         (last,) = [one for one in zed.updates(session, "tool_call_update") if one["status"] == "completed"]
 
-    assert "No space is left to write" in full.value.message
+    assert full.value.message.startswith(
+        "tools.wait was called and completed, but its result could not be stored"
+    )
     assert full.value.data["sessionId"] == session
     assert (while_full, reason) == (["pending", "in_progress"], "end_turn")
     assert steps == ["pending", "in_progress", "completed"]
@@ -191,15 +204,14 @@ async def test_every_call_has_one_end_and_one_record_once_there_is_space(
         slow = asyncio.create_task(session.call("c.sleep", {"seconds": 1}))
         await session.call("c.count")
         ballast.take_all()
-        with raises_code(codes.STORE_FULL):
-            while True:
-                await asyncio.gather(*(session.call("c.count", {"text": LONG}) for _ in range(3)))
+        full = await call_until_full(session)
         ballast.drop()
         result, slept = await session.call("c.count"), await slow
         published = await watcher.caught_up()
         records = await audit_records(host, AuditKind.CALL)
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 
+    assert full.code in (codes.STORE_FULL, codes.RESULT_NOT_STORED)  # not made, or made
     begun = [event.call_id for event in events if isinstance(event, ToolCalled)]
     ended = [event.call_id for event in events if isinstance(event, ToolEnded)]
     assert (result.ok, slept.ok) == (True, True)
@@ -212,6 +224,48 @@ async def test_every_call_has_one_end_and_one_record_once_there_is_space(
     assert [event for event in events if isinstance(event, ToolCalled | ToolEnded)] == [
         event for event in published if isinstance(event, ToolCalled | ToolEnded)
     ]
+
+
+@pytest.mark.promise("STO-03")
+async def test_a_call_that_was_made_is_not_said_to_be_worth_another_try(
+    make_host: HostFactory, tmp_path: Path
+):
+    """The control is a call that was not made: it gets the store's own error, which says to try again."""
+    disk, sent = FailingDisk(), list[str]()
+    box = Toolbox("mail")
+
+    @box.tool
+    def send(text: str) -> str:
+        """Send."""
+        sent.append(text)
+        disk.fails_with = sqlite3.SQLITE_FULL
+        return "sent"
+
+    async with (
+        SqliteStore(tmp_path / "holdfast.db", connect=disk.open) as store,
+        Host(settings=make_host({}).settings, store=store, servers={"mail": box}) as host,
+        host.session(cwd=tmp_path) as session,
+    ):
+        with pytest.raises(HoldfastError) as made:
+            await session.call("mail.send", {"text": "one"})
+        with pytest.raises(HoldfastError) as not_made:
+            await session.call("mail.send", {"text": "two"})
+        disk.fails_with = 0
+        with pytest.raises(HoldfastError) as in_turn:
+            await session.prompt(text_prompt('/call mail.send {"text": "three"}'))
+        disk.fails_with = 0
+
+    assert sent == ["one", "three"]
+    assert [error.value.code.name for error in (made, not_made, in_turn)] == [
+        "RESULT_NOT_STORED",
+        "STORE_FULL",
+        "RESULT_NOT_STORED",
+    ]
+    assert made.value.message == in_turn.value.message
+    assert made.value.message == (
+        "mail.send was called and completed, but its result could not be stored (no space is left on the disk) and is "
+        "lost. Do not call it again without checking what the call has done."
+    )
 
 
 @pytest.mark.promise("ACP-08")

@@ -21,6 +21,7 @@ from holdfast.host.open_options import OpenOptions
 from holdfast.model.event import Event, Outcome, SessionClosed, StopReason, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.store.sqlite.anchor import FileAnchor
+from tests.commands import run_holdfast
 from tests.journeys.conftest import cwd, home
 from tests.journeys.editor import Editor, editor, environment, tools_server
 from tests.session.support import audit_records, prompt_until_full
@@ -68,7 +69,7 @@ async def reopen(home: Path, cwd: Path, session: str) -> tuple[list[Event], list
     async with Host(settings=loaded) as host:
         anchor = FileAnchor.for_database(home / "data" / DATABASE_FILE).read()
         verdict = await host.store.read(lambda tx: verify_store(tx, anchor))
-    return events, records, verdict.is_good
+    return events, records, verdict.is_intact
 
 
 def ends(events: list[Event]) -> list[tuple[str, str]]:
@@ -193,13 +194,7 @@ async def kill_during_call(home: Path, cwd: Path) -> str:
 
 
 def holdfast(home: Path, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment(home, environ),
-        check=False,
-    )
+    return run_holdfast(*arguments, env=environment(home, environ))
 
 
 def calls_of(home: Path, session: str, **environ: str) -> list[tuple[str, str, str]]:

@@ -1,6 +1,7 @@
 """A live session belongs to its host: doors attach, see everything, prompt in order, and leave."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -237,7 +238,7 @@ async def test_a_live_session_is_joined_only_as_it_is(make_host: HostFactory, tm
     other = tmp_path / "other"
     other.mkdir()
     refused = [
-        (codes.UNKNOWN_SESSION, OpenOptions(cwd=tmp_path, user_id="somebody")),
+        (codes.UNKNOWN_SESSION, OpenOptions(cwd=tmp_path, user_id="ann")),
         (codes.BAD_ARGUMENT, OpenOptions(cwd=other)),
         (codes.SESSION_HELD, OpenOptions(cwd=tmp_path, trust=Trust.SANDBOXED)),
         (codes.SESSION_HELD, OpenOptions(cwd=tmp_path, roots=(str(other),))),
@@ -288,3 +289,20 @@ async def test_the_mode_of_a_reopened_session(
         again = await host.reopen(session.context.session_id, options)
 
         assert again.permission.mode is expected
+
+
+async def test_why_names_a_server_that_was_added_after_the_session_began(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        await session.prompt(text_prompt("/why kitchen"))
+        user_file = host.settings.servers.user_file
+        user_file.write_text(json.dumps({"mcpServers": {"kitchen": counter_entry()}}))
+        await session.prompt(text_prompt("/why kitchen"))
+        await session.record.flush()
+        events = [stored.event async for stored in host.store.events(session.context.session_id)]
+
+    assert [event.text for event in events if isinstance(event, Replied)] == [
+        "There is no server 'kitchen' here. /servers lists them.\n",
+        "kitchen was added after this session began. To use it, open a new session.\n",
+    ]

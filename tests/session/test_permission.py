@@ -11,8 +11,9 @@ from holdfast.audit.record import AuditKind
 from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import Decision
-from holdfast.model.permission import Access, Mode, PermissionRestriction, parse_tool_pattern
+from holdfast.model.permission import Access, Mode, PermissionRestriction
 from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.tool_pattern import parse_tool_pattern
 from holdfast.session.permission import tool_kind
 from holdfast.session.permission_rules import NO_RULES, decide
 from holdfast.wire.mcp.tools import Tool

@@ -14,16 +14,9 @@ from holdfast import settings
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.permission import (
-    Access,
-    DoorKind,
-    Mode,
-    PermissionRestriction,
-    ToolPattern,
-    lowest_mode,
-    parse_tool_pattern,
-)
+from holdfast.model.permission import Access, DoorKind, Mode, PermissionRestriction, lowest_mode
 from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.tool_pattern import ToolPattern, parse_tool_pattern
 from holdfast.session.permission_rules import (
     NO_RULES,
     AccessDecision,

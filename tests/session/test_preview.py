@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import codes
-from holdfast.model.call import PREVIEW_KEY, ToolCall
+from holdfast.model.call import ToolCall
 from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import Decision, Outcome
 from holdfast.model.event_text import FileChange
+from holdfast.model.meta_keys import PREVIEW_KEY
 from holdfast.model.permission import Mode
 from tests.connect.conftest import HostFactory, make_host
 from tests.session.support import ScriptedUser

@@ -112,8 +112,8 @@ async def test_beginning_of_a_result_that_is_too_large_is_stored(record: Record)
     )
     call = ToolCall(call_id="call_1", server="s", tool="t")
     async with Watcher(record.events) as watcher:
-        await record.add_call(call)
-        await record.add_end(call, large, 0.1)
+        await record.calls.add_call(call)
+        await record.calls.add_end(call, large, 0.1)
         (_, event) = await watcher.caught_up()
 
     assert isinstance(event, ToolEnded)

@@ -44,7 +44,7 @@ async def test_session_that_could_not_be_reopened_is_recovered_by_the_next_host(
             await store.append(session.record.hold, interrupted)
         await _kill_owner(store, session_id)
         with monkeypatch.context() as patched:
-            patched.setattr("holdfast.host.host.recover_sessions", _no_recovery)
+            patched.setattr("holdfast.host.retention.close_abandoned_sessions", _no_recovery)
             async with Host(settings=made.settings, store=store) as host:
                 disk.fails_with = sqlite3.SQLITE_FULL
                 with raises_code(codes.STORE_FULL):
@@ -140,7 +140,7 @@ async def test_store_given_by_the_caller_is_anchored_too(make_host: HostFactory,
     anchor = FileAnchor.for_database(tmp_path / "holdfast.db").read()
     async with SqliteStore(tmp_path / "holdfast.db") as store:
         verdict = await store.read(lambda tx: verify_store(tx, anchor))
-    assert (verdict.is_good, verdict.seq) == (True, 2)
+    assert (verdict.is_intact, verdict.seq) == (True, 2)
 
 
 async def _kill_owner(store: SqliteStore, session_id: SessionId) -> None:

@@ -325,15 +325,15 @@ async def _write_something(record: Record, disk: FailingDisk, chance: random.Ran
                 await record.append(Replied(message_id="m", text="x"))
             await record.flush()
         else:
-            await record.add_call(call)
+            await record.calls.add_call(call)
             await record.flush()
             disk.fails_with = sqlite3.SQLITE_FULL if chance.random() < 0.5 else 0
-            await record.add_decision(call, Decision.ALLOW_ONCE)  # written late, if the disk is full
+            await record.calls.add_decision(call, Decision.ALLOW_ONCE)  # written late, if the disk is full
     except HoldfastError:
         disk.fails_with = 0
         await record.recover()
     finally:
-        record._running_calls.pop(call.call_id, None)
+        record._writer.running_calls.pop(call.call_id, None)
     if chance.random() < 0.5:
         await asyncio.sleep(chance.random() / 500)
 

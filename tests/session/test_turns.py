@@ -1,14 +1,19 @@
 """Turns in order: which are cancelled, and what is stored of them."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from holdfast.agent.agent import Command, TurnContext
 from holdfast.agent.slash_commands import ManualAgent
 from holdfast.host.host import Host
-from holdfast.model.codes import BUSY
+from holdfast.model.codes import BUSY, MODEL_UNAVAILABLE
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Prompted, StopReason, Titled, TurnEnded
+from holdfast.model.json import JsonObject
 from holdfast.session import turns
 from holdfast.session.session import Session
 from tests.connect.conftest import HostFactory, make_host
@@ -119,6 +124,51 @@ async def test_prompt_that_is_already_cancelled_is_stored_and_not_answered(
         assert turn.reason is StopReason.CANCELLED
         assert agent.prompts == []
         assert await summarize(host, session) == ["hello", "title: hello", "end: cancelled"]
+
+
+class FailingAgent:
+    """An agent whose turns fail in one way each."""
+
+    commands: tuple[Command, ...] = ()
+
+    async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
+        match blocks[0]["text"]:
+            case "crash":
+                raise ZeroDivisionError("hunter2")
+            case "foreseen":
+                raise HoldfastError(MODEL_UNAVAILABLE, "The model is away.")
+            case "nothing":
+                return None  # type: ignore[return-value]
+            case _:
+                return StopReason.END_TURN
+
+
+async def test_a_turn_that_failed_says_so_in_its_result_and_in_the_log(
+    make_host: HostFactory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        no_model = await session.prompt("hello")
+        command = await session.prompt("/help")
+        session.agent = FailingAgent()
+        results = {text: await session.prompt(text) for text in ("crash", "foreseen", "nothing", "fine")}
+        asked = session.prompt("foreseen")
+        async for _ in asked:
+            pass
+
+    assert (no_model.code, command.code) == ("NO_MODEL", "")
+    assert {text: (result.ok, result.code) for text, result in results.items()} == {
+        "crash": (False, "INTERNAL_ERROR"),
+        "foreseen": (False, "MODEL_UNAVAILABLE"),
+        "nothing": (False, "BAD_ARGUMENT"),
+        "fine": (True, ""),
+    }
+    assert results["crash"].message == "The agent raised ZeroDivisionError. The log has the traceback."
+    assert asked.result == replace(results["foreseen"], last_seq=asked.result.last_seq if asked.result else 0)
+    assert results["fine"].raise_for_error() is results["fine"]
+    with pytest.raises(HoldfastError, match="The model is away"):
+        results["foreseen"].raise_for_error()
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "turn failed: MODEL_UNAVAILABLE: The model is away." in logged
 
 
 @pytest.mark.parametrize("limit", [turns.MAX_WAITING_PROMPTS, 1000], ids=["attack", "control"])

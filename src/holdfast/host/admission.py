@@ -3,21 +3,24 @@
 No session is opened and no server is started here.
 """
 
+import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.builtin.servers import ALWAYS_ASKED, BUILTIN_ORIGIN
 from holdfast.host.approvals import Approvals
 from holdfast.host.open_options import OpenOptions
 from holdfast.host.session_folders import check_total_length, resolve_path
-from holdfast.masking.configured_secrets import secrets_in_mapping, secrets_in_spec
+from holdfast.host.stage_timer import StageTimer
+from holdfast.masking.configured_secrets import secrets_by_name, secrets_in_mapping, secrets_in_spec
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.ids import new_session_id
+from holdfast.model.permission import PermissionRestriction
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust, lowest_trust
@@ -34,7 +37,7 @@ from holdfast.resolve.resolve import ResolvePolicy, resolve_in_thread
 from holdfast.resolve.screen_tools import ScreenedTools
 from holdfast.resolve.select import Restriction
 from holdfast.session.permission_rules import PermissionRules, rules_from_settings
-from holdfast.settings import Settings
+from holdfast.settings import PermissionSettings, Settings
 from holdfast.store.store import Store
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.tools import Tool
@@ -71,10 +74,14 @@ class Admission:
         self._inputs = inputs
         self._store = store
         self._approvals = approvals
-        self._rules = rules_from_settings(settings.permission).restrict(ALWAYS_ASKED, BUILTIN_ORIGIN)
-        self._environ_secrets = secrets_in_mapping(inputs.environ)
+        self.set_rules(settings.permission)
+        self._environ_secrets = secrets_by_name(inputs.environ)
         mask = Mask.of(self._environ_secrets)
         self._environ_masks = mask, mask.without_obtained()
+
+    def set_rules(self, settings: PermissionSettings) -> None:
+        """Use other permission rules for the sessions that are planned from now on."""
+        self._rules = rules_from_settings(settings).restrict(ALWAYS_ASKED, BUILTIN_ORIGIN)
 
     async def plan(self, options: OpenOptions) -> "SessionPlan":
         """Plan a session as if it were new: its context, its workspace and its permission rules."""
@@ -85,20 +92,35 @@ class Admission:
         for restricting in (workspace, of_folder):
             if restricting is not None:
                 rules = rules.restrict(restricting.permission, f"the workspace {restricting.slug!r}")
+        for definition in options.limiting:
+            limit = PermissionRestriction(max_mode=definition.mode)
+            rules = rules.restrict(limit, f"the agent {definition.name!r}")
         if of_folder is not None:
-            options = replace(options, restrictions=(*options.restrictions, workspace_restriction(of_folder)))
+            restrictions = (*options.restrictions, workspace_restriction(of_folder))
+            options = replace(options, restrictions=tuple(dict.fromkeys(restrictions)))
         return SessionPlan(context=context, workspace=workspace, options=options, rules=rules, admission=self)
 
     async def load(self, plan: "SessionPlan") -> tuple[LoadedEntries, ResolvePolicy]:
         """Load the configuration: the server entries, and the policy that decides about them."""
         options, context = plan.options, plan.context
         given = GivenServers(
-            by_app=options.servers, by_client=options.client_servers, only_these=options.only_these
+            by_app=options.servers.entries,
+            boxes=options.servers.boxes,
+            by_client=options.client_servers,
+            only_these=options.only_these,
+            on_request=options.on_request | (options.builtins or frozenset()),
+            is_open=plan.is_open,
         )
         loaded, policy = await prepare_resolution(self._inputs, self._store, context, plan.workspace, given)
+        if plan.workspace is None:
+            announced = await run_with_file_timeout(self._announcement_warnings, plan, path=context.cwd)
+            loaded = replace(loaded, warnings=(*loaded.warnings, *announced))
         if context.trust_level is Trust.SANDBOXED:
             warnings = await run_with_file_timeout(self._trust_warnings, plan, path=context.cwd)
             loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
+        if options.builtins is not None:
+            kept = tuple(spec for spec in policy.builtins if spec.name in options.builtins)
+            policy = replace(policy, builtins=kept)
         if options.only_server is not None:
             entries = tuple(entry for entry in loaded.entries if entry.name == options.only_server)
             loaded = replace(loaded, entries=entries)
@@ -150,6 +172,7 @@ class Admission:
                 *(near.trust for near in self._registry.find_overlaps(roots)),
             ),
             workspace_id=workspace.slug if workspace is not None else "",
+            workspace_path=workspace.path if workspace is not None else "",
             cwd=folder,
             roots=roots,
             user_id=parent.user_id if parent is not None else options.user_id,
@@ -179,6 +202,16 @@ class Admission:
             if near.trust is Trust.SANDBOXED
         )
 
+    def _announcement_warnings(self, plan: "SessionPlan") -> tuple[SessionWarning, ...]:
+        """Say that the folder names a workspace, unless the user has declined. Only the user can make it a part of that workspace."""
+        found = self._registry.find_announced(plan.context.cwd)
+        if found is None:
+            return ()
+        announced, workspace = found
+        bind = shlex.join(["holdfast", "workspaces", "bind", announced.folder])
+        text = f"{announced.folder} says that it belongs to the workspace {workspace.slug!r}. If that is right, run: {bind}"
+        return (SessionWarning(folder=announced.folder, stage=Stage.ADMIT, text=text),)
+
     def _workspace(self, options: OpenOptions, folder: str) -> Workspace | None:
         if options.parent is not None:
             slug = options.parent.context.workspace_id
@@ -193,7 +226,7 @@ class Admission:
     def _masks(
         self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
     ) -> tuple[Mask, Mask]:
-        own = [*loaded.own_secrets, *self._environ_secrets]
+        own = [*loaded.trusted_secrets, *self._environ_secrets]
         others = [*loaded.secrets]
         for values in policy.env_overrides.values():
             own += secrets_in_mapping(values)
@@ -221,6 +254,10 @@ class SessionPlan:
     rules: PermissionRules
     """The permission rules of the settings and the workspace."""
     admission: Admission
+    is_open: bool = False
+    """Whether the session is open, and its servers are decided about again."""
+    stages: StageTimer = field(default_factory=StageTimer, compare=False)
+    """How long each stage of the opening has taken."""
 
     async def admit(self) -> Admitted:
         """Decide which servers the session gets."""

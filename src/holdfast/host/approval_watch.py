@@ -6,13 +6,20 @@ A server that is ended is started again by the next call, if it is still approve
 import asyncio
 import logging
 
+from holdfast.audit.audit import Audit
 from holdfast.connect.link_pool import LinkPool
+from holdfast.host.followed_edits import end_edits
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import read_mounts, with_bind_mounts
 from holdfast.model.server import ServerSpec, Source
-from holdfast.resolve.approval_store import approved_program_folders, is_entry_approved
-from holdfast.resolve.executed_paths import Executed
+from holdfast.resolve.approval_store import (
+    approved_program_folders,
+    is_entry_approved,
+    read_edit_approvals,
+)
+from holdfast.resolve.unconfined_paths import UnconfinedPaths
 from holdfast.store.store import ReadTx, Store
+from holdfast.store.types import Approval
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +29,11 @@ _SECONDS = 5.0  # between two looks at the answers that other processes stored
 class ApprovalWatch:
     """Compares the running servers of one host with the stored approvals."""
 
-    def __init__(self, store: Store, links: LinkPool, folders: frozenset[str]) -> None:
+    def __init__(self, store: Store, audit: Audit, links: LinkPool, folders: frozenset[str]) -> None:
         """`folders` are those of approved programs before the first server is started."""
         self._store = store
+        self._audit = audit
+        self._followed: frozenset[Approval] = frozenset()
         self._links = links
         self._folders = folders
 
@@ -41,14 +50,17 @@ class ApprovalWatch:
         """Compare them now."""
         project = [spec for spec in self._links.specs() if spec.source is Source.PROJECT]
 
-        def read(tx: ReadTx) -> tuple[frozenset[str], list[ServerSpec]]:
-            return approved_program_folders(tx), [spec for spec in project if not is_entry_approved(tx, spec)]
+        def read(tx: ReadTx) -> tuple[frozenset[str], list[ServerSpec], frozenset[Approval]]:
+            revoked = [spec for spec in project if not is_entry_approved(tx, spec)]
+            return approved_program_folders(tx), revoked, frozenset(read_edit_approvals(tx))
 
-        folders, revoked = await self._store.read(read)
+        folders, revoked, followed = await self._store.read(read)
+        await self._end_edits(followed - self._followed)
+        self._followed = followed
         new, self._folders = folders - self._folders, folders
         if not new and not revoked:
             return
-        approved = Executed(approved_folders=frozenset(with_bind_mounts(new, read_mounts())))
+        approved = UnconfinedPaths(approved_folders=frozenset(with_bind_mounts(new, read_mounts())))
 
         def is_concerned(spec: ServerSpec) -> bool:
             confinement = spec.confinement
@@ -60,3 +72,9 @@ class ApprovalWatch:
         if ended:
             log.info("servers ended, because approvals have changed", extra={"servers": ended})
             await self._links.close_matching(is_concerned)
+
+    async def _end_edits(self, new: frozenset[Approval]) -> None:
+        """End new approvals of later edits if a confined server was being started in the folder when they were stored."""
+        for spec in self._links.specs() if new else ():
+            if spec.confinement is not None:
+                await end_edits(self._store, self._audit, new, spec.name, spec.confinement.roots)

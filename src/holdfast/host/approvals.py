@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import msgspec
 
 from holdfast.audit.approvals import REVOKED, approval_record, needs_record
 from holdfast.audit.audit import Audit
+from holdfast.host.followed_edits import why_edits_need_approval, why_not_to_follow
 from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.mask import MASKED, Mask
 from holdfast.model import codes
@@ -24,9 +26,13 @@ from holdfast.resolve.approval_store import (
     ApprovedProgram,
     ServerAnswer,
     ToolPins,
+    covers_later_edits,
     definition_approvals,
     is_entry_approved,
     read_approved_program,
+    read_edit_approvals,
+    read_ended_edits,
+    read_last_answer,
     read_last_definition,
     read_server_approvals,
     read_shown_entry,
@@ -42,7 +48,7 @@ from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.program import Program, describe_change, quote_path, read_program
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.resolve.server_entry import ServerEntry
-from holdfast.store.store import Store, Tx
+from holdfast.store.store import ReadTx, Store, Tx
 from holdfast.store.types import APPROVED_ON_FIRST_USE, Approval
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.tools import Tool
@@ -79,15 +85,21 @@ class Approvals:
         by: str,
         program: Program | None = None,
         grant: ConfinedGrant | None = None,
+        follow_edits: bool = False,
         shown: str = "",
     ) -> None:
         """Approve a server with its current configuration, and with its program as it was read.
 
-        With a `grant` it may run confined only, otherwise it gets the user's rights. The last answer counts. `shown` is the
-        entry as the user saw it, with secrets masked; it is kept to show what changed.
+        With a `grant` it may run confined only, otherwise it gets the user's rights. The last answer counts. With
+        `follow_edits`, later edits of the program are approved, too, until a confined server can write in the project's
+        folder. `shown` is the entry as the user saw it, with secrets masked; it is kept to show what changed.
         """
+        if follow_edits:
+            why = await self._why_not_to_follow(entry, program, grant)
+            if why:
+                raise HoldfastError(codes.NOT_APPROVED, why)
         now = self._store.now()
-        answer = ServerAnswer(program=program, grant=grant, shown=shown)
+        answer = ServerAnswer(program=program, grant=grant, covers_later_edits=follow_edits, shown=shown)
 
         def store(tx: Tx) -> None:
             self._record_revoked(tx, remove_other_answers(tx, entry, grant), by=by, at=now)
@@ -95,6 +107,22 @@ class Approvals:
 
         await self._store.write(store)
         await self.on_change()
+
+    async def _why_not_to_follow(
+        self, entry: ServerEntry, program: Program | None, grant: ConfinedGrant | None
+    ) -> str:
+        if grant is not None or program is None or not program.files:
+            return (
+                f"Edits of {entry.name!r} cannot be followed: only those of a server with your rights can, if it runs files of "
+                "the project. Approve it without --follow-edits."
+            )
+        folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a word, not a path yet
+        return await run_with_file_timeout(why_not_to_follow, entry.name, folder, program, path=folder)
+
+    async def followed_edits(self) -> frozenset[str]:
+        """The digest of each entry of a project whose later edits are approved."""
+        found = await self._store.read(read_edit_approvals)
+        return frozenset(edits.content_hash for edits in found)
 
     async def decline_server(self, entry: ServerEntry, *, by: str) -> None:
         """Remember that the user declined a server with its current configuration. Only `approve_server` changes that."""
@@ -104,6 +132,10 @@ class Approvals:
     async def answers(self) -> ServerApprovals:
         """The user's answers about projects' servers."""
         return await self._store.read(read_server_approvals)
+
+    async def last_answer(self, entry: ServerEntry) -> ServerAnswer | None:
+        """How the server was approved last, under this name in its file, with this or another entry; None if it was not."""
+        return await self._store.read(lambda tx: read_last_answer(tx, entry.origin, entry.name))
 
     async def shown_entry(self, entry: ServerEntry) -> tuple[str, str] | None:
         """The entry that was approved last under this name, as it was shown, and its digest; None if it is not known."""
@@ -144,11 +176,17 @@ class Approvals:
         return await run_with_file_timeout(work, path=folder, seconds=_READ_SECONDS)
 
     async def is_program_approved(self, entry: ServerEntry, program: Program) -> bool:
-        """Whether this program was approved together with the current configuration of its server."""
-        approved = await self._store.read(
-            lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
+        """Whether this program, or later edits of it, were approved together with the current configuration of its server."""
+        key = entry.origin, entry.name, entry.digest
+        approved, is_followed = await self._store.read(
+            lambda tx: (read_approved_program(tx, *key), covers_later_edits(tx, *key))
         )
-        return not program.problem and _is_as_approved(program, approved)
+        if program.problem or _is_as_approved(program, approved):
+            return not program.problem
+        folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a word, not a path yet
+        return is_followed and not await run_with_file_timeout(
+            why_edits_need_approval, program, folder, approved.all_hashes, path=folder
+        )
 
     async def check_program(
         self, spec: ServerSpec, folder: str, hashes: FileHashes | None = None
@@ -164,14 +202,23 @@ class Approvals:
         if not isinstance(spec.transport, Stdio):
             return None
         stdio = spec.transport
-        approved = await self._store.read(
-            lambda tx: read_approved_program(tx, spec.origin, spec.name, spec.digest)
-        )
-        program = await self._read_program(
-            (stdio.command, *stdio.args), folder, hashes=hashes, approved=approved.all_hashes
-        )
-        if why := _why_not_approved(program, approved):
-            raise HoldfastError(codes.NOT_APPROVED, why)
+        argv = (stdio.command, *stdio.args)
+
+        def read(tx: ReadTx) -> tuple[ApprovedProgram, bool, str]:
+            key = spec.origin, spec.name
+            approved = read_approved_program(tx, *key, spec.digest)
+            return approved, covers_later_edits(tx, *key, spec.digest), read_ended_edits(tx, *key)
+
+        approved, is_followed, ended_by = await self._store.read(read)
+        program = await self._read_program(argv, folder, hashes=hashes, approved=approved.all_hashes)
+        why = _why_not_approved(program, approved)
+        if why and is_followed and not program.problem and spec.confinement is None and not spec.grant:
+            program = await self._read_program(argv, folder, hashes=hashes)  # also what is not approved
+            why = _why_not_checked(program) or await run_with_file_timeout(
+                why_edits_need_approval, program, folder, approved.all_hashes, path=folder
+            )
+        if why:
+            raise HoldfastError(codes.NOT_APPROVED, why + _why_not_followed(ended_by))
         return program
 
     async def check_program_files(
@@ -194,10 +241,14 @@ class Approvals:
 
     async def describe_program_change(self, entry: ServerEntry, program: Program) -> str:
         """How the program differs from the one that was approved last; empty if none was."""
-        approved = await self._store.read(
-            lambda tx: read_approved_program(tx, entry.origin, entry.name, entry.digest)
+        key = entry.origin, entry.name
+        approved, ended_by = await self._store.read(
+            lambda tx: (read_approved_program(tx, *key, entry.digest), read_ended_edits(tx, *key))
         )
-        return describe_change(approved.last_parts, program) if approved.last_parts else ""
+        if not approved.last_parts:
+            return ""
+        change = describe_change(approved.last_parts, program)
+        return f"{change}.{_why_not_followed(ended_by)}" if change and ended_by else change
 
     async def approve_tools(
         self,
@@ -225,7 +276,7 @@ class Approvals:
             return pins, definition_approvals(pins, masked, by=by, at=now)
 
         def store(tx: Tx, pins: Mapping[str, str]) -> None:
-            self._record(tx, store_tool_approvals(tx, spec, pins, owner=owner, by=by, at=now))
+            self._record(tx, store_tool_approvals(tx, spec, pins, user_id=owner, by=by, at=now))
 
         def store_definitions(tx: Tx, shown: Iterable[Approval]) -> None:
             for definition in shown:
@@ -247,6 +298,16 @@ class Approvals:
         name = _stored_name(tool, mask or Mask.of(secrets_in_spec(spec)))
         return await self._store.read(lambda tx: read_last_definition(tx, spec, owner, name))
 
+    async def pinned_tools(self, spec: ServerSpec, *, owner: str = "") -> list[Tool]:
+        """The tools that are pinned for one user, as they were last approved or first used. Empty if none are."""
+
+        def read(tx: ReadTx) -> list[Tool]:
+            names = read_tool_pins(tx, spec, owner).all
+            found = (read_last_definition(tx, spec, owner, name) for name in names)
+            return [definition for definition in found if definition is not None]
+
+        return await self._store.read(read)
+
     async def screen(
         self,
         spec: ServerSpec,
@@ -259,11 +320,15 @@ class Approvals:
         """Offer the tools whose definition has not changed since first use or since its last approval.
 
         Hints and titles count if a person approved the definition. The first use of a server that the operator or the user
-        configured counts as an approval; that of a project's or a client's server does not. Built-in servers and those of
-        the application need no approval. `mask` is the same as in `approve_tools`.
+        configured counts as an approval; that of a project's or a client's server does not. Built-in servers need no
+        approval, and those of the application only if it asks for that; nor do servers with `"pin_tools": false`, whose
+        hints never count. `mask` is the same as in `approve_tools`.
         """
-        if spec.source in (Source.BUILTIN, Source.APP):
+        if spec.source is Source.BUILTIN or (spec.source is Source.APP and not spec.pins_tools):
             return await screen_tools_async(tools, ApprovedTools(), throttle)
+        if not spec.pins_tools:
+            screened = await screen_tools_async(tools, ApprovedTools(hints_accepted={}), throttle)
+            return replace(screened, offered_without_hints=())  # there is nothing to approve
         pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, owner))
         pins = _with_names_of(tools, pins)
         is_first_use = not pins.all
@@ -272,6 +337,9 @@ class Approvals:
             approved = ApprovedTools(
                 offered=None if self._pin_tools == "project" else known, hints_accepted=known
             )
+        elif spec.source is Source.APP:
+            known = None if is_first_use else pins.all
+            approved = ApprovedTools(offered=known, hints_accepted=known)
         else:
             approved = ApprovedTools(
                 offered=None if is_first_use else pins.all, hints_accepted=pins.by_person
@@ -293,7 +361,7 @@ class Approvals:
 def mask_definition(definition: Tool, mask: Mask) -> Tool:
     """A tool's definition as it is stored, with secrets masked."""
     text = msgspec.json.encode(definition)
-    if not mask.find(text.decode()):
+    if not mask.contains(text.decode()):
         return definition
     masked = msgspec.json.encode(mask.mask_known_in_json(msgspec.json.decode(text)))
     return msgspec.structs.replace(
@@ -329,12 +397,28 @@ def _add_names(pins: Mapping[str, frozenset[str]], stored: Mapping[str, str]) ->
     return {**pins, **{name: pins[kept] for name, kept in stored.items() if kept in pins}}
 
 
+def _why_not_followed(ended_by: str) -> str:
+    """A sentence about the confined server because of which edits are not followed any more; empty if there is none."""
+    if not ended_by:
+        return ""
+    return (
+        f" The approval followed your edits until the confined server {ended_by!r} could write in this folder: "
+        "read the program before you approve it."
+    )
+
+
+def _why_not_checked(program: Program) -> str:
+    if not program.problem:
+        return ""
+    return (
+        f"Its program cannot be checked: {program.problem}. Correct that, "
+        "or move the server to your own servers file (the setting servers.user_file)."
+    )
+
+
 def _why_not_approved(program: Program, approved: ApprovedProgram) -> str:
-    if program.problem:
-        return (
-            f"Its program cannot be checked: {program.problem}. Correct that, "
-            "or move the server to your own servers file (the setting servers.user_file)."
-        )
+    if why := _why_not_checked(program):
+        return why
     if not program.unapproved_part and _is_as_approved(program, approved):
         return ""
     if not approved.last_parts:

@@ -3,82 +3,74 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Literal, Self, Unpack, cast
 
 from holdfast import settings as settings_module
 from holdfast.agent.agent import Agent
-from holdfast.audit.argument_hash import ArgumentHasher
-from holdfast.audit.audit import Audit
-from holdfast.audit.delete_sessions import delete_session, delete_unused
+from holdfast.audit.chain import Verdict
 from holdfast.audit.record import AuditKind, Subject, make_record
-from holdfast.audit.recovery import recover_sessions
-from holdfast.builtin.servers import builtin_servers, in_process_services
-from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.call import ToolResult
-from holdfast.connect.catalog import CatalogTool, build_catalog
+from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import ConnectOptions
-from holdfast.connect.connector import Connector
 from holdfast.connect.http.login_store import LOGIN_FOLDER
-from holdfast.connect.http.remote import RemoteConnector
 from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope, current_scope, enter_scope, require_scope
-from holdfast.host.admission import Admission
-from holdfast.host.approval_watch import ApprovalWatch
+from holdfast.connect.server_log import ServerLogs
+from holdfast.host.agent_definitions import AgentDefinitions
 from holdfast.host.approvals import Approvals
-from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER, check_data_folder
+from holdfast.host.composition import HostConfig, HostParts, compose
 from holdfast.host.join import OtherOwner
-from holdfast.host.live_sessions import LiveSessions
+from holdfast.host.list_tools import list_tools
 from holdfast.host.open_options import (
+    OnEvent,
     OpenOptions,
-    ServerConfigs,
     SessionOptions,
     inherit_options,
     parse_options,
-    parse_servers,
+    with_stored_folders,
 )
-from holdfast.host.opening import Opener, check_folder
+from holdfast.host.opening import check_folder
 from holdfast.host.packages import FetchedPackage, Packages
-from holdfast.host.remote.listener import SessionListener
-from holdfast.host.secret_files import SecretFiles
-from holdfast.host.session_storage import SessionStorage
-from holdfast.masking.obtained_secrets import ObtainedSecrets
+from holdfast.host.server_config import ServerConfigs, parse_servers
 from holdfast.model import codes
-from holdfast.model.confined_folders import ConfinedFolders
+from holdfast.model.async_block import async_block
+from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
+from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement, ProcessSpec
-from holdfast.model.resolution import Resolution
-from holdfast.model.server import ServerSpec
+from holdfast.model.resolution import Resolution, Stage
+from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust
-from holdfast.resolve.approval_store import approved_program_folders
+from holdfast.model.visible_text import to_line
 from holdfast.resolve.command_words import named_scripts
-from holdfast.resolve.executed_paths import ExecutedPaths
-from holdfast.resolve.inputs import ResolveInputs
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
-from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.sandbox import make_sandbox
+from holdfast.session.arguments import Arguments
+from holdfast.session.callbacks import run_callback_here
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
+from holdfast.session.unmatched_patterns import UnmatchedPatterns
 from holdfast.settings import Settings
 from holdfast.store.lease import is_expired
-from holdfast.store.open_store import open_store
 from holdfast.store.store import Store
 from holdfast.store.types import StoredSession
-from holdfast.token.signer import Signer
-from holdfast.wire.mcp.tools import Tool
 from holdfast.workspaces.registry import WORKSPACES_FOLDER, Registry
+
+if TYPE_CHECKING:
+    from holdfast.tracing import TracerProvider
 
 log = logging.getLogger(__name__)
 
-EMPTY_FOLDERS = "empty"
 _MAX_ID_LENGTH = 256
+_STORED_OPTIONS = OpenOptions(mode=None)
+_NO_SESSION = SessionContext(session_id=SessionId(""), trust_level=Trust.SANDBOXED)
 
 
 class Host:
@@ -92,11 +84,13 @@ class Host:
         store: Store | None = None,
         connect_options: ConnectOptions | None = None,
         agent: Agent | None = None,
+        tracer_provider: "TracerProvider | None" = None,
     ) -> None:
         """All sessions get `servers` in addition to the configured ones. `agent` answers their prompts.
 
-        By default, the settings are those of this machine, the store is in the data folder, and there is no model: the
-        user types commands that call tools.
+        By default, the settings are those of this machine, the store is in the data folder, and the model of the settings
+        answers. Without a model, the user types commands that call tools. With `tracer_provider`, sessions are traced by
+        this provider of OpenTelemetry, which the program shuts down itself.
         """
         self.settings = settings or settings_module.load()
         self.registry = Registry(self.settings.data_dir / WORKSPACES_FOLDER)
@@ -104,99 +98,94 @@ class Host:
         self._given_store = store
         self._connect_options = connect_options or _connect_options(self.settings)
         self._agent = agent
-        self._live = LiveSessions()
+        self._tracer_provider = tracer_provider
         self._opened_by_run: set[Scope] = set()
+        self._composed: HostParts | None = None
         self._stack = AsyncExitStack()
+        self._state: Literal["new", "open", "closed"] = "new"
+
+    def __repr__(self) -> str:
+        return f"<Host {self._state}, data in {self.settings.data_dir}>"
 
     async def __aenter__(self) -> Self:
+        _check_event_loop()
+        if self._state != "new":
+            raise HoldfastError(
+                codes.HOST_NOT_OPEN, f"This host is {self._state}: a Host is entered once. Make another one."
+            )
+        config = HostConfig(
+            settings=self.settings,
+            registry=self.registry,
+            app_servers=self._app_servers,
+            store=self._given_store,
+            connect_options=self._connect_options,
+            agent=self._agent,
+            tracer_provider=self._tracer_provider,
+        )
         async with AsyncExitStack() as stack:
-            sandbox = make_sandbox(self.settings.sandbox.engine, self.settings.sandbox.image)
-            inputs = ResolveInputs(
-                settings=self.settings,
-                builtins=builtin_servers(self.settings),
-                app_servers=self._app_servers,
-                sandbox=sandbox,
-            )
-            check_data_folder(self.settings.data_dir)
-            obtained = stack.enter_context(
-                ObtainedSecrets()
-            )  # exited last: closing the store may still write
-            secret_files = SecretFiles(self.settings, self.registry, obtained)
-            await secret_files.read()
-            database = self.settings.data_dir / DATABASE_FILE
-            self.store = self._given_store or await stack.enter_async_context(open_store(database))
-            hasher = ArgumentHasher(self.settings.data_dir / KEYS_FOLDER)
-            hasher.load()
-            audit = Audit(self.store, keep_arguments=self.settings.audit.arguments, hash_arguments=hasher)
-            self.approvals = Approvals(self.store, audit, pin_tools=self.settings.servers.pin_tools)
-            self._admission = Admission(self.settings, self.registry, inputs, self.store, self.approvals)
-            self._audit = await stack.enter_async_context(audit)
-            await stack.enter_async_context(_in_background(self._clean_up(audit)))
-            keeper = self._keeper = await stack.enter_async_context(Keeper(sandbox))
-            remote = await stack.enter_async_context(
-                RemoteConnector(
-                    obtained=obtained,
-                    signer=Signer(self.settings.data_dir / KEYS_FOLDER),
-                    logins=self.settings.data_dir / LOGIN_FOLDER,
-                    reachable=self.settings.servers.reachable,
-                )
-            )
-            confined_folders = ConfinedFolders()
-            self.packages = Packages(self.settings, keeper, inputs.environ)
-            self._executed = ExecutedPaths(self.settings, self._app_servers, inputs.environ, self.store)
-            connector = Connector(
-                keeper=keeper,
-                confined_folders=confined_folders,
-                remote=remote,
-                options=self._connect_options,
-                empty_folders=self.settings.data_dir / EMPTY_FOLDERS,
-                aliases=self.settings.aliases,
-                on_tools_changed=self._live.refresh_tools,
-                check_program=self.approvals.check_program_files,
-                prepare_package=self._prepare_confined,
-                services=in_process_services(self.settings, confined_folders, self._executed),
-            )
-            self._connector = connector
-            links = self.settings.links
-            self.links = LinkPool(
-                connector.open,
-                max_links=links.max_open,
-                idle_seconds=links.idle_seconds,
-                shared_idle_seconds=links.shared_idle_seconds,
-                back_off=self._connect_options.back_off,
-                aliases=self.settings.aliases,
-            )
-            self._opener = Opener(
-                storage=SessionStorage(self.store, audit),
-                links=self.links,
-                live=self._live,
-                connect_options=self._connect_options,
-                argument_checker=ArgumentChecker(),
-                agent=self._agent or _manual_agent(),
-                obtained=obtained,
-                secret_files=secret_files,
-                wait_seconds=self.settings.permission.wait,
-            )
-            known_folders = await self.store.read(approved_program_folders)
-            watch = ApprovalWatch(self.store, self.links, known_folders)
-            self.approvals.on_change = watch.check
-            await stack.enter_async_context(_in_background(watch.run()))
-            if self.store.holder_id:
-                await stack.enter_async_context(
-                    SessionListener(self.settings.data_dir, self.store.holder_id, self._live.find)
-                )
-            stack.push_async_callback(self._close_all)
+            self._composed = await compose(config, stack)
             self._stack = stack.pop_all()
+        self._state = "open"
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._state = "closed"
         await self._stack.aclose()
+
+    # Parts
+
+    @property
+    def _parts(self) -> HostParts:
+        if self._composed is None:
+            self._check_open()
+            raise AssertionError("An open host has its parts.")
+        return self._composed
+
+    @property
+    def store(self) -> Store:
+        """The store of the sessions."""
+        return self._parts.store
+
+    @property
+    def links(self) -> LinkPool:
+        """The connections to the servers."""
+        return self._parts.links
+
+    @property
+    def approvals(self) -> Approvals:
+        """What people approved: servers of projects, and definitions of tools."""
+        return self._parts.approvals
+
+    @property
+    def agent_definitions(self) -> AgentDefinitions:
+        """The definitions of agents."""
+        return self._parts.agent_definitions
+
+    @property
+    def packages(self) -> Packages:
+        """The packages of confined servers."""
+        return self._parts.packages
+
+    @property
+    def server_logs(self) -> ServerLogs:
+        """What servers wrote to standard error."""
+        return self._parts.server_logs
+
+    def _check_open(self) -> None:
+        """Raise unless the host is open."""
+        if self._state == "new":
+            why = "It was not entered: use it inside `async with Host(…) as host:`."
+        elif self._state == "closed":
+            why = "Its `async with` block has ended. Make another Host."
+        else:
+            return
+        raise HoldfastError(codes.HOST_NOT_OPEN, f"The host is not open. {why}")
 
     # Sessions
 
-    @asynccontextmanager
+    @async_block("async with host.session(…) as session:")
     async def session(self, **options: Unpack[SessionOptions]) -> AsyncIterator[Session]:
         """Open a session for a block. Its servers are available (or refused) when the block begins, and closed when it ends.
 
@@ -205,7 +194,7 @@ class Host:
         async with self._open_for_block(parse_options(options)) as session:
             yield session
 
-    @asynccontextmanager
+    @async_block("async with host.run(…) as session:")
     async def run(
         self, *, isolate: bool = False, **options: Unpack[SessionOptions]
     ) -> AsyncIterator[Session]:
@@ -228,7 +217,7 @@ class Host:
                 finally:
                     self._opened_by_run.discard(session.scope)
             return
-        session = self._live.find_by_scope(outer)
+        session = self._parts.live.find_by_scope(outer)
         if options:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
@@ -248,31 +237,52 @@ class Host:
     @asynccontextmanager
     async def _open_for_block(self, options: OpenOptions) -> AsyncIterator[Session]:
         session = await self.open(options)
+        watching = None if options.on_event is None else _watch(session, options.on_event)
         try:
             await session.wait_ready_and_store()
+            for refusal in session.refusals:
+                if refusal.stage is Stage.SELECT:  # the program or the workspace chose to leave it out
+                    continue
+                # The message has the name, because a program's log may show no fields.
+                extra = {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
+                log.warning("server refused: %s", to_line(refusal.server), extra=extra)
+            _warn_about_unmatched(session, options)
             with enter_scope(session.scope):
                 yield session
         finally:
             await session.close()
+            if watching is not None:  # it ends when the last event was handled
+                await run_to_completion(watching)
 
     def _options_inside(self, outer: Scope, given: SessionOptions) -> OpenOptions:
         """The options of a session that a run opens inside another session. That must be an open session of this host."""
-        parent = self._live.find_by_scope(outer)
+        parent = self._parts.live.find_by_scope(outer)
         if parent.is_closing:
             raise HoldfastError(
                 codes.SCOPE_CLOSED,
                 f"The session {parent.context.session_id} is being closed, so no run can start in it.",
             )
-        return inherit_options(given, parent, self._live.options_of(parent))
+        return inherit_options(given, parent, self._parts.live.options_of(parent))
 
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
-        return await self._opener.open_new(await self._admission.plan(options))
+        self._check_open()
+        if options.relay is None:
+            return await self._parts.opener.open(options)
+        # Read before the servers are resolved: a change in between is applied to the session later.
+        config = await self._parts.config_watch.version(options.cwd)
+        session = await self._parts.opener.open(options)
+        self._parts.config_watch.follow(session, config)
+        return session
 
-    async def reopen(self, session_id: str, options: OpenOptions) -> Session:
-        """Resume a stored session in its folder. If it is live in this host, join it."""
+    async def reopen(self, session_id: str, options: OpenOptions = _STORED_OPTIONS) -> Session:
+        """Resume a stored session in its folder. If it is live in this host, join it.
+
+        Without `cwd`, the folders are the stored ones. The `user_id` must be that of the session.
+        """
+        self._check_open()
         stored = await self.find_session(session_id, options.user_id)
-        return await self._opener.open_stored(stored, await self._admission.plan(options))
+        return await self._parts.opener.reopen(stored, with_stored_folders(options, stored.context))
 
     async def find_owner(self, session_id: str, options: OpenOptions) -> OtherOwner | None:
         """The other process that has a stored session open, or None. Checks the user and the folder, as `reopen` does."""
@@ -280,16 +290,26 @@ class Host:
         lease, own = stored.lease, self.store.holder_id
         if lease is None or own in ("", lease.holder) or is_expired(lease, self.store.now()):
             return None
-        plan = await self._admission.plan(options)
+        plan = await self._parts.admission.plan(with_stored_folders(options, stored.context))
         check_folder(stored, plan)
         return OtherOwner(lease=lease, requested=plan.context)
 
+    async def log_in(self, spec: ServerSpec, on_login_page: Callable[[str], None], seconds: float) -> None:
+        """Let the user log in to a remote server, on the page that `on_login_page` is told. All sessions use the login."""
+        from holdfast.connect.http.login import log_in
+
+        self._check_open()
+        folder, reachable = self.settings.data_dir / LOGIN_FOLDER, self.settings.servers.reachable
+        await log_in(spec, folder=folder, on_login_page=on_login_page, reachable=reachable, seconds=seconds)
+
     def find_live(self, session_id: str) -> Session | None:
         """The session with this id, if it is open in this host."""
-        return self._live.find(session_id)
+        self._check_open()
+        return self._parts.live.find(session_id)
 
     async def find_session(self, session_id: str, user_id: str | None = None) -> StoredSession:
         """Find a stored session of this user. Another user's session gives the same error as one that does not exist."""
+        self._check_open()
         try:
             known = parse_session_id(session_id)
             stored = await self.store.session(known)
@@ -302,45 +322,52 @@ class Host:
         # Both cases do the same work, so that their duration does not reveal which one it is.
         reason = "it is another user's" if stored is not None else "there is none"
         context = SessionContext(session_id=known, trust_level=Trust.SANDBOXED, user_id=user_id)
-        denied = make_record(
-            AuditKind.DENIED,
-            context,
-            Subject(),
-            at=self.store.now(),
-            outcome=codes.UNKNOWN_SESSION.name,
-            reason=reason,
-        )
-        await run_to_completion(self._audit.write(denied))
+        await run_to_completion(self.audit_denied(codes.UNKNOWN_SESSION, reason, context))
         raise HoldfastError(
             codes.UNKNOWN_SESSION,
             f"There is no session {session_id[:80]!r}.",
             session_id=session_id[:_MAX_ID_LENGTH],
         )
 
-    async def _clean_up(self, audit: Audit) -> None:
-        """Close the sessions of hosts that ended without closing them, and delete those that are no longer kept."""
-        await recover_sessions(self.store, audit)
-        if days := self.settings.sessions.keep_days:
-            deleted = await delete_unused(self.store, audit, timedelta(days=days))
-            if deleted:
-                log.info("unused sessions deleted", extra={"sessions": deleted, "keep_days": days})
+    async def audit_denied(self, code: Code, reason: str, context: SessionContext = _NO_SESSION) -> None:
+        """Record that a request was refused. `reason` must not contain a secret."""
+        at, outcome = self.store.now(), code.name
+        record = make_record(AuditKind.DENIED, context, Subject(), at=at, outcome=outcome, reason=reason)
+        await self._parts.audit.write(record)
+
+    def mask_credential(self, login: object, secret: str) -> None:
+        """Mask a secret that this process obtained, in all events, audit records and logs. `login` is what it is used for."""
+        self._parts.obtained.add_credentials(login, [secret])
 
     async def delete_session(self, session_id: str, user_id: str | None = None) -> None:
         """Delete a stored session of this user. Raises SESSION_HELD if it is open."""
         context = (await self.find_session(session_id, user_id)).context
-        await delete_session(self.store, self._audit, context.session_id)
+        await self._parts.retention.delete(context.session_id)
 
     async def prune(self, older_than: timedelta) -> int:
         """Delete the stored sessions that were not used for this long. Their audit records are kept. Return how many."""
-        return await delete_unused(self.store, self._audit, older_than)
+        self._check_open()
+        if not isinstance(cast("object", older_than), timedelta) or older_than < timedelta(0):
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                "`older_than` must be a timedelta that is not negative: timedelta(days=7).",
+            )
+        return await self._parts.retention.delete_unused(older_than)
+
+    async def verify_audit(self) -> Verdict:
+        """Whether every record of the audit is as it was written, and none is missing."""
+        self._check_open()
+        return await self._parts.audit.verify()
 
     async def plan(self, options: OpenOptions) -> tuple[LoadedEntries, Resolution]:
         """The configured entries, and the servers a session would get, without opening one."""
-        return await (await self._admission.plan(options)).preview()
+        self._check_open()
+        return await (await self._parts.admission.plan(options)).preview()
 
     async def trust_of(self, options: OpenOptions) -> Trust:
         """The trust that a session with these options would have."""
-        return (await self._admission.plan(options)).context.trust_level
+        self._check_open()
+        return (await self._parts.admission.plan(options)).context.trust_level
 
     async def program_paths(
         self, command: Sequence[str], folder: str, package: FetchedPackage | None = None
@@ -358,59 +385,62 @@ class Host:
             command, confinement = package.argv, package.apply_to(confinement)
         path = {"PATH": os.environ.get("PATH", os.defpath)}
         spec = ProcessSpec(argv=tuple(command), env=path, cwd=folder, confinement=confinement)
-        return await self._keeper.program_paths(spec)
+        return await self._parts.keeper.program_paths(spec)
 
-    async def _prepare_confined(self, spec: ServerSpec) -> ServerSpec:
-        """The confined server as it is started now, with its package, if a package runner starts it."""
-        return await self.packages.prepare(await self._executed.protect(spec))
-
-    async def call(self, name: str, arguments: Mapping[str, Any] | None = None) -> ToolResult:
+    async def call(self, name: str, arguments: Arguments | None = None) -> ToolResult:
         """Call a tool of the session that this code runs in; raises NO_CONTEXT outside of a session."""
-        return await self._live.find_by_scope(require_scope()).call(name, arguments)
+        self._check_open()
+        return await self._parts.live.find_by_scope(require_scope()).call(name, arguments)
 
     async def tools(self, *, cwd: str | Path = "") -> tuple[CatalogTool, ...]:
         """The tools that a session in this folder would have. Starts the servers, lists their tools, and closes them."""
-        plan = await self._admission.plan(OpenOptions(cwd=cwd or Path.cwd()))
-        scope, admitted = Scope(plan.context), await plan.admit()
-
-        async def list_tools(spec: ServerSpec) -> tuple[ServerSpec, tuple[Tool, ...]]:
-            try:
-                async with self._connector.open(spec, scope) as connection:
-                    tools = await connection.list_tools(timeout=self._connect_options.list_seconds)
-                    return spec, (await plan.screen(spec, tools, admitted.mask, scope.throttle)).offered
-            except HoldfastError as error:
-                log.warning(
-                    "could not list the tools of a server",
-                    extra={"server": spec.name, "reason": error.message},
-                )
-                return spec, ()
-
-        return build_catalog(await asyncio.gather(*map(list_tools, admitted.resolution.servers))).tools
-
-    async def _close_all(self) -> None:
-        await self._live.close_all("the host was closed")
-        await self.links.close()
+        self._check_open()
+        plan = await self._parts.admission.plan(OpenOptions(cwd=cwd or Path.cwd()))
+        scope = Scope(plan.context, services=self._app_servers.services)
+        return await list_tools(plan, self._parts.connector, scope, self._connect_options.list_seconds)
 
 
-@asynccontextmanager
-async def _in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run a coroutine in the background; cancel it when the block ends."""
-    task = asyncio.create_task(work)
+def _warn_about_unmatched(session: Session, options: OpenOptions) -> None:
+    """Log which of the program's patterns and names of tools match no tool: now, or when lazy servers have been started."""
+    patterns = [pattern for group in options.tools for pattern in group]
+    patterns += (
+        ToolPattern(server=(spec.name,), tool=(name,))
+        for spec in session.servers
+        if spec.source is Source.APP and spec.tools.names is not None
+        for name in spec.tools.names
+    )
+    if not patterns:
+        return
+    unmatched = UnmatchedPatterns(patterns)
+
+    def check() -> None:
+        left_out = [refusal.server for refusal in session.refusals if refusal.stage is Stage.SELECT]
+        unmatched.check(session.listed_names, left_out)
+
+    check()
+    session.on_tools_listed(check)
+
+
+def _check_event_loop() -> None:
+    """Raise if the program runs on another event loop than asyncio's."""
     try:
-        yield
-    finally:
-        task.cancel()
-        for failure in await asyncio.gather(task, return_exceptions=True):
-            if isinstance(failure, HoldfastError):
-                log.error("background work failed", extra={"reason": failure.message})
-            elif isinstance(failure, Exception):
-                log.error("background work failed", exc_info=failure)
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise HoldfastError(
+            codes.HOST_NOT_OPEN,
+            "Holdfast runs on asyncio and does not support trio: start the program with asyncio.run(…), or with "
+            "anyio.run(…, backend='asyncio').",
+        ) from None
 
 
-def _manual_agent() -> Agent:
-    from holdfast.agent.slash_commands import ManualAgent
+def _watch(session: Session, on_event: OnEvent) -> asyncio.Task[None]:
+    """Pass every event to a function, until the session is closed."""
 
-    return ManualAgent()
+    async def watch() -> None:
+        async for stored in session.subscribe():
+            await run_callback_here(on_event, stored)
+
+    return asyncio.create_task(watch(), name=f"on_event of {session.context.session_id}")
 
 
 def _connect_options(settings: Settings) -> ConnectOptions:

@@ -4,11 +4,13 @@ import asyncio
 import logging
 from weakref import WeakValueDictionary
 
+from holdfast.builtin.call_facts import CallFacts
 from holdfast.connect.scope import Scope
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
+from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
 from holdfast.session.session import Session
 
@@ -37,6 +39,21 @@ class LiveSessions:
         """The session with this id; None if it is not open, or is being closed."""
         session = self._sessions.get(SessionId(session_id))
         return None if session is None or session.is_closing else session
+
+    def require(self, session_id: str) -> Session:
+        """The session with this id, such as the one that calls a built-in tool. Raises SCOPE_CLOSED if it is not open."""
+        session = self.find(session_id)
+        if session is None:
+            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+        return session
+
+    async def publish_plan(self, caller: SessionId, facts: CallFacts, entries: list[JsonObject]) -> None:
+        """Store and show the plan of the agent that called the tool `plan.update`."""
+        await self.require(caller).publish_plan(entries, facts.agent)
+
+    def any_in_workspace(self) -> bool:
+        """Whether a session of a workspace is open."""
+        return any(session.context.workspace_id for session in self._sessions.values())
 
     def options_of(self, session: Session) -> OpenOptions:
         """The options that a live session was opened with."""

@@ -1,26 +1,33 @@
 """The options of opening a session: as applications give them, and as the host uses them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeAlias, TypedDict, cast
+from typing import Literal, TypeAlias, TypedDict, cast
 
-import msgspec
-
+from holdfast.agent.agent import Agent
+from holdfast.connect.relay import Relay
+from holdfast.host.callback_door import Ask, CallbackDoor, Elicit, Sample
+from holdfast.host.server_config import NO_APP_SERVERS, AppServers, ServerConfigs, parse_servers
 from holdfast.model import codes
+from holdfast.model.agent_definition import AgentDefinition
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
-from holdfast.model.permission import Mode, ToolPattern, lowest_mode, parse_tool_patterns, require_mode
+from holdfast.model.permission import Mode, lowest_mode, require_mode
+from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.select import Restriction
+from holdfast.session.callbacks import check_callback
 from holdfast.session.session import Session
+from holdfast.store.types import StoredEvent
 
-ServerConfigs: TypeAlias = Mapping[str, Mapping[str, object]]
-"""Servers by name, each as in a `.mcp.json` file: `{"counter": {"command": "python", "args": ["counter.py"]}}`."""
-
+_MAX_MODEL = 200
 _MAX_USER_ID = 1024  # it is in the environment of each server, and in each signed token
+
+
+OnEvent: TypeAlias = Callable[[StoredEvent], Awaitable[object] | object]
 
 
 class SessionOptions(TypedDict, total=False):
@@ -37,7 +44,8 @@ class SessionOptions(TypedDict, total=False):
     only_these: bool
     """Whether the session gets only `servers`, without the configured and the built-in ones."""
     tools: Sequence[str] | None
-    """Patterns of the tools to offer, as in permission rules: `["counter.add", "files.*"]`. By default, all tools."""
+    """Patterns of the tools to offer, as in permission rules: `["counter.add", "files.*"]`. By default, all tools,
+    except those of the built-in servers for agents (`shell`, `plan`, `agents`, `team`, `stage`): name them to get them."""
     user_id: str | None
     """The user that the session belongs to. Servers learn it, and other users cannot open the session."""
     title: str
@@ -48,19 +56,34 @@ class SessionOptions(TypedDict, total=False):
     """What the session does with calls that may change something. `auto`, the default, makes them."""
     keep: bool
     """Whether the session and its events are stored. By default they are. The audit records every call in either case."""
+    model: str
+    """The model that answers prompts, such as `anthropic:claude-sonnet-5`. By default, that of the workspace or the settings."""
+    agent: Agent
+    """Answers the prompts instead of a model."""
+    ask: Ask | None
+    """A function that decides whether a call may run. With it, the default of `permission` is `ask`."""
+    elicit: Elicit | None
+    """A function that answers questions of servers."""
+    sample: Sample | None
+    """A function that answers the sampling requests of servers with a model."""
+    on_event: OnEvent | None
+    """A function that gets every event of the session, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenOptions:
-    """The options of opening a session. `cwd` must be the absolute path of an existing folder."""
+    """The options of opening a session. `cwd` must be the absolute path of an existing folder.
+
+    A stored session is resumed in its own folder if `cwd` is left out.
+    """
 
     cwd: str | Path = ""
     roots: tuple[str, ...] = ()
     workspace: str = ""
     trust: Trust | None = None
     """The highest trust the session may have. The settings, the workspace or the parent may lower it."""
-    servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
-    """Servers of the application that opens the session, by name."""
+    servers: AppServers = NO_APP_SERVERS
+    """Servers of the application that opens the session."""
     client_servers: tuple[Json, ...] = field(default=(), repr=False)
     """Servers that a client supplies, such as those of an editor; each has a `name`."""
     only_these: bool = False
@@ -74,8 +97,10 @@ class OpenOptions:
     tags: tuple[str, ...] = ()
     keep: bool = True
     """Whether a new session and its events are stored."""
+    keep_logs: bool = True
+    """Whether the standard error of its servers is written to log files."""
     opened_by: str = "python"
-    """`acp`, `chat`, `cli` or `python`; `holdfast sessions` shows it as the source."""
+    """`acp`, `chat`, `cli`, `gateway` or `python`; `holdfast sessions` shows it as the source."""
     mode: Mode | None = Mode.AUTO
     """What the session does with calls that may change something. The settings and the workspace may lower it.
 
@@ -83,10 +108,28 @@ class OpenOptions:
     """
     restrictions: tuple[Restriction, ...] = ()
     """The servers and tools that others allow: the definition of an agent, or a workspace. They can only restrict."""
+    model: str = ""
+    """The model that answers prompts; by default, that of the stored session, of the workspace or of the settings."""
+    agent: Agent | None = field(default=None, compare=False, repr=False)
+    """Answers the prompts instead of a model."""
+    builtins: frozenset[str] | None = None
+    """The built-in servers to use; None uses all."""
+    agent_name: str = ""
+    """The name of the agent's definition."""
+    definition: AgentDefinition | None = None
+    """The definition with that name. `Host.open` sets it."""
+    limiting: tuple[AgentDefinition, ...] = ()
+    """All definitions whose limits apply: that of the agent, those of a session that started this one, and those that the stored session had."""
+    on_request: frozenset[str] = frozenset()
+    """The built-in servers to offer besides those that every session gets."""
     only_server: str | None = None
     """The only server to use; the others are ignored."""
     door: Door | None = field(default=None, compare=False)
     """A door that is attached before the servers start, so that they learn what it supports."""
+    relay: Relay | None = field(default=None, compare=False)
+    """The MCP client that uses the session's servers through a gateway: their messages go to it."""
+    on_event: OnEvent | None = field(default=None, compare=False)
+    """A function that gets every event, until the session is closed."""
 
 
 def parse_options(given: SessionOptions) -> OpenOptions:
@@ -95,18 +138,32 @@ def parse_options(given: SessionOptions) -> OpenOptions:
     if unknown := [name for name in given if name not in known]:
         raise TypeError(f"A session has no option {unknown[0]!r}. The options are: {', '.join(known)}.")
     trust, tools, user_id = given.get("trust"), given.get("tools"), given.get("user_id")
+    ask, on_event = given.get("ask"), given.get("on_event")
+    if on_event is not None:
+        check_callback("on_event", on_event)
+    door = CallbackDoor(ask=ask, elicit_with=given.get("elicit"), sample_with=given.get("sample"))
+    patterns = () if tools is None else (_parse_patterns(tools),)
+    keep = _parse_flag("keep", given.get("keep", True))
     return OpenOptions(
         cwd=_parse_folder(given.get("cwd", "")),
         workspace=_parse_text("workspace", given.get("workspace", "")),
         trust=None if trust is None else parse_trust(_parse_text("trust", trust)),
         servers=parse_servers(given.get("servers", {})),
         only_these=_parse_flag("only_these", given.get("only_these", False)),
-        tools=() if tools is None else (_parse_patterns(tools),),
-        user_id=None if user_id is None else _parse_text("user_id", user_id, limit=_MAX_USER_ID),
+        tools=patterns,
+        on_request=frozenset(
+            name for group in patterns for pattern in group for name in _plain_server(pattern)
+        ),
+        user_id=parse_user_id(user_id),
         title=_parse_text("title", given.get("title", "")),
         tags=_parse_texts("tags", given.get("tags", ())),
-        keep=_parse_flag("keep", given.get("keep", True)),
-        mode=require_mode(given.get("permission", Mode.AUTO)),
+        keep=keep,
+        keep_logs=keep,
+        model=_parse_text("model", given.get("model", ""), limit=_MAX_MODEL),
+        agent=_parse_agent(given.get("agent")),
+        mode=require_mode(given.get("permission", Mode.AUTO if ask is None else Mode.ASK)),
+        door=door if door.has_functions else None,
+        on_event=on_event,
     )
 
 
@@ -131,35 +188,53 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
         servers=options.servers if "servers" in given else outer.servers,
         only_these=options.only_these or outer.only_these,
         tools=(*outer.tools, *options.tools),
+        on_request=outer.on_request,
+        agent_name="",
+        definition=None,
         user_id=None,
         parent=parent,
         title=options.title,
         tags=options.tags,
         keep=options.keep if "keep" in given else outer.keep,
+        keep_logs=options.keep if "keep" in given else outer.keep_logs,
+        model=options.model or outer.model,
+        agent=options.agent or outer.agent,
         opened_by="python",
         mode=lowest_mode(mode, options.mode or mode),
-        door=None,
+        door=options.door,
+        on_event=options.on_event,
+        relay=None,
     )
 
 
-def parse_servers(servers: ServerConfigs) -> dict[str, Json]:
-    """A copy of an application's servers, as plain JSON. Paths become strings."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(servers, enc_hook=_to_json), type=dict[str, Any])
-    except (TypeError, ValueError) as error:
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, f'`servers` must be like {{"name": {{"command": "…"}}}}: {error}.'
-        ) from None
+def with_stored_folders(options: OpenOptions, stored: SessionContext) -> OpenOptions:
+    """The options of resuming a stored session: without `cwd`, its folders are used."""
+    if options.cwd:
+        return options
+    return replace(options, cwd=stored.cwd, roots=options.roots or stored.roots[1:])
 
 
-def _to_json(value: Any) -> Any:
-    match value:
-        case PurePath():
-            return str(value)
-        case Mapping():
-            return {**cast("Mapping[str, object]", value)}
-        case _:
-            raise TypeError(f"a value of the type {type(value).__name__} is not supported")
+def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own: bool = True) -> OpenOptions:
+    """The options, with what the agent's definition allows. It can only restrict.
+
+    Without `is_own`, only its limits apply: another agent answers.
+    """
+    restriction = Restriction(
+        imposed_by=f"the agent {definition.name!r}", servers=definition.servers, patterns=definition.tools
+    )
+    return replace(
+        options,
+        definition=definition if is_own else options.definition,
+        limiting=(*options.limiting, definition),
+        restrictions=(*options.restrictions, restriction),
+        mode=None if options.mode is None else lowest_mode(options.mode, definition.mode),
+        model=options.model or (definition.model if is_own else ""),
+    )
+
+
+def _plain_server(pattern: ToolPattern) -> tuple[str, ...]:
+    """The server that the pattern names without a `*`: only then it asks for a built-in server."""
+    return pattern.server if len(pattern.server) == 1 else ()
 
 
 def _parse_patterns(tools: Sequence[str]) -> tuple[ToolPattern, ...]:
@@ -175,6 +250,11 @@ def _parse_texts(name: str, texts: object) -> tuple[str, ...]:
     if not isinstance(texts, Iterable):
         raise _bad_type(name, "a list of strings", texts)
     return tuple(_parse_text(name, text) for text in cast("Iterable[object]", texts))
+
+
+def parse_user_id(user_id: object) -> str | None:
+    """Check the id of a user; None, or an empty text, is no user."""
+    return None if user_id in (None, "") else _parse_text("user_id", user_id, limit=_MAX_USER_ID)
 
 
 def _parse_text(name: str, text: object, *, limit: int | None = None) -> str:
@@ -208,6 +288,15 @@ def _parse_folder(value: object) -> Path:
     if not isinstance(value, str | PurePath):
         raise _bad_type("cwd", "a path", value)
     return Path(value).absolute()
+
+
+def _parse_agent(value: object) -> Agent | None:
+    if isinstance(value, type):
+        reason = f"`agent` must be a holdfast.Agent, not a class. Give it an object: {value.__name__}(…)."
+        raise HoldfastError(codes.BAD_ARGUMENT, reason)
+    if value is not None and not callable(getattr(value, "run_turn", None)):
+        raise _bad_type("agent", "a holdfast.Agent", value)
+    return cast("Agent | None", value)
 
 
 def _bad_type(name: str, expected: str, value: object) -> HoldfastError:

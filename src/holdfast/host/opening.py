@@ -1,65 +1,110 @@
 """Opening sessions: a new one, a stored one, or one that is already live."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from holdfast.agent.agent import Agent
+from holdfast.agent.model.model_agent import ModelAgent, Models
 from holdfast.connect.argument_check import ArgumentChecker
+from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.link_pool import LinkPool
-from holdfast.connect.scope import Scope
-from holdfast.host.admission import Admitted, SessionPlan
+from holdfast.connect.scope import OpenService, Scope
+from holdfast.connect.server_log import ServerLogs
+from holdfast.host.admission import Admission, Admitted, SessionPlan
+from holdfast.host.agent_definitions import AgentDefinitions
 from holdfast.host.join import check_join, lower_mode_for
 from holdfast.host.live_sessions import LiveSessions
-from holdfast.host.open_options import OpenOptions
+from holdfast.host.open_options import OpenOptions, narrow_options
 from holdfast.host.secret_files import SecretFiles
+from holdfast.host.session_folders import resolve_path
+from holdfast.host.session_log_mask import MASK_THREADS, SessionLogMask
 from holdfast.host.session_storage import Acquired, SessionStorage
-from holdfast.masking import log_mask
-from holdfast.masking.log_mask import LogSecrets
+from holdfast.host.stage_timer import StageTimer
+from holdfast.host.stored_agents import missing_agents, resume_options, stored_agents
+from holdfast.host.tool_cache import ToolCache
 from holdfast.masking.mask import Mask
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
+from holdfast.model.budget_limits import NO_LIMITS
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.permission import DoorKind, Mode
 from holdfast.model.resolution import Resolution
 from holdfast.model.trust import lowest_trust
-from holdfast.model.worker_threads import WorkerThreads
 from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.permission import stored_limits, stored_mode, stored_tools
 from holdfast.session.permission_rules import limit_mode
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
-from holdfast.session.servers import ServerDeps
+from holdfast.session.server_deps import ServerDeps
 from holdfast.session.session import Session, SessionConfig
 from holdfast.store.store import Tx
 from holdfast.store.types import Hold, NewSession, SessionChange, StoredSession
-
-_MAX_SECRETS_ON_LOOP = 5000
-_MASK_THREADS = WorkerThreads("log-mask", threads=2)
+from holdfast.tracing import Tracer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opener:
     """Opens the sessions of one host."""
 
+    admission: Admission
+    agent_definitions: AgentDefinitions
     storage: SessionStorage
     links: LinkPool
     live: LiveSessions
     connect_options: ConnectOptions
     argument_checker: ArgumentChecker
-    agent: Agent
+    agent: Agent | None
+    """Answers the prompts of all sessions. None: each session has a model, or its user calls the tools."""
+    models: Models
     obtained: ObtainedSecrets
     secret_files: SecretFiles
+    server_logs: ServerLogs
+    tool_cache: ToolCache
+    app_services: Mapping[str, OpenService]
+    """The toolboxes that the application passed to `Host`, by the name of their service."""
     wait_seconds: float
     """How long a question waits for a door that can answer it."""
+    can_spawn: Callable[[Session, CatalogTool], bool]
+    """Whether the agent of a session may start another one with this tool. If not, it does not see the tool."""
+    max_children: int
+    """How many sub-agents may run at a time, below one root session."""
+    tracer: Tracer | None = None
+    """Traces the sessions; None if tracing is off."""
 
-    async def open_new(self, plan: SessionPlan) -> Session:
+    async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
+        if options.agent_name:
+            folder = await run_with_file_timeout(resolve_path, "cwd", str(options.cwd), path=str(options.cwd))
+            definition = await self.agent_definitions.require(options.agent_name, folder)
+            options = narrow_options(options, definition)
+        stages = StageTimer()
+        plan = await self.admission.plan(options)
+        stages.end("plan")
+        return await self._open_new(replace(plan, stages=stages))
+
+    async def reopen(self, stored: StoredSession, options: OpenOptions) -> Session:
+        """Open a stored session, or join it if it is already open. A turn that a crash interrupted is ended first."""
+        options = await resume_options(options, stored, self.agent_definitions)
+        stages = StageTimer()
+        plan = replace(await self.admission.plan(options), stages=stages)
+        stages.end("plan")
+        session_id = stored.context.session_id
+        check_folder(stored, plan)
+        async with self.live.lock(session_id):
+            await self.live.wait_closed(session_id)
+            if (live := self.live.find(session_id)) is not None:
+                return await _join(live, self.live.options_of(live), plan)
+            return await self._reopen(stored, plan)
+
+    async def _open_new(self, plan: SessionPlan) -> Session:
         context, options = plan.context, plan.options
         admitted = await plan.admit()
+        plan.stages.end("admit")
         mask = admitted.mask
         title, tags = mask.mask_known(options.title), tuple(map(mask.mask_known, options.tags))
         mode = options.mode or Mode.ASK
@@ -68,7 +113,11 @@ class Opener:
             title=title,
             tags=tags,
             source=options.opened_by,
-            settings=stored_limits(mode, options.tools),
+            settings={
+                **stored_limits(mode, options.tools),
+                **stored_agents(options),
+                **({"model": options.model} if options.model else {}),
+            },
         )
 
         storage = self.storage if options.keep else self.storage.unkept()
@@ -80,6 +129,7 @@ class Opener:
             return Acquired(hold, stored_seq=first.write(tx, hold))
 
         acquired = await storage.acquire(create, _delete_new)
+        plan.stages.end("store")
         try:
             config = self._config(plan, mode, has_title=bool(title))
             session = await self._make_session(plan, storage, acquired.hold, admitted, config)
@@ -87,16 +137,6 @@ class Opener:
         except BaseException:
             await run_to_completion(storage.roll_back(lambda tx: _delete_new(tx, acquired.hold)))
             raise
-
-    async def open_stored(self, stored: StoredSession, plan: SessionPlan) -> Session:
-        """Open a stored session, or join it if it is already open. A turn that a crash interrupted is ended first."""
-        session_id = stored.context.session_id
-        check_folder(stored, plan)
-        async with self.live.lock(session_id):
-            await self.live.wait_closed(session_id)
-            if (live := self.live.find(session_id)) is not None:
-                return await _join(live, self.live.options_of(live), plan)
-            return await self._reopen(stored, plan)
 
     async def _reopen(self, stored: StoredSession, plan: SessionPlan) -> Session:
         if not plan.options.keep:
@@ -110,6 +150,7 @@ class Opener:
 
         hold = (await storage.acquire(acquire, lambda tx, hold: tx.release(hold))).hold
         try:
+            plan.stages.end("store")
             # Read again: now that this process holds the session, no other can change it.
             current = await storage.store.session(kept.session_id) or stored
             context = replace(
@@ -118,13 +159,25 @@ class Opener:
                 trust_level=lowest_trust(plan.context.trust_level, current.context.trust_level),
                 parent_session_id=kept.parent_session_id,
             )
+            if missing := missing_agents(current.settings, plan.options):
+                raise HoldfastError(
+                    codes.SESSION_HELD,
+                    f"The session got the agent {missing[0]!r} while it was being opened.",
+                    hint="Open it again.",
+                )
             tools = tuple(dict.fromkeys((*stored_tools(current.settings), *plan.options.tools)))
             plan = replace(plan, context=context, options=replace(plan.options, tools=tools))
             admitted = await plan.admit()
+            plan.stages.end("admit")
             last_mode = stored_mode(current.settings)
+            if not plan.options.model:
+                kept_model = str(current.settings.get("model", ""))
+                plan = replace(plan, options=replace(plan.options, model=kept_model))
             config = self._config(plan, plan.options.mode or last_mode, has_title=bool(current.title))
+            limits = {**current.settings, **stored_agents(plan.options)}
             if plan.options.mode is Mode.READ_ONLY is not last_mode:
-                limits = {**current.settings, **stored_limits(Mode.READ_ONLY, tools)}
+                limits |= stored_limits(Mode.READ_ONLY, tools)
+            if limits != current.settings:
                 await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=limits)))
             used = await storage.store.read(lambda tx: tx.used_servers(kept.session_id))
         except BaseException:
@@ -149,13 +202,22 @@ class Opener:
 
     def _config(self, plan: SessionPlan, mode: Mode, *, has_title: bool) -> SessionConfig:
         return SessionConfig(
-            agent=self.agent,
+            agent=plan.options.agent or self.agent or self._model_agent(plan),
             mode=limit_mode(mode, _door_kind(plan.options), plan.rules),
             rules=plan.rules,
             wait_seconds=self.wait_seconds,
             has_title=has_title,
             parent=plan.options.parent,
+            definition=plan.options.definition,
+            budget=plan.options.definition.budget if plan.options.definition is not None else NO_LIMITS,
+            max_children=self.max_children,
+            can_spawn=self.can_spawn,
         )
+
+    def _model_agent(self, plan: SessionPlan) -> Agent:
+        of_workspace = plan.workspace.model if plan.workspace is not None else None
+        name = plan.options.model or of_workspace or self.models.settings.name
+        return ModelAgent(self.models, name)
 
     async def _make_session(
         self,
@@ -175,15 +237,19 @@ class Opener:
             )
             resources.push_async_callback(storage.release, record)
             resources.callback(self.obtained.forget_session, context.session_id)
-            in_log: list[LogSecrets] = []
-            resources.push_async_callback(_unmask_in_log, in_log)
-            await _mask_in_log(admitted, context.session_id, in_log)
+            in_log = SessionLogMask(context.session_id)
+            resources.push_async_callback(in_log.remove_all)
+            await in_log.add(admitted.mask, admitted.question_mask)
 
             async def resolve_again(context: SessionContext) -> Resolution:
                 """Admit the session again. The new secrets are masked before any server starts."""
-                again = await replace(plan, context=context).admit()
-                await _mask_in_log(again, context.session_id, in_log)
-                record.set_masks(*await _MASK_THREADS.run(_merge_masks, record, again))
+                newest = plan
+                if plan.options.relay is not None:
+                    # An MCP client keeps its session open for long: the workspace may have changed.
+                    newest = await plan.admission.plan(plan.options)
+                again = await replace(newest, context=context, is_open=True).admit()
+                await in_log.add(again.mask, again.question_mask)
+                record.set_masks(*await MASK_THREADS.run(_merge_masks, record, again))
                 return again.resolution
 
             deps = ServerDeps(
@@ -191,11 +257,19 @@ class Opener:
                 options=self.connect_options,
                 arguments=self.argument_checker,
                 resolve=resolve_again,
-                screen=lambda spec, tools, throttle: plan.screen(spec, tools, record.mask, throttle),
+                recall=lambda spec: self.tool_cache.recall(spec, plan),
+                screen=lambda spec, tools, throttle: self.tool_cache.screen(
+                    spec, tools, plan, record.mask, throttle
+                ),
+                read_log=self.server_logs.read,
                 mask_secret_files=self.secret_files.mask,
+                stage_seconds=plan.stages.seconds,
+                tracer=self.tracer,
             )
             _check_parent(plan)
-            scope = Scope(context, used_before=used_before)
+            services = {**self.app_services, **plan.options.servers.services}
+            scope = Scope(context, used_before=used_before, services=services)
+            scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
 
 
@@ -261,28 +335,4 @@ async def _join(session: Session, opened_with: OpenOptions, plan: SessionPlan) -
 
 def _merge_masks(record: Record, again: Admitted) -> tuple[Mask, Mask]:
     """The session's masks with the secrets of a later admission added. The earlier secrets may still occur."""
-    return record.mask.plus(again.mask), record.question_mask.plus(again.question_mask)
-
-
-async def _mask_in_log(admitted: Admitted, session_id: str, added: list[LogSecrets]) -> None:
-    """Mask a session's secrets in the log until `_unmask_in_log`."""
-    masks = admitted.mask, admitted.question_mask
-    if len(admitted.mask.secrets) > _MAX_SECRETS_ON_LOOP:
-        secrets = await _MASK_THREADS.run(LogSecrets.of, session_id, *masks)
-    else:
-        secrets = LogSecrets.of(session_id, *masks)
-    await _change_log_mask(log_mask.add_secrets, secrets)
-    added.append(secrets)
-
-
-async def _unmask_in_log(added: list[LogSecrets]) -> None:
-    while added:
-        await _change_log_mask(log_mask.remove_secrets, added.pop())
-
-
-async def _change_log_mask(change: Callable[[LogSecrets], None], secrets: LogSecrets) -> None:
-    """Add a session's secrets to the log's mask, or remove them; in a thread if there are very many."""
-    if len(secrets.everywhere) > _MAX_SECRETS_ON_LOOP:
-        await _MASK_THREADS.run(change, secrets)
-    else:
-        change(secrets)
+    return record.mask.plus(again.mask), record.masks.questions.plus(again.question_mask)

@@ -44,10 +44,17 @@ def make_empty_folder(packages: Path, folder: Path) -> None:
     folder.with_suffix(".json").unlink(missing_ok=True)
     _remove_tree(folder)
     folder.mkdir(parents=True)
-    records = sorted(packages.glob("*.json"), key=lambda file: file.stat().st_mtime)
+    records = sorted(packages.glob("*.json"), key=_last_change)
     for record in records[: max(0, len(records) - _MAX_FOLDERS)]:
         record.unlink(missing_ok=True)
         _remove_tree(record.with_suffix(""))
+
+
+def _last_change(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:  # another process has just removed it
+        return 0.0
 
 
 def _remove_tree(folder: Path) -> None:
@@ -66,6 +73,20 @@ def write_record(folder: Path, command: PackageCommand) -> PackageRecord:
     temporary.write_bytes(msgspec.json.encode(record))
     temporary.replace(file)
     return record
+
+
+def is_installed_in(project: Path, command: PackageCommand) -> bool:
+    """Whether the `node_modules` of a project has the program that a command runs. Blocks."""
+    if command.runner not in (Runner.NPX, Runner.BUNX):
+        return False
+    names = [command.program or command.name.rpartition("/")[2]]
+    if not command.program:
+        file = project / "node_modules" / command.name / "package.json"
+        with suppress(OSError, ValueError):  # a stranger's file: only a name is taken from it
+            names.append(_only_program(_decode_manifest(file), command.name))
+    return any(
+        name and "/" not in name and os.path.lexists(project / "node_modules/.bin" / name) for name in names
+    )
 
 
 def _find_program(folder: Path, command: PackageCommand) -> str:
@@ -97,6 +118,10 @@ def _read_manifest(folder: Path, command: PackageCommand) -> dict[str, object]:
     file = folder / "node_modules" / command.name / "package.json"
     if file.is_symlink() or real_path(str(file)) != str(file):
         raise ValueError("its package.json is a link")
+    return _decode_manifest(file)
+
+
+def _decode_manifest(file: Path) -> dict[str, object]:
     return msgspec.json.decode(read_untrusted_file(file, limit=_MANIFEST_BYTES), type=dict[str, object])
 
 
@@ -104,10 +129,13 @@ def _installed_version(folder: Path, command: PackageCommand) -> str:
     if command.runner in (Runner.NPX, Runner.BUNX):
         return str(_read_manifest(folder, command).get("version", ""))[:100]
     wanted = command.name.lower().replace("-", "_")
-    for info in folder.glob("*/**/site-packages/*.dist-info"):
-        name, _, version = info.name.removesuffix(".dist-info").rpartition("-")
-        if name.lower().replace("-", "_") == wanted:
-            return version[:100]
+    for base, folders, _ in os.walk(
+        folder
+    ):  # not glob: other processes may still remove files of the sandbox
+        for info in folders if base.endswith("/site-packages") else ():
+            name, _, version = info.removesuffix(".dist-info").rpartition("-")
+            if info.endswith(".dist-info") and name.lower().replace("-", "_") == wanted:
+                return version[:100]
     return ""
 
 

@@ -19,23 +19,39 @@ from holdfast.host.package_install import FETCH_SECONDS, install_command, wait_f
 from holdfast.host.package_record import (
     MAX_BYTES,
     PackageRecord,
+    is_installed_in,
     make_empty_folder,
     read_record,
     write_record,
 )
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.model.real_path import real_path
 from holdfast.model.server import PackageGrant, ServerSpec, Source, Stdio
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.resolve.package_runner import PackageCommand, Runner, parse_package_command
+from holdfast.resolve.package_runner import PackageCommand, parse_package_command
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.view import RefusedHost, without_default_port
 from holdfast.settings import Settings
 
 _LOCK_SECONDS = 0.1
 _THREADS = WorkerThreads("packages", threads=2)
 # Which registry to use, if the user's environment says so. Addresses with credentials are not passed on.
 _REGISTRY_VARIABLES = ("NPM_CONFIG_REGISTRY", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
+
+
+# Files with the certificates of further authorities, such as a company's, for the registry's TLS.
+_CERTIFICATE_VARIABLES = (
+    "NODE_EXTRA_CA_CERTS",
+    "NPM_CONFIG_CAFILE",
+    "npm_config_cafile",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "PIP_CERT",
+    "REQUESTS_CA_BUNDLE",
+)
 
 
 class RegistryNeededError(HoldfastError):
@@ -65,13 +81,11 @@ class FetchedPackage:
 
 
 def package_to_fetch(argv: Sequence[str], folder: str) -> PackageCommand | None:
-    """The package that must be fetched for a command; None if there is none, or if the project in this folder has it installed."""
+    """The package that must be fetched for a command; None if there is none, or if the project in this folder has it installed. Blocks."""
     command = parse_package_command(argv)
     if command is None:
         return None
-    name = command.program or command.name.rpartition("/")[2]
-    is_node = command.runner in (Runner.NPX, Runner.BUNX)
-    return None if is_node and folder and os.path.lexists(f"{folder}/node_modules/.bin/{name}") else command
+    return None if folder and is_installed_in(Path(folder), command) else command
 
 
 class Packages:
@@ -90,7 +104,9 @@ class Packages:
         if not isinstance(stdio, Stdio) or spec.confinement is None or spec.source is Source.CLIENT:
             return spec
         roots = spec.confinement.roots
-        command = package_to_fetch((stdio.command, *stdio.args), roots[0] if roots else "")
+        folder = roots[0] if roots else ""
+        argv = (stdio.command, *stdio.args)
+        command = await run_with_file_timeout(package_to_fetch, argv, folder, path=folder)
         if command is None:
             return spec
         if spec.source is Source.PROJECT and spec.package is None:
@@ -153,6 +169,7 @@ class Packages:
             for variable in _REGISTRY_VARIABLES
             if (value := self._environ.get(variable)) and "@" not in value
         }
+        certificates = await _THREADS.run(_find_certificates, self._environ)
         spec = ProcessSpec(
             argv=argv,
             env={
@@ -161,11 +178,13 @@ class Packages:
                 "TMPDIR": "/tmp",
                 "LANG": "C.UTF-8",
                 **registry_variables,
+                **certificates,
                 **variables,
             },
             cwd=str(folder),
             confinement=Confinement(
                 roots=(str(folder),),
+                readable=tuple(dict.fromkeys(certificates.values())),
                 network=registries or ("registry.invalid",),  # so that refused hosts are noticed
                 allowed_private_hosts=self._reachable,
                 quota=Quota(memory_bytes=4 * 1024**3, file_bytes=MAX_BYTES // 2),
@@ -189,16 +208,34 @@ class Packages:
             ) from None
 
 
-def _fetch_error(command: PackageCommand, refused: Sequence[str], written: str) -> HoldfastError:
+def _find_certificates(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the host's environment that name files with certificates, with the real paths. Blocks."""
+    found: dict[str, str] = {}
+    for variable in _CERTIFICATE_VARIABLES:
+        value = environ.get(variable, "")
+        with suppress(OSError, ValueError):
+            if Path(value).is_absolute() and Path(value).exists():
+                found[variable] = real_path(value)
+    return found
+
+
+def _fetch_error(command: PackageCommand, refused: Sequence[RefusedHost], written: str) -> HoldfastError:
     names = " ".join(command.packages)
+    if reasons := [host.reason for host in refused if host.reason]:  # another grant would not help
+        return HoldfastError(
+            codes.SPAWN_FAILED,
+            f"{names} was not fetched: {command.runner} runs confined, and may not reach a registry that was granted. {reasons[0]}",
+        )
     if refused:
-        hosts = [host.removesuffix(":443").removesuffix(":80") for host in refused]
+        hosts = [without_default_port(host.endpoint) for host in refused]
         return RegistryNeededError(
             f"{names} was not fetched: {command.runner} runs confined and tried to reach {', '.join(hosts)}."
             f" To allow that for all packages, set servers.registries to {json.dumps(hosts)} in the settings.",
             hosts,
         )
-    lines = "\n".join(f"| {line}" for line in written.strip().split("\n")[-10:])
+    # npm names a log that is gone together with the sandbox.
+    kept = [line for line in written.strip().split("\n") if "A complete log of this run" not in line]
+    lines = "\n".join(f"| {line}" for line in kept[-10:])
     return HoldfastError(codes.SPAWN_FAILED, f"{names} was not fetched. {command.runner} wrote:\n{lines}")
 
 

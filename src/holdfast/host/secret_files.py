@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from holdfast.audit.argument_hash import secrets_in_audit_key
+from holdfast.audit.argument_hash import audit_key_secrets
 from holdfast.connect.http.login_store import LOGIN_FOLDER, saved_credentials
 from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.masking.configured_secrets import secrets_in_json, secrets_in_mapping
@@ -34,6 +34,7 @@ SHORT_RESULT_BYTES = 64
 _RETRY_SECONDS = 60.0  # if the file system does not respond
 
 Version = tuple[int, ...] | None
+"""Values from `stat` that change when a file or folder changes; None if there is none."""
 
 
 class SecretFiles:
@@ -86,10 +87,19 @@ class SecretFiles:
 
     def _changed(self) -> dict[str, Version]:
         """The files that have changed, with their versions."""
-        versions = self._versions
-        return {
-            path: version for path in self._paths if (version := _file_version(path)) != versions.get(path)
-        }
+        changed: dict[str, Version] = {}
+        for path in self._paths:  # no function per file: every call waits for this
+            known = self._versions.get(path)
+            version = None
+            if known is not None or os.access(path, os.F_OK):  # fast for a file that does not exist
+                try:
+                    status = os.stat(path)  # noqa: PTH116 - with a `Path`, it takes twice as long
+                    version = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+                except OSError:
+                    pass
+            if version != known:
+                changed[path] = version
+        return changed
 
     def _read(
         self, changed: Iterable[str]
@@ -106,19 +116,10 @@ def _secrets_in_list(source: Source, file: Path) -> Iterator[str]:
 
 def _secrets_in_keys(folder: Path) -> Iterator[str]:
     yield from secrets_in_key_folder(folder)
-    yield from secrets_in_audit_key(folder)
+    yield from audit_key_secrets(folder)
 
 
 def _secrets_in_workspaces(registry: Registry) -> Iterator[str]:
     for workspace in registry.list():
         for variables in workspace.env.values():
             yield from secrets_in_mapping(variables)
-
-
-def _file_version(path: str) -> Version:
-    """Values from `stat` that change when a file or folder changes; None if there is none."""
-    try:
-        status = os.stat(path)  # noqa: PTH116 - with a `Path`, it takes twice as long, and every call waits for it
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

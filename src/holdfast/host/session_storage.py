@@ -15,7 +15,7 @@ from holdfast.model.resolution import Resolution
 from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
-from holdfast.store.appender import resolve
+from holdfast.store.pending_event import settle_future
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import Hold
 
@@ -52,7 +52,7 @@ class SessionStorage:
     async def acquire(self, work: Callable[[Tx], Acquired], undo: Callable[[Tx, Hold], None]) -> Acquired:
         """Run `work`, which acquires a session, in one transaction. If the caller is cancelled, `undo` reverses it."""
         written: asyncio.Future[Acquired] = asyncio.get_running_loop().create_future()
-        self.store.submit(work, partial(resolve, written))
+        self.store.submit(work, partial(settle_future, written))
         try:
             return await run_to_completion(written)
         except asyncio.CancelledError:

@@ -2,16 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
-import msgspec
 from msgspec import Raw, UnsetType
 
 from holdfast.connect.call import ToolResult, call, failed_result
 from holdfast.connect.catalog import CatalogTool
+from holdfast.connect.connection import ForwardOptions
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
@@ -20,19 +21,24 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import ON_LOOP_BUDGET, SMALL_BYTES
+from holdfast.model.limits import ON_LOOP_LIMIT, SMALL_DOCUMENT_BYTES
 from holdfast.model.permission import Access
+from holdfast.model.server import InProcess
+from holdfast.session.arguments import encode_arguments
+from holdfast.session.call_record import CallRecord
 from holdfast.session.permission import PermissionPolicy, tool_kind, tool_label
-from holdfast.session.record import Record
-from holdfast.session.servers import ServerDeps, Servers
-from holdfast.wire.lines import LONG_BYTES
+from holdfast.session.server_deps import ServerDeps
+from holdfast.session.servers import Servers
+from holdfast.session.session_spans import SessionSpans
+from holdfast.tracing import Span
+from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.parse_threads import run_in_parse_thread
 from holdfast.wire.strict_json import (
     DECODE_ERRORS,
     decode_json,
     describe_decode_error,
-    exceeds_budget,
+    exceeds_limit,
     has_more_values,
 )
 
@@ -44,7 +50,23 @@ CLOSED = replace(
     failed_result(HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")), outcome=Outcome.CANCELLED
 )
 
-_REQUESTS = frozenset({"resources/read", "resources/list", "prompts/get", "prompts/list"})
+_REQUESTS = frozenset(
+    {
+        "resources/read",
+        "resources/list",
+        "prompts/get",
+        "prompts/list",
+        "resources/templates/list",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "completion/complete",
+        "logging/setLevel",
+        "subscriptions/listen",
+        "tasks/get",
+        "tasks/update",
+        "tasks/cancel",
+    }
+)
 _ONLY_READS = Raw(b'{"readOnlyHint": true}')
 
 
@@ -52,8 +74,15 @@ class Calls:
     """Makes the calls of one session, and cancels the running ones when the session is closed."""
 
     def __init__(
-        self, servers: Servers, record: Record, permission: PermissionPolicy, deps: ServerDeps
+        self,
+        servers: Servers,
+        record: CallRecord,
+        permission: PermissionPolicy,
+        deps: ServerDeps,
+        spans: SessionSpans | None = None,
     ) -> None:
+        """`spans` traces the calls; None if tracing is off."""
+        self._spans = spans
         self._servers = servers
         self._record = record
         self._permission = permission
@@ -61,18 +90,22 @@ class Calls:
         self._running: set[_RunningCall] = set()
         self._is_closing = False
         self._all_ended: asyncio.Future[None] | None = None
+        self.on_progress: Callable[[str, Mapping[str, Any]], None] | None = None
+        """Called with a call's id and the params of each progress notification."""
         self._described: dict[str, tuple[CatalogTool, str, str]] = {}
         """The tool, its label and its kind, for each name that was called."""
 
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> ToolResult:
-        """Make a call, if the session's policy permits it. A refusal or a failure is returned as a result, too.
+        """Make a call, if the session's policy permits it. A refusal or a failure is also returned as a result.
 
         `tool_call.tool` is the full name, `server.tool`. `tool_call.server` is not used to find the tool.
         """
         if self._is_closing:
             raise _closed_error()
+        if on_progress is None and self.on_progress is not None:
+            on_progress = partial(self.on_progress, tool_call.call_id)
         running = _RunningCall()
         self._running.add(running)
         try:
@@ -108,18 +141,30 @@ class Calls:
         throttle = self._servers.scope_of_caller().throttle
         decoded: Json = (
             await run_in_parse_thread(decode_json, answer, throttle=throttle)
-            if len(answer) > LONG_BYTES
+            if len(answer) > LONG_LINE_BYTES
             else decode_json(answer)
         )
         return decoded if isinstance(decoded, dict) else {}
 
     async def list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
         """List what a server has of one kind, if that is permitted. Nothing is recorded, as when tools are listed."""
-        tool = self._find_request(server, method)
-        decision = self._permission.decide(tool)
+        self._check_request(server, method)
+        return await self._servers.list_all(server, method, key)
+
+    async def forward(
+        self, server: str, method: str, params: Mapping[str, Any], **options: Unpack[ForwardOptions]
+    ) -> Raw:
+        """Send a client's request that is not a call, if it is permitted, and return the result as the server sent it.
+
+        Nothing is recorded.
+        """
+        self._check_request(server, method)
+        return await self._servers.forward(server, method, params, **options)
+
+    def _check_request(self, server: str, method: str) -> None:
+        decision = self._permission.decide(self._find_request(server, method))
         if decision.access is Access.REFUSED:
             raise HoldfastError(codes.NOT_PERMITTED, decision.reason)
-        return await self._servers.list_all(server, method, key)
 
     def _find_request(self, server: str, method: str) -> CatalogTool:
         """A request other than `tools/call`, as a tool that permission rules apply to. Raise if the session may not send it."""
@@ -162,6 +207,8 @@ class Calls:
             )
             decoded = self._decode_arguments(tool_call)
         except HoldfastError as error:
+            if error.code is codes.SCOPE_CLOSED:
+                raise _closed_error() from None
             result = failed_result(error)
             await self._record.audit_rejected_call(tool_call, result)
             return result
@@ -171,30 +218,31 @@ class Calls:
             tool=tool.definition.name,
             arguments=tool_call.arguments,
             meta=tool_call.meta,
+            origin=tool_call.origin,
+            max_mode=tool_call.max_mode,
             method=tool_call.method,
+            forwarding=tool_call.forwarding,
         )
         result = CANCELLED
+        was_made = False
+        span = None if self._spans is None else self._spans.start_call(tool_call, tool)
         try:
             label, kind = self._describe(tool)
             await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
-            refused = await self._find_obstacle(scope, tool_call, tool, decoded)
-            if refused is None:
-                refused = await self._permission.check(
-                    tool_call, tool, partial(self._preview, scope, tool, tool_call)
-                )
-            if refused is None and not tool_call.method and not self._servers.is_current(tool):
-                refused = _changed_result(tool)
-            if refused is None:
+            answer = await self._find_obstacle(scope, tool_call, tool, decoded)
+            if answer is None and not self._was_permitted(tool_call, tool):
+                answer, is_confirmed = await self._ask_permission(scope, tool, tool_call)
+                if is_confirmed:
+                    tool_call = replace(tool_call, is_confirmed=True)
+            if answer is None and not tool_call.method and not self._servers.is_current(tool):
+                answer = _changed_result(tool)
+            if answer is None:
                 await self._record.add_start(tool_call)  # otherwise a crash would leave no trace of the call
-            answer = refused or await call(
-                self._deps.links,
-                scope,
-                tool,
-                tool_call,
-                timeout=self._deps.options.call_seconds if timeout is None else timeout,
-                on_progress=progress,
-            )
-            if refused is None:
+                sent = tool_call if span is None else _add_trace(tool_call, span)
+                seconds = self._seconds_for(tool) if timeout is None else timeout
+                calling = call(self._deps.links, scope, tool, sent, timeout=seconds, on_progress=progress)
+                was_made = True
+                answer = await (calling if span is None else span.run(calling))
                 await self._deps.mask_secret_files(answer.size)
             result = answer
             if result.state_lost:  # the server was restarted, and may be another version now
@@ -208,13 +256,46 @@ class Calls:
             result = CLOSED
         finally:
             # The end of a call is stored even if the caller is cancelled.
-            await self._record.add_end(tool_call, result, time.monotonic() - began)
+            if self._spans is not None:
+                self._spans.end_call(tool_call, result)
+            with _report_not_stored(tool, result) if was_made else nullcontext():
+                await self._record.add_end(tool_call, result, time.monotonic() - began)
         return result
+
+    async def _ask_permission(
+        self, scope: Scope, tool: CatalogTool, tool_call: ToolCall
+    ) -> tuple[ToolResult | None, bool]:
+        """The refusal, if there is one, and whether a person or a rule allowed this very call.
+
+        If the server was restarted while a person was asked, its tools are listed again before it is called: what was
+        allowed is the tool that the person saw.
+        """
+        link = self._deps.links.find_usable(scope, tool.server)
+        permission = await self._permission.check(
+            tool_call, tool, partial(self._preview, scope, tool, tool_call)
+        )
+        is_remote = not isinstance(tool.server.transport, InProcess)
+        if permission.refusal is None and permission.was_asked and is_remote:
+            now = self._deps.links.find_usable(scope, tool.server)
+            if now is None or now is not link:
+                await self._servers.list_again(scope, tool.server.name)
+        return permission.refusal, permission.is_confirmed
+
+    def _was_permitted(self, tool_call: ToolCall, tool: CatalogTool) -> bool:
+        """Whether the user permitted this call before it was interrupted to ask for input. A new refusal still counts."""
+        forwarding = tool_call.forwarding
+        if forwarding is None or not forwarding.is_permitted:
+            return False
+        return self._permission.decide(tool).access is not Access.REFUSED
 
     async def _preview(self, scope: Scope, tool: CatalogTool, tool_call: ToolCall) -> ToolResult:
         """The change that a call of a built-in file tool would make."""
-        seconds = self._deps.options.call_seconds
+        seconds = self._seconds_for(tool)
         return await call(self._deps.links, scope, tool, replace(tool_call, is_preview=True), timeout=seconds)
+
+    def _seconds_for(self, tool: CatalogTool) -> float:
+        """How long a call of the tool may take."""
+        return tool.server.call_seconds or self._deps.options.call_seconds
 
     def _describe(self, tool: CatalogTool) -> tuple[str, str]:
         """The tool's label and its kind."""
@@ -228,6 +309,12 @@ class Calls:
     ) -> ToolResult | None:
         """If the call would fail anyway, the result with the reason, so that the user is not asked about it. Else None."""
         error = self._deps.links.restart_error(scope, tool.server)
+        if (
+            error is None
+            and tool_call.forwarding is not None
+            and self._permission.decide(tool).access is Access.ALLOWED
+        ):
+            return None  # the server checks its arguments itself, and the client gets its answer unchanged
         if error is None:
             quota_key = scope.context.session_id
             error = await self._deps.arguments.find_error(
@@ -240,13 +327,13 @@ class Calls:
 
         Raises TOO_LARGE if they have more values than `wire.values` allows, and BAD_ARGUMENT if decoding fails.
         """
-        if len(tool_call.arguments) > SMALL_BYTES:
+        if len(tool_call.arguments) > SMALL_DOCUMENT_BYTES:
             values = self._deps.options.limits.values
             if has_more_values(tool_call.arguments, values):
                 raise HoldfastError(
                     codes.TOO_LARGE, f"The arguments have more than {values} JSON values. Nothing was called."
                 )
-            if exceeds_budget(tool_call.arguments, ON_LOOP_BUDGET):
+            if exceeds_limit(tool_call.arguments, ON_LOOP_LIMIT):
                 return None
         try:
             decoded = decode_json(tool_call.arguments)
@@ -295,15 +382,30 @@ def _changed_result(tool: CatalogTool) -> ToolResult:
     return replace(failed_result(error), outcome=Outcome.REFUSED)
 
 
+def _add_trace(tool_call: ToolCall, span: Span) -> ToolCall:
+    """The call with the trace context, for its server."""
+    return replace(tool_call, meta={**(tool_call.meta or {}), **span.meta})
+
+
+@contextmanager
+def _report_not_stored(tool: CatalogTool, result: ToolResult) -> Iterator[None]:
+    """Replace the store's error for a call that was made: its "try again" would have the call made twice."""
+    try:
+        yield
+    except HoldfastError as error:
+        endings = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed"}
+        reasons = {
+            codes.STORE_FULL: "no space is left on the disk",
+            codes.STORE_BUSY: "another process has locked the store",
+        }
+        raise HoldfastError(
+            codes.RESULT_NOT_STORED,
+            f"{tool.name} was called and {endings.get(result.outcome, 'was ended early')}, but its result could not be stored "
+            f"({reasons.get(error.code, error.code.name)}) and is lost. Do not call it again without checking what the "
+            "call has done.",
+            cause=error.code.name,
+        ) from error
+
+
 def _closed_error() -> HoldfastError:
     return HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
-
-
-def encode_arguments(arguments: Mapping[str, Any] | None) -> bytes:
-    """Encode arguments as the JSON text that is sent and hashed."""
-    try:
-        return msgspec.json.encode(dict(arguments or {}))
-    except (TypeError, ValueError) as error:
-        raise HoldfastError(
-            codes.BAD_ARGUMENT, f"The arguments cannot be encoded as JSON: {error}."
-        ) from None

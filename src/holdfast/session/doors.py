@@ -7,7 +7,14 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.model import codes
-from holdfast.model.door import Door, DoorCapabilities, PermissionQuestion
+from holdfast.model.door import (
+    CommandResult,
+    CommandRunner,
+    Door,
+    DoorCapabilities,
+    PermissionQuestion,
+    ShellCommand,
+)
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
@@ -55,6 +62,7 @@ class Doors:
         self._wait_seconds = wait_seconds
         self._attached: list[AttachedDoor] = []
         self._questions: set[_Question[Any]] = set()
+        self._rejected_by: dict[str, str] = {}
 
     def attach(self, door: Door, *, may_answer: bool = True) -> AttachedDoor:
         """Attach a door. It also gets the questions that are open now."""
@@ -75,6 +83,11 @@ class Doors:
                 question.withdraw(attached)
 
     @property
+    def count(self) -> int:
+        """How many doors are attached."""
+        return len(self._attached)
+
+    @property
     def answering_count(self) -> int:
         """How many attached doors may answer. Doors that only watch do not count."""
         return sum(attached.may_answer for attached in self._attached)
@@ -90,6 +103,7 @@ class Doors:
             sampling=any(can.sampling for can, _ in supported),
             read_files=files is not None and files.capabilities.read_files,
             write_files=files is not None and files.capabilities.write_files,
+            terminal=self._command_runner() is not None,
         )
 
     async def request_permission(self, question: PermissionQuestion) -> Decision:
@@ -97,14 +111,20 @@ class Doors:
 
         If no door is left that could answer, raises the error of a door that failed, or else NO_ANSWER.
         """
-        return await self._ask(
-            _Question(
-                can_answer=lambda can: can.permission,
-                ask=lambda door: door.request_permission(question),
-                after_seq=self._events.last,
-                wait_seconds=self._wait_seconds,
-            )
+        asked = _Question(
+            can_answer=lambda can: can.permission,
+            ask=lambda door: door.request_permission(question),
+            after_seq=self._events.last,
+            wait_seconds=self._wait_seconds,
         )
+        decision = await self._ask(asked)
+        if decision is Decision.REJECT and asked.asked_count > 1:
+            self._rejected_by[question.call.call_id] = asked.answered_by
+        return decision
+
+    def take_rejecter(self, call_id: str) -> str:
+        """The name of the door that rejected this call, if others were asked, too; else an empty text. Can be read once."""
+        return self._rejected_by.pop(call_id, "")
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask for input that a server needs.
@@ -134,6 +154,19 @@ class Doors:
     async def write_text(self, path: str, text: str) -> None:
         """Write a file through the editor."""
         await self._require_files_door().write_text(path, text)
+
+    async def run_command(self, command: ShellCommand) -> CommandResult:
+        """Run a command in a terminal of the first attached editor that has terminals."""
+        runner = self._command_runner()
+        if runner is None:
+            raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "No attached editor has terminals.")
+        return await runner.run_command(command)
+
+    def _command_runner(self) -> CommandRunner | None:
+        for attached in self._attached:
+            if attached.door.capabilities.terminal and isinstance(attached.door, CommandRunner):
+                return attached.door
+        return None
 
     def _files_door(self) -> Door | None:
         """The first attached door that can read or write files, usually the editor that opened the session."""
@@ -179,14 +212,17 @@ class _Question(Generic[T]):
         self._wait_seconds = wait_seconds
         self._asked: dict[AttachedDoor, asyncio.Task[T]] = {}
         self._error: HoldfastError | None = None
-        self._was_asked = False
+        self.asked_count = 0
+        """How many doors were asked."""
+        self.answered_by = ""
+        """The name of the door whose answer counts."""
         self._give_up: asyncio.TimerHandle | None = None
         self._answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def put_to(self, attached: AttachedDoor) -> None:
         """Ask this door, if it can and may answer."""
         if attached.may_answer and self._can_answer(attached.door.capabilities):
-            self._was_asked = True
+            self.asked_count += 1
             task = asyncio.create_task(self._ask(attached))
             self._asked[attached] = task
             task.add_done_callback(partial(self._on_done, attached))
@@ -222,6 +258,7 @@ class _Question(Generic[T]):
             pass
         elif (error := task.exception()) is None:
             if not self._answer.done():
+                self.answered_by = attached.door.capabilities.name or "another editor or terminal"
                 self._answer.set_result(task.result())
         elif not isinstance(error, HoldfastError):
             log.error("a door failed to ask its user", exc_info=error)
@@ -238,5 +275,5 @@ class _Question(Generic[T]):
 
     def _fail(self) -> None:
         if not self._asked and not self._answer.done():
-            message = _ALL_LEFT if self._was_asked else _NONE_ATTACHED
+            message = _ALL_LEFT if self.asked_count else _NONE_ATTACHED
             self._answer.set_exception(self._error or HoldfastError(codes.NO_ANSWER, message))

@@ -10,7 +10,7 @@ from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext
 from holdfast.model.event import Event, ServersResolved, SessionOpened
 from holdfast.model.resolution import Refusal, Resolution
-from holdfast.store.appender import OnAppend
+from holdfast.store.pending_event import OnAppend
 from holdfast.store.store import Tx
 from holdfast.store.types import Hold
 
@@ -18,7 +18,7 @@ from holdfast.store.types import Hold
 class OpeningEvents:
     """The events of one opening, with the audit records of the refusals.
 
-    The commit that creates a new session stores its opening events, too: it calls `write`.
+    The commit that creates a new session also stores its opening events: it calls `write`.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 from msgspec import UnsetType
@@ -13,25 +13,31 @@ from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
-from holdfast.model.door import Door, PermissionQuestion
+from holdfast.model.door import PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Outcome
 from holdfast.model.event_text import FileChange, read_change
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.permission import (
-    Access,
-    DoorKind,
-    Mode,
-    ToolPattern,
-    lowest_mode,
-    parse_tool_patterns,
+from holdfast.model.permission import Access, DoorKind, Mode, lowest_mode
+from holdfast.model.server import (
+    FILES_SERVER,
+    SHELL_SERVER,
+    Http,
+    InProcess,
+    ServerSpec,
+    Source,
+    Sse,
+    Stdio,
 )
-from holdfast.model.server import FILES_SERVER, Http, InProcess, ServerSpec, Source, Sse, Stdio
+from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
+from holdfast.model.trust import Trust
 from holdfast.model.visible_text import quote_line
+from holdfast.session.doors import Doors
 from holdfast.session.permission_rules import (
     NO_RULES,
     AccessDecision,
     PermissionRules,
+    Step,
     ToolKey,
     check_mode,
     decide,
@@ -45,13 +51,28 @@ _MAX_NAME = 128
 _MAX_TITLE = 80
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """The answer to whether a call may run."""
+
+    refusal: ToolResult | None = None
+    """Why not, as the call's result; None if it may run."""
+    is_confirmed: bool = False
+    """Whether a person or a rule allowed this very call, and not only the mode. Never in the mode `auto`."""
+    was_asked: bool = False
+    """Whether a person was asked now. The server may have been restarted while the question was open."""
+
+
+_ALLOWED, _CONFIRMED = Permission(), Permission(is_confirmed=True)
+
+
 class PermissionPolicy:
     """Decides whether a session's calls may run, and asks the user if the rules or the mode require it."""
 
     def __init__(
         self,
         record: Record,
-        door: Door,
+        door: Doors,
         rules: PermissionRules = NO_RULES,
         *,
         mode: Mode = Mode.ASK,
@@ -63,6 +84,10 @@ class PermissionPolicy:
         self._record = record
         self._door = door
         self.rules = rules
+        self.how_to_answer = ""
+        """What a person can do if no attached door can answer, as a sentence. Empty: answer at any terminal or in any editor."""
+        self.how_to_stop_asking = ""
+        """How a person can choose the mode `auto`, as a sentence that is added to `how_to_answer`."""
         self._always_allowed: set[ToolKey] = set()
         self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
         """For each name of a tool: the last decision, and the tool, mode and rules that it was based on."""
@@ -91,8 +116,12 @@ class PermissionPolicy:
         await self._record.add_mode(mode)
         self.mode = mode
 
-    def decide(self, tool: CatalogTool) -> AccessDecision:
-        """Whether the tool may be called now, and why."""
+    def decide(self, tool: CatalogTool, tool_call: ToolCall | None = None) -> AccessDecision:
+        """Whether the tool may be called now, and why. With `tool_call`, count answers that were remembered for its arguments."""
+        mode = self.mode
+        if tool_call is not None and (_is_shell(tool) or tool_call.max_mode is not Mode.AUTO):
+            key, mode = remembered_key(tool, tool_call), lowest_mode(mode, tool_call.max_mode)
+            return decide(tool, mode, self.rules, self._always_allowed, key)
         known = self._decided.get(tool.name)
         if known is not None and known[0] is tool and known[1] is self.mode and known[2] is self.rules:
             return known[3]
@@ -102,35 +131,58 @@ class PermissionPolicy:
 
     async def check(
         self, tool_call: ToolCall, tool: CatalogTool, preview: Callable[[], Awaitable[ToolResult]]
-    ) -> ToolResult | None:
-        """Return None if the call may run, else a result that says why not.
+    ) -> Permission:
+        """Decide whether the call may run, and ask the user if necessary.
 
         `preview` returns the change that a call of a built-in file tool would make, or its failure.
         """
-        decision = self.decide(tool)
+        decision, is_asked = self.decide(tool, tool_call), False
         if decision.access is not Access.MUST_ASK:
-            return _refusal(decision)
-        async with self._asking[tool_key(tool)]:  # one question at a time: the answer may be *always*
+            return self._permission(decision, is_asked=False)
+        # One question at a time: the answer may be *always*.
+        async with self._asking[remembered_key(tool, tool_call)]:
             try:
-                decision = self.decide(tool)
+                decision = self.decide(tool, tool_call)
                 if decision.access is Access.MUST_ASK:
                     change: FileChange | None = None
                     if _can_preview(tool):
                         result = await preview()
                         if not result.ok:  # do not ask about a call that would fail
-                            return replace(result, outcome=Outcome.REFUSED)
+                            return Permission(refusal=replace(result, outcome=Outcome.REFUSED))
                         change = await self._shown_change(result)
                     if await self._ask(tool_call, tool, decision, change) is Decision.REJECT:
-                        return _refused_result(f"{tool.name} was not permitted.")
+                        by = self._door.take_rejecter(tool_call.call_id)
+                        who = f": {by} rejected it first" if by else ""
+                        return _refused(f"{tool.name} was not permitted{who}.")
+                    is_asked = True
             except HoldfastError as error:
                 if error.code is codes.NO_ANSWER:
-                    return _refused_result(_no_answer(tool, decision, error.message))
+                    return _refused(self._no_answer(tool, decision, error.message))
                 if error.code is not codes.TOO_LARGE:
                     raise
-                return _refused_result(
+                return _refused(
                     f"{tool.name} needs permission, and its arguments are too long to be shown. Make them shorter."
                 )
-        return _refusal(self.decide(tool))  # the mode may have changed
+        return self._permission(self.decide(tool, tool_call), is_asked=is_asked)  # the mode may have changed
+
+    def _no_answer(self, tool: CatalogTool, decision: AccessDecision, why: str) -> str:
+        needed = f"{tool.name} needs permission. {why}"
+        if decision.rule is not None:  # the rule applies in every mode
+            needed = f"{needed} {decision.reason}"
+        if self.how_to_answer:
+            needed = f"{needed} {self.how_to_answer}"
+            return needed if decision.rule is not None else f"{needed} {self.how_to_stop_asking}".rstrip()
+        if decision.rule is not None:
+            return f"{needed} Answer at a terminal or in an editor."
+        return f"{needed} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
+
+    def _permission(self, decision: AccessDecision, *, is_asked: bool) -> Permission:
+        if decision.access is Access.REFUSED:
+            return _refused(decision.reason)
+        is_confirmed = (is_asked or decision.step is not Step.MODE) and self.mode is not Mode.AUTO
+        if is_asked:
+            return Permission(is_confirmed=is_confirmed, was_asked=True)
+        return _CONFIRMED if is_confirmed else _ALLOWED
 
     async def _ask(
         self, tool_call: ToolCall, tool: CatalogTool, decision: AccessDecision, change: FileChange | None
@@ -138,16 +190,18 @@ class PermissionPolicy:
         await self._record.flush()  # so that the user sees what the question is about
         question = PermissionQuestion(
             call=await self._shown_call(tool_call),
-            title=permission_title(tool),
+            title=permission_title(tool, self._record.trust) + _asker(tool_call),
             can_remember=decision.can_remember,
+            remembers_arguments=_is_shell(tool),
+            always_scope="this exact command in this session" if _is_shell(tool) else "in this session",
             change=change,
         )
         answer = await self._door.request_permission(question)
         if answer is Decision.ALLOW_ALWAYS and not decision.can_remember:
             answer = Decision.ALLOW_ONCE
-        await self._record.add_decision(tool_call, answer)
+        await self._record.calls.add_decision(tool_call, answer)
         if answer is Decision.ALLOW_ALWAYS:
-            self._always_allowed.add(tool_key(tool))
+            self._always_allowed.add(remembered_key(tool, tool_call))
             self._decided.clear()
         return answer
 
@@ -156,7 +210,7 @@ class PermissionPolicy:
 
         No argument is masked because of its name: the server chooses the names of its parameters.
         """
-        return replace(tool_call, arguments=await self._record.mask_for_question(tool_call.arguments))
+        return replace(tool_call, arguments=await self._record.masks.mask_for_question(tool_call.arguments))
 
     async def _shown_change(self, preview: ToolResult) -> FileChange | None:
         """The change as a question shows it, with the user's secrets masked. None if it is too large to be shown."""
@@ -164,7 +218,7 @@ class PermissionPolicy:
         if change is None:
             return None
         try:
-            masked = await self._record.mask_for_question(msgspec.json.encode(change))
+            masked = await self._record.masks.mask_for_question(msgspec.json.encode(change))
         except HoldfastError:
             return None
         return msgspec.json.decode(masked, type=FileChange)
@@ -187,7 +241,7 @@ def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
 def stored_limits(mode: Mode, tools: Sequence[Sequence[ToolPattern]]) -> JsonObject:
     """The mode and the groups of patterns that a session is opened with, as they are stored for when it is resumed.
 
-    A mode above `ask` is not stored: whoever resumes the session is asked, unless the user chose that mode in the session.
+    A mode above `ask` is not stored: a resumed session asks again, unless the user chose that mode in the session.
     """
     limits: JsonObject = {}
     if mode is Mode.READ_ONLY:
@@ -204,9 +258,21 @@ def _read_patterns(group: Json) -> tuple[ToolPattern, ...]:
         return ()
 
 
-def permission_title(tool: CatalogTool) -> str:
+def remembered_key(tool: CatalogTool, tool_call: ToolCall) -> ToolKey:
+    """The key under which the answer *always* about a call is kept: the tool or, for a shell command, the command and its folder."""
+    server, name = tool_key(tool)
+    if not _is_shell(tool):
+        return server, name
+    try:
+        exact = msgspec.json.decode(tool_call.arguments, type=_ShellArguments)
+    except msgspec.MsgspecError:
+        return server, f"{name} {tool_call.arguments!r}"
+    return server, f"{name} {msgspec.json.encode(exact).decode()}"
+
+
+def permission_title(tool: CatalogTool, trust: Trust = Trust.DIRECT) -> str:
     """The title of a permission question: the server and the tool, where the server runs, and its own title for the tool."""
-    return tool_label(tool, f" ({_where_it_runs(tool.server)})")
+    return tool_label(tool, f" ({_where_it_runs(tool.server, trust)})")
 
 
 def tool_label(tool: CatalogTool, after_name: str = "") -> str:
@@ -224,8 +290,10 @@ def tool_label(tool: CatalogTool, after_name: str = "") -> str:
     return f"{server}.{tool.definition.name}{after_name}{title and ' '}{title}"
 
 
-def _where_it_runs(server: ServerSpec) -> str:
+def _where_it_runs(server: ServerSpec, trust: Trust) -> str:
     match server.transport:
+        case InProcess(service="shell"):
+            return "confined" if trust is Trust.SANDBOXED else "with your rights, not confined"
         case InProcess():
             return "built in"
         case Http() | Sse():
@@ -258,20 +326,26 @@ def _can_preview(tool: CatalogTool) -> bool:
     )
 
 
+def _asker(tool_call: ToolCall) -> str:
+    agent = tool_call.origin.agent
+    return f", asked by the sub-agent {agent}" if agent else ""
+
+
+def _is_shell(tool: CatalogTool) -> bool:
+    return tool.server.name == SHELL_SERVER and tool.server.source is Source.BUILTIN
+
+
+class _ShellArguments(msgspec.Struct):
+    """The arguments of a shell command that its effect depends on."""
+
+    command: str
+    cwd: str = "."
+
+
 class _Meta(msgspec.Struct):
     kind: str = msgspec.field(default="other", name="dev.holdfast/kind")
 
 
-def _refusal(decision: AccessDecision) -> ToolResult | None:
-    return _refused_result(decision.reason) if decision.access is Access.REFUSED else None
-
-
-def _no_answer(tool: CatalogTool, decision: AccessDecision, why: str) -> str:
-    needed = f"{tool.name} needs permission. {why}"
-    if decision.rule is not None:  # the rule applies in every mode
-        return f"{needed} {decision.reason} Answer at a terminal or in an editor."
-    return f"{needed} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
-
-
-def _refused_result(reason: str) -> ToolResult:
-    return replace(failed_result(HoldfastError(codes.NOT_PERMITTED, reason)), outcome=Outcome.REFUSED)
+def _refused(reason: str) -> Permission:
+    result = failed_result(HoldfastError(codes.NOT_PERMITTED, reason))
+    return Permission(refusal=replace(result, outcome=Outcome.REFUSED))

@@ -37,19 +37,19 @@ from holdfast.model.permission import (
     DoorKind,
     Mode,
     PermissionRestriction,
-    ToolPattern,
     lowest_mode,
 )
-from holdfast.model.server import OWN_SOURCES, ServerSpec, Source
+from holdfast.model.server import TRUSTED_SOURCES, ServerSpec, Source
+from holdfast.model.tool_pattern import ToolPattern
 from holdfast.settings import PermissionSettings
 
 ToolKey = tuple[str, str]
 """The names of a server and of its tool."""
 SETTINGS = "the settings"
 _NOTHING_REMEMBERED: frozenset[ToolKey] = frozenset()
-# A project's server runs only if a person approved it. A client chooses the names of the servers that it supplies, and nobody
-# approves them: a rule for the user's own `github` must not allow the tools of a client's server of the same name.
-_SOURCES_FOR_ALLOW_RULES = frozenset({Source.BUILTIN, *OWN_SOURCES, Source.PROJECT})
+# A project's server runs only if a person approved it. A client chooses the names of the servers that it supplies, and the
+# user does not approve them: a rule for the user's own `github` must not allow the tools of a client's server of the same name.
+_SOURCES_FOR_ALLOW_RULES = frozenset({Source.BUILTIN, *TRUSTED_SOURCES, Source.PROJECT})
 
 
 class Step(StrEnum):
@@ -144,6 +144,7 @@ def rules_from_settings(settings: PermissionSettings) -> PermissionRules:
             DoorKind.ACP: caps.acp,
             DoorKind.CHAT: caps.chat,
             DoorKind.CLI: caps.cli,
+            DoorKind.GATEWAY: caps.gateway,
             DoorKind.PYTHON: caps.python,
         },
     )
@@ -154,11 +155,12 @@ def decide(
     mode: Mode,
     rules: PermissionRules = NO_RULES,
     remembered: AbstractSet[ToolKey] = _NOTHING_REMEMBERED,
+    key: ToolKey | None = None,
 ) -> AccessDecision:
     """Decide about a call: by `deny` rules, `ask` rules, remembered answers (*always allow*), `allow` rules, then the mode.
 
-    What the mode `read-only` refuses stays refused, whatever `ask` rules and remembered answers say. Only an `allow` rule
-    permits it.
+    What the mode `read-only` refuses stays refused, even if an `ask` rule or a remembered answer applies. Only an `allow` rule
+    permits it. `key` is what a remembered answer about this call is kept under; by default, the tool's key.
     """
     if denied := _find_rule(rules.deny, tool):
         return AccessDecision(
@@ -177,7 +179,7 @@ def decide(
             reason=f"The rule '{asked.pattern}' of {asked.imposed_by} requires permission for every call.",
             rule=asked,
         )
-    if tool_key(tool) in remembered:
+    if (key or tool_key(tool)) in remembered:
         return _REMEMBERED
     return otherwise
 

@@ -1,4 +1,7 @@
-"""The tools of one of a session's servers, listed again when the server says that they changed."""
+"""The tools of one of a session's servers, listed again when the server says that they changed.
+
+A lazy server is not started to list its tools: until it is needed, its tools are those that it listed last.
+"""
 
 import asyncio
 import logging
@@ -6,10 +9,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.light_event import LightEvent
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import ServerSpec
+from holdfast.model.visible_text import to_line
 from holdfast.resolve.screen_tools import ScreenedTools
 from holdfast.store.errors import is_transient
 
@@ -19,24 +24,36 @@ _MIN_PAUSE_SECONDS = 0.2
 _RETRY_SECONDS = 2.0
 _PAUSE_FACTOR = 10  # after a listing, wait this many times as long as it took
 
-ListTools: TypeAlias = Callable[[ServerSpec], Awaitable[ScreenedTools]]
+ListTools: TypeAlias = Callable[[ServerSpec, bool], Awaitable[ScreenedTools]]
+"""Lists and screens a server's tools. The second parameter says whether it is to be started for that."""
 OnListed: TypeAlias = Callable[[ServerSpec], Awaitable[None]]
+Recall: TypeAlias = Callable[[ServerSpec], Awaitable[ScreenedTools | None]]
+"""Returns the tools that a lazy server listed last, if they are known."""
 
 
 class ServerTools:
     """One server's tools. A task keeps the list up to date until `cancel`."""
 
-    def __init__(self, spec: ServerSpec, list_tools: ListTools, on_listed: OnListed) -> None:
+    def __init__(self, spec: ServerSpec, list_tools: ListTools, on_listed: OnListed, recall: Recall) -> None:
         self.spec = spec
         self.screened: ScreenedTools | None = None
-        """The tools, screened; None until the first listing has succeeded."""
+        """The tools, screened; None until the first listing has succeeded, or until a lazy server's last list was found."""
+        self.is_waiting = spec.is_lazy
+        """Whether it is lazy, and nothing has needed it yet."""
         self.number = 0
         """How many tools the server has listed, including those that are withheld."""
+        self.start_seconds: float | None = None
+        """How long the first listing took, including the server's start; None until it has ended."""
         self.refusal: Refusal | None = None
+        self.needs_login = False
+        """Whether it was refused because the user must log in first."""
         self._last_logged = ""
         """The last reason that was logged, so that a repeated failure is logged once."""
         self._list_tools = list_tools
         self._on_listed = on_listed
+        self._recall = recall
+        self._was_listed = False
+        self._needed = LightEvent()
         self._relist_requested = LightEvent()
         self._up_to_date = LightEvent()
         self._is_cancelled = False
@@ -44,8 +61,15 @@ class ServerTools:
 
     @property
     def is_starting(self) -> bool:
-        """True until the first listing has ended."""
-        return self.screened is None and self.refusal is None
+        """True until the first listing has ended, but for a lazy server only after `start`."""
+        return not self.is_waiting and not self._was_listed
+
+    def start(self) -> None:
+        """Start a lazy server, and list its tools. `wait_ready` waits for that."""
+        if self.is_waiting and not self._is_cancelled:
+            self.is_waiting = False
+            self._up_to_date.clear()
+            self._needed.set()
 
     def mark_changed(self) -> None:
         """List the tools again soon, as they may have changed."""
@@ -70,6 +94,8 @@ class ServerTools:
 
     async def _run(self) -> None:
         try:
+            if self.is_waiting:
+                await self._wait_until_needed()
             await self._list_once()
             took = 0.0  # the first listing includes the server's start, so its duration does not count
             while True:
@@ -88,25 +114,50 @@ class ServerTools:
         finally:
             self._up_to_date.set()
 
-    async def _list_once(self) -> None:
+    async def _wait_until_needed(self) -> None:
+        """Offer the tools that the server listed last, until it must be started."""
         try:
-            self.screened, self.refusal = await self._list_tools(self.spec), None
+            self.screened = await self._recall(self.spec)
+        except HoldfastError as error:
+            extra = {"server": self.spec.name, "reason": error.message}
+            log.warning("could not find the tools that %s listed last", self.spec.name, extra=extra)
+        if self.screened is not None:
+            await self._on_listed(self.spec)
+        if self.is_waiting:
+            self._up_to_date.set()
+        await self._needed.wait()
+
+    async def _list_once(self) -> None:
+        is_first, began = not self._was_listed, time.monotonic()
+        try:
+            self.screened, self.refusal = await self._list_tools(self.spec, is_first), None
+            self.needs_login = False
         except HoldfastError as error:
             reason = error.message
+            self.needs_login = error.code is codes.LOGIN_NEEDED
             if is_transient(error):  # on a full disk, for example: try again without waiting for a change
                 asyncio.get_running_loop().call_later(_RETRY_SECONDS, self._relist_requested.set)
         except Exception:
-            log.exception("could not list the tools of a server", extra={"server": self.spec.name})
+            log.exception("could not list the tools of %s", self.spec.name, extra={"server": self.spec.name})
             reason = "Its tools could not be listed because of an unexpected error. See the log."
         else:
             self._last_logged = ""
             return
-        if self.screened is not None:  # the tools of the last successful listing stay
+        finally:
+            self._was_listed = True
+            if is_first:
+                self.start_seconds = round(time.monotonic() - began, 4)
+        if self.screened is not None and not is_first:  # the tools of the last successful listing stay
             if reason != self._last_logged:
                 log.warning(
-                    "could not update the tools of a server; the last list stays in use",
+                    "could not update the tools of %s; the last list stays in use",
+                    self.spec.name,
                     extra={"server": self.spec.name, "reason": reason},
                 )
             self._last_logged = reason
         else:
+            if self.spec.is_lazy:  # the host logs the refusals of the others
+                extra = {"server": self.spec.name, "reason": reason}
+                log.warning("server refused: %s", to_line(self.spec.name), extra=extra)
+            self.screened = None
             self.refusal = Refusal(server=self.spec.name, stage=Stage.CONNECT, reason=reason)

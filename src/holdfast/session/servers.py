@@ -2,12 +2,11 @@
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, Unpack
 
-from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.call import build_meta
 from holdfast.connect.catalog import (
     Catalog,
@@ -16,8 +15,9 @@ from holdfast.connect.catalog import (
     could_belong_to,
     group_servers,
 )
-from holdfast.connect.connection import ConnectOptions
-from holdfast.connect.link_pool import LinkPool
+from holdfast.connect.connection import Connection, ForwardOptions
+from holdfast.connect.link import Link
+from holdfast.connect.log_files import logs_command
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
@@ -25,37 +25,29 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, ServersResolved, TrustLowered
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
-from holdfast.model.server import Lifetime, ServerSpec, Source
+from holdfast.model.server import InProcess, Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.screen_tools import ScreenedTools, ToolWithoutHints, WithheldTool
+from holdfast.resolve.screen_tools import (
+    ScreenedTools,
+    ToolWithoutHints,
+    WithheldTool,
+    approve_command,
+)
 from holdfast.session.record import Record
-from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.server_deps import ServerDeps
 from holdfast.session.server_tools import ServerTools
-from holdfast.store.appender import OnAppend
-from holdfast.wire.loop_throttle import LoopThrottle, finish_in_slices
-from holdfast.wire.mcp.tools import Tool
+from holdfast.session.stored_resolution import StoredResolution
+from holdfast.store.pending_event import OnAppend
+from holdfast.wire.loop_throttle import run_steps_in_slices
+from holdfast.wire.mcp.server import read_meta
+from holdfast.wire.messages import Raw
+from holdfast.wire.strict_json import make_decoder
 
+_decode_members = make_decoder(dict[str, Raw])
 log = logging.getLogger(__name__)
 
-Resolve = Callable[[SessionContext], Awaitable[Resolution]]
-Screen = Callable[[ServerSpec, Sequence[Tool], LoopThrottle], Awaitable[ScreenedTools]]
-MAX_TOOLS = 5000
+MAX_TOOLS_PER_SESSION = 5000
 """How many tools all servers of a session may list together, not counting the built-in ones."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerDeps:
-    """What a session's servers need from the host."""
-
-    links: LinkPool
-    options: ConnectOptions
-    arguments: ArgumentChecker
-    resolve: Resolve
-    """Resolves the session's servers again, after its trust was lowered."""
-    screen: Screen
-    """Screens the tools that a server lists, within the session's share of the event loop's time."""
-    mask_secret_files: Callable[[int], Awaitable[None]]
-    """Masks the secrets in Holdfast's own files, if they have changed. A tool may have read them. Gets the size of its result."""
 
 
 class Servers:
@@ -75,9 +67,16 @@ class Servers:
         self._lowering = asyncio.Lock()
         self._lowering_unfinished = False
         """Whether the trust was lowered, but that is not stored yet: it is about to be, or the disk is full, for example."""
-        self._stored_refusals: list[Refusal] = []
-        self._stored_resolution: ServersResolved | None = None
-        self._storing = asyncio.Lock()
+        self._stored = StoredResolution(record, self._read_state)
+        self.on_listed: Callable[[], None] = _do_nothing
+        """Called when the tools of a server were listed, which may have changed what the session offers."""
+        self.on_changed: Callable[[], None] = _do_nothing
+        """Called when the session's servers have changed and the new ones have started."""
+
+    @property
+    def specs(self) -> tuple[ServerSpec, ...]:
+        """The servers that the session was given, in their configured order."""
+        return tuple(server.spec for server in self._servers.values())
 
     @property
     def available(self) -> tuple[str, ...]:
@@ -85,8 +84,26 @@ class Servers:
         return tuple(name for name, server in self._servers.items() if server.screened is not None)
 
     @property
+    def ended(self) -> tuple[str, ...]:
+        """The available servers whose process or connection has ended. The next call starts it again."""
+        links = self._deps.links
+        return tuple(
+            name for name in self.available if links.has_ended(self._scope, self._servers[name].spec)
+        )
+
+    @property
     def starting(self) -> tuple[str, ...]:
         return tuple(name for name, server in self._servers.items() if server.is_starting)
+
+    @property
+    def not_started(self) -> tuple[str, ...]:
+        """The lazy servers that nothing has needed yet."""
+        return tuple(name for name, server in self._servers.items() if server.is_waiting)
+
+    @property
+    def needing_login(self) -> tuple[str, ...]:
+        """The remote servers that were refused because the user must log in first."""
+        return tuple(name for name, server in self._servers.items() if server.needs_login)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
@@ -119,18 +136,59 @@ class Servers:
         """The tools of the servers that are available now."""
         return self._catalog.tools
 
+    @property
+    def listed_names(self) -> Mapping[str, frozenset[str] | None]:
+        """By server: the names of all tools that it has listed, also of those that the session does not offer. None: not known.
+
+        Servers that were left out, because no pattern matches their tools, are not in it.
+        """
+        listed: dict[str, frozenset[str] | None] = {
+            refusal.server: None for refusal in self._resolution.refusals if refusal.stage is not Stage.SELECT
+        }
+        for name, server in self._servers.items():
+            screened = server.screened
+            listed[name] = (
+                None
+                if screened is None
+                else frozenset(tool.name for tool in (*screened.offered, *screened.withheld))
+            )
+        return listed
+
     def spec(self, name: str) -> ServerSpec:
         """The spec of one of the servers."""
         known = self._servers.get(name)
-        if known is None:
-            raise HoldfastError(codes.UNKNOWN_SERVER, f"This session has no server {name[:80]!r}.")
-        return known.spec
+        if known is not None:
+            return known.spec
+        if refused := [refusal for refusal in self.refusals if refusal.server == name]:
+            reason = self._record.mask.mask_all(refused[0].reason)
+            raise HoldfastError(codes.SERVER_REFUSED, f"{name!r} is not available in this session. {reason}")
+        from difflib import get_close_matches
+
+        close = get_close_matches(name[:80], [*self._servers], n=1)
+        suggestion = f" Did you mean {close[0]!r}?" if close else ""
+        raise HoldfastError(codes.UNKNOWN_SERVER, f"This session has no server {name[:80]!r}.{suggestion}")
+
+    async def read_log(self, name: str) -> str:
+        """What one of the servers wrote to standard error. Raises if other sessions share it: it may be about them."""
+        spec = self.spec(name)
+        if not isinstance(spec.transport, Stdio):
+            where = "in Holdfast itself" if isinstance(spec.transport, InProcess) else "on another machine"
+            raise HoldfastError(codes.NOT_GRANTED, f"{name!r} runs {where}: it has no log here.")
+        if spec.lifetime is Lifetime.HOST:
+            raise HoldfastError(
+                codes.NOT_GRANTED,
+                f"{name!r} is shared by several sessions. Its log can be read with: {logs_command(name)}",
+            )
+        if not self._scope.keeps_logs:
+            raise HoldfastError(
+                codes.NOT_GRANTED, f"{name!r} has no log: this session is not kept. Open it with keep=True."
+            )
+        return await self._deps.read_log(self._scope.context.session_id, name)
 
     def start(self, resolved: ServersResolved | None) -> None:
         """Start all servers at once; `wait_ready` waits for them. `resolved` is their stored state, if there is one."""
         if resolved is not None:
-            self._stored_refusals = [*resolved.refusals]
-            self._stored_resolution = resolved
+            self._stored.set(resolved)
         self._start_all()
 
     async def wait_ready(self) -> None:
@@ -138,36 +196,143 @@ class Servers:
         for server in [*self._servers.values()]:
             await server.wait_ready()
 
+    async def wait_listed(self) -> None:
+        """Like `wait_ready`, but start the lazy servers whose tools are not known yet."""
+        await self.wait_ready()
+        await self.start_unknown()
+
+    async def start_unknown(self) -> None:
+        """Start the lazy servers whose tools are not known yet, and wait for them."""
+        unknown = [
+            server for server in self._servers.values() if server.is_waiting and server.screened is None
+        ]
+        for server in unknown:
+            server.start()
+        for server in unknown:
+            await server.wait_ready()
+
     async def wait_ready_and_store(self) -> None:
         """Like `wait_ready`, then store which servers are available and which were refused."""
         await self.wait_ready()
-        await self._store_servers()
+        await self._stored.store()
 
     async def stored_refusals(self) -> tuple[Refusal, ...]:
         """The refusals that are stored. If some are being stored now, wait for that."""
-        async with self._storing:
-            return tuple(self._stored_refusals)
+        return await self._stored.refusals()
 
     async def find(self, name: str) -> CatalogTool:
-        """Find the tool `server.tool`. If its server is still starting, wait for it."""
-        if (tool := self._catalog.get(name)) is not None:
+        """Find the tool `server.tool`. If its server is still starting, wait for it. If it is lazy, start it first."""
+        scope, links = self.scope_of_caller(), self._deps.links
+        tool = self._catalog.get(name)
+        if (
+            tool is not None
+            and not links.is_outdated(scope, tool.server)
+            and not self._servers[tool.server.name].is_waiting
+        ):
             return tool
         for server in [*self._servers.values()]:
             if could_belong_to(server.spec.name, name):
+                server.start()
+                if links.is_outdated(scope, server.spec):  # the new program may have other tools
+                    server.mark_changed()
                 await server.wait_ready()
+        scope.session_scope.check_open()  # it may have been closed in the meantime: the servers did not start
         try:
             return self._catalog.find(name)
         except HoldfastError as error:
+            if (withheld := self._find_withheld(name)) is not None:
+                raise withheld from None
+            if (refusal := self._find_refusal(name)) is not None:
+                reason = self._record.mask.mask_all(refusal.reason)
+                message = f"{refusal.server!r} is not available in this session. {reason}"
+                raise HoldfastError(codes.SERVER_REFUSED, message) from None
             if not self.starting:
                 raise
             starting = ", ".join(self.starting)
             raise HoldfastError(error.code, f"{error.message} Still starting: {starting}.") from None
+
+    def _find_withheld(self, name: str) -> HoldfastError | None:
+        """The error for a tool that awaits approval; None if there is no such tool."""
+        for server, tools in self.awaiting_approval.items():
+            for tool in tools:
+                is_named = name in (f"{server}.{tool.name}", f"{server}__{tool.name}")
+                if is_named and self.spec(server).allows_tool(tool.name):
+                    return HoldfastError(
+                        codes.NOT_APPROVED,
+                        f"{name} awaits your approval. {tool.reason} Nothing was called. "
+                        f"To review and approve it, run: {approve_command(server)}",
+                        hint=f"Run: {approve_command(server)}",
+                    )
+        return None
+
+    def _find_refusal(self, name: str) -> Refusal | None:
+        """The refusal of the server that a tool with this name would belong to. None if an available server has its name."""
+        found = [
+            refusal
+            for refusal in self.refusals
+            if could_belong_to(refusal.server, name) and refusal.server not in self.available
+        ]
+        return max(found, key=lambda refusal: len(refusal.server)) if found else None
+
+    async def list_again(self, scope: Scope, server: str) -> None:
+        """Start a server if it is not running, and list its tools again. The call that follows reports a failure."""
+        known = self._servers.get(server)
+        if known is None:
+            return
+        try:
+            await self._deps.links.connect(scope, known.spec)
+        except HoldfastError:
+            return
+        known.mark_changed()
+        await known.wait_ready()
 
     def refresh_tools(self, server: str) -> None:
         """List and screen a server's tools again, as they may have changed."""
         known = self._servers.get(server)
         if known is not None:
             known.mark_changed()
+
+    async def was_added_later(self, server: str) -> bool:
+        """Whether this session did not get the server, but a session that is opened now would."""
+        if server in self._servers:
+            return False
+        resolution = await self._deps.resolve(self._scope.context)
+        return any(spec.name == server for spec in resolution.servers)
+
+    async def update(self, *, screen_again: bool) -> None:
+        """Resolve the servers again: start those that are new, changed or failed, and end those that are gone.
+
+        With `screen_again`, list and screen the tools of the others again.
+        """
+        async with self._lowering:
+            if self._lowering_unfinished:
+                return  # `lower_trust` resolves them
+            old, resolution = self._servers, await self._deps.resolve(self._scope.context)
+            kept = {
+                spec.name: old[spec.name]
+                for spec in resolution.servers
+                if spec.name in old and old[spec.name].spec == spec and _is_kept(old[spec.name])
+            }
+            is_same = (
+                tuple(server.spec for server in old.values()) == resolution.servers
+                and resolution.refusals == self._resolution.refusals
+            )
+            ended = [server for name, server in old.items() if name not in kept]
+            for server in ended:
+                server.cancel()
+            for server in ended:
+                await server.wait_cancelled()
+            async with self._building:
+                self._resolution = resolution
+                await self._start_servers(kept)
+            gone = {server.spec.name for server in ended} - {spec.name for spec in resolution.servers}
+            await self._deps.links.close_links(self._scope, gone)
+            for server in kept.values() if screen_again else ():
+                server.mark_changed()
+        if is_same:
+            return
+        await self.wait_ready_and_store()
+        self.on_changed()
 
     def begin_lowering(self) -> None:
         """Lower the session's trust at once: no server of the old resolution can be connected to any more."""
@@ -190,7 +355,7 @@ class Servers:
             await self._record.add(TrustLowered(trust_level=Trust.SANDBOXED))
             self._lowering_unfinished = False
             self._resolution = await self._deps.resolve(self._scope.context)
-            self._stored_refusals = []  # they belong to the old resolution
+            self._stored.forget_refusals()
             self._start_all()
             await self.wait_ready_and_store()
 
@@ -208,17 +373,15 @@ class Servers:
     async def unstored_events(self) -> list[tuple[Event, OnAppend | None]]:
         """The events about the servers that must still be stored when the session is closed."""
         events: list[tuple[Event, OnAppend | None]] = []
-        async with self._storing:
-            resolved, new = self._unstored()
-            if new or resolved != self._stored_resolution:
-                events.append((resolved, self._record.audit_refusals_callback(new)))
+        if (unstored := await self._stored.unstored_event()) is not None:
+            events.append(unstored)
         if self._lowering_unfinished:
             events.append((TrustLowered(trust_level=Trust.SANDBOXED), None))
         return events
 
     def scope_of_caller(self) -> Scope:
         """The scope of the agent run (`host.run()`) that the caller is part of, or else the session's own scope."""
-        return self._scope.of_caller()
+        return self._scope.find_caller_scope()
 
     async def list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
         """List everything that a server has of one kind, page by page. `key` is the field of a page that contains the items."""
@@ -229,6 +392,32 @@ class Servers:
         with link.use(), self._translate_timeout(server, key):
             async with asyncio.timeout(self._deps.options.list_seconds):
                 return await connection.list_all(method, key, meta=meta, quota_key=quota_key)
+
+    async def connection(self, server: str) -> tuple[Link, Connection]:
+        """The link to a server and its connection. Starts the server if it is not running."""
+        return await self._deps.links.connect(self.scope_of_caller(), self.spec(server))
+
+    async def forward(
+        self, server: str, method: str, params: Mapping[str, Any], **options: Unpack[ForwardOptions]
+    ) -> Raw:
+        """Send a request of the session's client, and return the result as the server sent it."""
+        link, connection = await self.connection(server)
+        scope, spec = self.scope_of_caller(), self.spec(server)
+        quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        options["meta"] = build_meta(scope, spec, self._deps.links.aliases, options.get("meta"))
+        with link.use():
+            return await connection.forward(method, params, quota_key=quota_key, **options)
+
+    async def notify(self, server: str, method: str, params: Raw) -> None:
+        """Send a notification of the session's client. A request without an id is refused: servers might act on it."""
+        if not method.startswith("notifications/"):
+            raise HoldfastError(codes.BAD_ARGUMENT, f"{method[:80]!r} is not a notification.")
+        given = read_meta(params)
+        _, connection = await self.connection(server)
+        meta = build_meta(self.scope_of_caller(), self.spec(server), self._deps.links.aliases, given)
+        members: dict[str, Any] = {**_decode_members(params)}
+        members.pop("_meta", None)
+        await connection.notify(method, {**members, "_meta": meta} if meta else members)
 
     def is_current(self, tool: CatalogTool) -> bool:
         """Whether the tool is still offered with the same definition, by the same server."""
@@ -246,19 +435,37 @@ class Servers:
         self._groups = group_servers(spec.name for spec in self._resolution.servers)
         self._catalogs = {self._groups[spec.name]: Catalog() for spec in self._resolution.servers}
         self._catalog = Catalog()
-        self._servers = {
-            spec.name: ServerTools(spec, self._list_tools, self._on_listed)
-            for spec in self._resolution.servers
-        }
+        self._servers = {spec.name: self._start_server(spec) for spec in self._resolution.servers}
 
-    async def _list_tools(self, spec: ServerSpec) -> ScreenedTools:
-        links, is_opening = self._deps.links, self._servers[spec.name].is_starting
+    async def _start_servers(self, kept: Mapping[str, ServerTools]) -> None:
+        """Start the servers of the resolution, except those that are kept, and build the catalog of the tools that are known."""
+        self._groups = group_servers(spec.name for spec in self._resolution.servers)
+        self._servers = {
+            spec.name: kept.get(spec.name) or self._start_server(spec) for spec in self._resolution.servers
+        }
+        self._catalogs = {group: await self._build(group) for group in dict.fromkeys(self._groups.values())}
+        self._catalog = Catalog.merge(self._catalogs.values())
+
+    def _start_server(self, spec: ServerSpec) -> ServerTools:
+        return ServerTools(spec, self._list_tools, self._on_listed, self._deps.recall)
+
+    async def _build(self, group: tuple[str, ...]) -> Catalog:
+        """The catalog of a group of servers."""
+        listed = [
+            (server.spec, server.screened.offered)
+            for server in (self._servers[name] for name in group)
+            if server.screened is not None
+        ]
+        return await run_steps_in_slices(catalog_steps(listed), self._scope.throttle)
+
+    async def _list_tools(self, spec: ServerSpec, is_opening: bool) -> ScreenedTools:  # noqa: FBT001
+        links = self._deps.links
         if not is_opening and not links.is_connected(self._scope, spec):
             raise HoldfastError(
                 codes.CONNECTION_CLOSED,
                 f"{spec.name!r} is not running. Its tools will be listed again after a call has restarted it.",
             )
-        link, connection = await links.connect(self._scope, spec, at_once=is_opening)
+        link, connection = await links.connect(self._scope, spec, ignore_back_off=is_opening)
         with link.use(), self._translate_timeout(spec.name, "tools"):
             async with asyncio.timeout(self._deps.options.list_seconds):
                 tools = await connection.list_tools(meta=build_meta(self._scope, spec, links.aliases))
@@ -270,13 +477,18 @@ class Servers:
         if spec.source is Source.BUILTIN:
             return
         others = sum(server.number for name, server in self._servers.items() if name != spec.name)
-        if others + number > MAX_TOOLS:
+        if others + number > MAX_TOOLS_PER_SESSION:
             raise HoldfastError(
                 codes.TOO_LARGE,
                 f"It has {number} tools, and the other servers of this session have {others}. Together, the servers of a "
-                f"session can have {MAX_TOOLS} tools. Open the session with fewer servers.",
+                f"session can have {MAX_TOOLS_PER_SESSION} tools. Open the session with fewer servers.",
             )
         self._servers[spec.name].number = number
+
+    @property
+    def context(self) -> SessionContext:
+        """The context of the session."""
+        return self._scope.context
 
     @contextmanager
     def _translate_timeout(self, server: str, what: str) -> Iterator[None]:
@@ -289,52 +501,31 @@ class Servers:
             ) from None
 
     async def _on_listed(self, spec: ServerSpec) -> None:
-        group = self._groups[spec.name]
         async with self._building:
-            listed = [
-                (server.spec, server.screened.offered)
-                for server in (self._servers[name] for name in group)
-                if server.screened is not None
-            ]
-            self._catalogs[group] = await finish_in_slices(catalog_steps(listed), self._scope.throttle)
+            group = self._groups[spec.name]
+            self._catalogs[group] = await self._build(group)
             self._catalog = Catalog.merge(self._catalogs.values())
+        self.on_listed()
         try:
-            await self._store_servers(final=False)
+            await self._stored.store(final=False)
         except HoldfastError as error:
             # At the latest, the refusals are stored when the session is closed.
             log.warning("could not store the refused servers yet", extra={"reason": error.message})
 
-    async def _store_servers(self, *, final: bool = True) -> None:
-        """Store the state of the servers if one was newly refused or, when `final`, if anything changed."""
-        if not self._storing.locked() and self._is_stored(*self._unstored(), final=final):
-            return
-        # Finish even if the caller is cancelled, because `_stored_refusals` must match what is stored.
-        await run_to_completion(self._store_servers_now(final=final))
-
-    async def _store_servers_now(self, *, final: bool) -> None:
-        async with self._storing:
-            resolved, new = self._unstored()
-            if self._is_stored(resolved, new, final=final):
-                return
-            await self._record.add_resolution(resolved, new)
-            self._stored_refusals += new
-            self._stored_resolution = resolved
-
-    def _is_stored(self, resolved: ServersResolved, new: Sequence[Refusal], *, final: bool) -> bool:
-        return not new and (not final or resolved == self._stored_resolution)
-
-    def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:
-        """The state of the servers, and the refusals that are not stored yet."""
-        resolved = ServersResolved(servers=self.available, refusals=self.refusals)
-        return resolved, _new_refusals(resolved.refusals, self._stored_refusals)
+    def _read_state(self) -> ServersResolved:
+        seconds = {name: server.start_seconds for name, server in self._servers.items()}
+        return ServersResolved(
+            servers=self.available,
+            refusals=self.refusals,
+            stage_seconds=dict(self._deps.stage_seconds),
+            server_seconds={name: value for name, value in seconds.items() if value is not None},
+        )
 
 
-def _new_refusals(refusals: Sequence[Refusal], stored: Sequence[Refusal]) -> list[Refusal]:
-    known = Counter(stored)
-    new: list[Refusal] = []
-    for refusal in refusals:
-        if known[refusal]:
-            known[refusal] -= 1
-        else:
-            new.append(refusal)
-    return new
+def _is_kept(server: ServerTools) -> bool:
+    """Whether a server whose entry has not changed stays as it is. If it was refused, or is lazy and not needed yet, it begins again, with what is approved now."""
+    return server.refusal is None and not server.is_waiting
+
+
+def _do_nothing() -> None:
+    pass

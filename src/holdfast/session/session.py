@@ -1,37 +1,62 @@
 """One live session: its servers, calls, turns, events, permission policy and attached doors."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Unpack
 
 from holdfast.agent.agent import Agent
+from holdfast.agent.model.budget import TurnTotal
+from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
+from holdfast.connect.connection import ForwardOptions
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
+from holdfast.model import codes
+from holdfast.model.agent_definition import AgentDefinition
+from holdfast.model.budget_limits import NO_LIMITS, BudgetLimits
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import OWN_AGENT, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning
+from holdfast.model.seconds import check_seconds
 from holdfast.model.server import ServerSpec
+from holdfast.model.visible_text import to_line
 from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
+from holdfast.session.arguments import Arguments, encode_arguments
 from holdfast.session.attachment import Attachment
-from holdfast.session.calls import Calls, encode_arguments
+from holdfast.session.budget import BudgetPool
+from holdfast.session.callbacks import ProgressCallback, as_progress
+from holdfast.session.calls import Calls
 from holdfast.session.doors import Doors
+from holdfast.session.inbox import Inbox
 from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.permission import PermissionPolicy
 from holdfast.session.permission_rules import NO_RULES, PermissionRules
+from holdfast.session.project_instructions import ProjectInstructions
+from holdfast.session.prompted_turn import PromptedTurn
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
-from holdfast.session.servers import ServerDeps, Servers
+from holdfast.session.server_deps import ServerDeps
+from holdfast.session.servers import Servers
+from holdfast.session.session_spans import SessionSpans
+from holdfast.session.sub_agents import SubAgentContext
 from holdfast.session.subscription import Subscription
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.session.turns import Prompt, TurnResult, Turns
+from holdfast.wire.mcp.client import ServerInfo
+from holdfast.wire.messages import Raw
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +69,14 @@ class SessionConfig:
     wait_seconds: float = 0.0
     """How long a question waits for a door that can answer it."""
     has_title: bool = False
+    budget: BudgetLimits = NO_LIMITS
+    max_children: int = 4
+    """How many sub-agents may run at a time, below the root session."""
+    definition: AgentDefinition | None = None
     parent: "Session | None" = None
-    """The session that this one was started in. This one never gets more rights, even if those of the parent get lower."""
+    """The session that this one was started in. This one never has more rights than it, even if its rights are lowered later."""
+    can_spawn: "Callable[[Session, CatalogTool], bool]" = lambda session, tool: True
+    """Whether the session's agent may start another one now, with this tool."""
 
 
 class Session:
@@ -68,6 +99,9 @@ class Session:
         """The attached doors."""
         self._parent = config.parent
         self._children: set[Session] = set()
+        self._ending_children: set[Session] = set()
+        """The sessions that are closed with this one."""
+        self._ending: set[asyncio.Task[None]] = set()
         if self._parent is not None:
             self._parent._children.add(self)
         self.permission = PermissionPolicy(
@@ -78,15 +112,52 @@ class Session:
             parent=None if self._parent is None else self._parent.permission,
         )
         """Decides whether calls may run. It also has the mode and the remembered answers."""
+        self.budget: BudgetPool = (
+            self._parent.budget
+            if self._parent is not None
+            else BudgetPool(config.budget, max_children=config.max_children)
+        )
+        """What all agents below the root session may use together."""
+        self.definition = config.definition
+        """The definition of the session's agent, if it has one."""
+        self.sub_agent_depths: dict[str, int] = {}
+        """How many agents are above each running sub-agent, by its id."""
+        self.turn_total = TurnTotal()
+        """What the current or the last turn used, with all of its sub-agents."""
+        self._can_spawn = config.can_spawn
         self.opener_has_left = False
         """Whether the editor that opened the session left while others were attached. The last of them closes the session."""
         self._servers = Servers(scope, resolution, record, deps)
-        self._calls = Calls(self._servers, record, self.permission, deps)
-        self._turns = Turns(scope, record, config.agent, self._new_turn_context, has_title=config.has_title)
+        self.spans = (
+            None
+            if deps.tracer is None
+            else SessionSpans(
+                deps.tracer, scope.context, None if self._parent is None else self._parent.spans
+            )
+        )
+        """Traces what the session does; None if tracing is off."""
+        self._calls = Calls(self._servers, record.calls, self.permission, deps, self.spans)
+        self.inbox = Inbox(record)
+        """The messages of other sessions."""
+        self._turns = Turns(
+            scope,
+            record,
+            config.agent,
+            self._new_turn_context,
+            has_title=config.has_title,
+            inbox=self.inbox,
+        )
+        self._turns.on_cancel = self._end_children
+        self._turns.spans = self.spans
+        self._instructions = ProjectInstructions(scope, record, self.doors)
         self._links = deps.links
         self._resources = resources
         self._closing: asyncio.Task[None] | None = None
         scope.door = self.doors
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closing else "open"
+        return f"<Session {self.context.session_id} {self.context.trust_level.value}, {state}>"
 
     @property
     def context(self) -> SessionContext:
@@ -124,9 +195,67 @@ class Session:
         """All events after this number: first those that are already stored, then each new one."""
         return self.record.events.subscribe(after)
 
-    async def prompt(self, blocks: Sequence[JsonObject]) -> TurnResult:
-        """Let the agent answer a prompt, after those that are already waiting. Returns when the whole answer is stored."""
-        return await self._turns.run(Prompt(blocks=blocks, message_id=new_message_id()))
+    def prompt(self, prompt: str | Sequence[JsonObject]) -> PromptedTurn:
+        """Let the agent answer a prompt, given as text or as ACP content blocks, after those that are already waiting.
+
+        `await` it: it returns how the turn ended, when the whole answer is stored; if the turn failed, the result has a
+        `code`, and its `raise_for_error()` raises. Or get the turn's events as they are
+        stored: `async for event in session.prompt("…")`.
+        """
+        blocks: Sequence[JsonObject] = (
+            [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt
+        )
+        asked = Prompt(blocks=blocks, message_id=new_message_id())
+        events = self.record.events
+        return PromptedTurn(self._answer(asked), lambda: events.subscribe(events.last), asked.message_id)
+
+    async def _answer(self, prompt: Prompt) -> TurnResult:
+        result = await self._turns.run(prompt)
+        if not result.ok and result.code != codes.INTERNAL_ERROR.name:  # that is logged, with its traceback
+            # The message has the reason, because a program's log may show no fields.
+            log.warning("turn failed: %s: %s", result.code, to_line(result.message))
+        return result
+
+    async def set_model(self, name: str) -> None:
+        """Let another model answer from the next prompt on. If it cannot be used, raise an error that says what to set."""
+        self._check_open()
+        agent = self.agent
+        if not isinstance(agent, ModelAgent):
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, "The program that opened the session answers, so it has no model."
+            )
+        await agent.set_model(name)
+        await self.record.keep_setting("model", name)
+
+    async def publish_plan(self, entries: Sequence[JsonObject], agent: str = "") -> None:
+        """Store and show the plan of the session's agent, or of the sub-agent with this id."""
+        origin = OWN_AGENT if not agent else Origin(agent=agent)
+        await self.record.append(Planned(entries=tuple(entries)), origin=origin)
+
+    @property
+    def parent(self) -> "Session | None":
+        """The session that this one was started in."""
+        return self._parent
+
+    async def title(self) -> str:
+        """The session's title, as it is stored."""
+        session_id = self.context.session_id
+        stored = await self.record.read(lambda tx: tx.session(session_id))
+        return stored.title if stored is not None else ""
+
+    def add_child_to_end(self, child: "Session") -> None:
+        """End this child when the session ends, or when its turn is cancelled."""
+        self._ending_children.add(child)
+        child.on_closed(lambda: self._ending_children.discard(child))
+
+    def on_closed(self, callback: Callable[[], object]) -> None:
+        """Call this once the session is closed."""
+        self._resources.callback(callback)
+
+    def notice_messages(self) -> None:
+        """Deliver the messages of other sessions that are waiting: in the running turn, or in one of their own."""
+        self.inbox.may_have_messages = True
+        self._turns.wake()
 
     @property
     def is_busy(self) -> bool:
@@ -134,26 +263,40 @@ class Session:
         return self._turns.is_busy
 
     def cancel(self) -> None:
-        """Cancel the running turn and all waiting prompts."""
+        """Cancel the running turn and all waiting prompts, and close the sessions that the agent created."""
         self._turns.cancel()
+
+    def _end_children(self) -> None:
+        for child in self._ending_children:
+            task = asyncio.create_task(child.close("the session that created it was cancelled"))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     # Calls
 
     async def call(
         self,
         name: str,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Arguments | None = None,
         *,
         timeout: float | None = None,
-        on_progress: OnProgress | None = None,
+        on_progress: ProgressCallback | None = None,
         meta: JsonObject | None = None,
     ) -> ToolResult:
-        """Call `server.tool`. The result is stored before it is returned. A refusal or a failure is returned as a result, too."""
+        """Call `server.tool`. The result is stored before it is returned. A refusal or a failure is also returned as a result.
+
+        The arguments are a mapping, a dataclass or a pydantic model. `on_progress` may be sync or async.
+        """
         # The server stays empty: the name contains it.
         tool_call = ToolCall(
             call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments), meta=meta
         )
-        return await self._calls.perform(tool_call, timeout=timeout, on_progress=on_progress)
+        check_seconds("timeout", timeout)
+        receive, progress = as_progress(on_progress)
+        result = await self._calls.perform(tool_call, timeout=timeout, on_progress=receive)
+        if progress is not None:
+            await progress.wait()
+        return result
 
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
@@ -166,6 +309,10 @@ class Session:
 
     # Servers
 
+    def on_call_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """Call this function with the id of a call and the params of each progress notification of its server."""
+        self._calls.on_progress = callback
+
     @property
     def available(self) -> tuple[str, ...]:
         """The servers whose tools can be called."""
@@ -176,9 +323,19 @@ class Session:
         return self._servers.starting
 
     @property
+    def not_started(self) -> tuple[str, ...]:
+        """The lazy servers that nothing has needed yet."""
+        return self._servers.not_started
+
+    @property
     def refusals(self) -> tuple[Refusal, ...]:
         """Every server that the session did not get, and why."""
         return self._servers.refusals
+
+    @property
+    def needing_login(self) -> tuple[str, ...]:
+        """The remote servers that were refused because the user must log in first."""
+        return self._servers.needing_login
 
     @property
     def warnings(self) -> tuple[SessionWarning, ...]:
@@ -196,13 +353,23 @@ class Session:
         return self._servers.offered_without_hints
 
     @property
+    def listed_names(self) -> Mapping[str, frozenset[str] | None]:
+        """By server: the names of all tools that it has listed, also of those that the session does not offer. None: not known."""
+        return self._servers.listed_names
+
+    @property
     def available_tools(self) -> tuple[CatalogTool, ...]:
         """The tools of the servers that are available now."""
         return self._servers.tools
 
     async def tools(self) -> tuple[CatalogTool, ...]:
-        """Wait until every server is available or has failed, then return every tool that the session may call."""
-        await self.wait_ready()
+        """Wait until every server is available or has failed, then return every tool that the session may call.
+
+        A lazy server is started only if it is not known which tools it has.
+        """
+        self._check_open()
+        await self._servers.wait_listed()
+        self._check_open()
         return self.available_tools
 
     def server(self, name: str) -> ServerSpec:
@@ -225,19 +392,62 @@ class Session:
         """List and screen a server's tools again, as they may have changed."""
         self._servers.refresh_tools(server)
 
+    async def update_servers(self, *, screen_again: bool = True) -> None:
+        """Resolve the servers again: start those that are new, changed or failed, and end those that are gone.
+
+        With `screen_again`, list and screen the tools of the others again.
+        """
+        await self._servers.update(screen_again=screen_again)
+
+    @property
+    def servers(self) -> tuple[ServerSpec, ...]:
+        """The servers that the session was given, in their configured order. Some may have failed to start."""
+        return self._servers.specs
+
+    async def server_info(self, server: str) -> ServerInfo:
+        """What a server reports about itself. Starts the server if it is not running."""
+        self._check_open()
+        _, connection = await self._servers.connection(server)
+        return connection.server_info
+
+    def on_tools_listed(self, callback: Callable[[], None]) -> None:
+        """Call this whenever a server's tools were listed, which may have changed what the session offers."""
+        self._servers.on_listed = callback
+
+    def on_servers_changed(self, callback: Callable[[], None]) -> None:
+        """Call this whenever the session's servers have changed and the new ones have started."""
+        self._servers.on_changed = callback
+
+    async def forward(
+        self, server: str, method: str, params: Mapping[str, Any], **options: Unpack[ForwardOptions]
+    ) -> Raw:
+        """Send the request of the session's client to a server, if it is permitted. Nothing is recorded: use `perform` for calls."""
+        return await self._calls.forward(server, method, params, **options)
+
+    async def notify_server(self, server: str, method: str, params: Raw) -> None:
+        """Send a server a notification of the session's client. Its `_meta` is treated like that of a request."""
+        await self._servers.notify(server, method, params)
+
     async def list_resources(self, server: str) -> list[dict[str, Any]]:
+        """The server's resources."""
+        self._check_open()
         return await self._calls.list_all(server, "resources/list", "resources")
 
     async def read_resource(self, server: str, uri: str) -> dict[str, Any]:
+        """Read one of a server's resources."""
+        self._check_open()
         return await self._calls.request(server, "resources/read", {"uri": uri})
 
     async def list_prompts(self, server: str) -> list[dict[str, Any]]:
+        """The server's prompts."""
+        self._check_open()
         return await self._calls.list_all(server, "prompts/list", "prompts")
 
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """Get one of a server's prompts, filled in with the arguments."""
+        self._check_open()
         return await self._calls.request(
             server, "prompts/get", {"name": name, "arguments": dict(arguments or {})}
         )
@@ -270,6 +480,10 @@ class Session:
         """Whether the session is being closed, or is closed."""
         return self._closing is not None
 
+    def _check_open(self) -> None:
+        if self.is_closing:
+            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+
     async def close(self, reason: str = "closed") -> None:
         """Close the session for every door: end its turns, calls and links, and store its end. Another host may resume it.
 
@@ -285,12 +499,32 @@ class Session:
             if self._parent is not None:
                 self._resources.callback(self._parent._children.discard, self)
             await self._turns.close(wait=wait_for_turns)
+            children = [
+                child.close("the session that created it was closed") for child in self._ending_children
+            ]
+            await asyncio.gather(*children, *self._ending, return_exceptions=True)
             self._servers.cancel_listing()
             await self._links.close_scope(self.scope)
             await self._servers.stop_listing()
             # Calls on shared links, and calls that wait for the user, are still running.
             await self._calls.cancel_all()
             await self.record.close(reason, *await self._servers.unstored_events())
+            if self.spans is not None:
+                self.spans.end()
 
-    def _new_turn_context(self) -> SessionTurnContext:
-        return SessionTurnContext(self.record, self._servers, self._calls, self.permission)
+    def _new_turn_context(self, turn_id: str) -> SessionTurnContext:
+        context = SessionTurnContext(
+            turn_id, self.record, self._servers, self._calls, self.permission, self._instructions
+        )
+        context.inbox = self.inbox
+        context.budget = self.budget
+        context.total = self.turn_total = TurnTotal()
+        context.definition = self.definition
+        context.can_spawn = partial(self._can_spawn, self)
+        return context
+
+    def new_sub_agent_context(self, origin: Origin) -> SubAgentContext:
+        """The context for a turn of a sub-agent."""
+        return SubAgentContext(
+            origin.agent, self.record, self._servers, self._calls, self.permission, origin=origin
+        )

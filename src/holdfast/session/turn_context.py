@@ -1,67 +1,164 @@
 """What an agent can do during one turn of a session."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.agent.agent import ServerStatus
+from holdfast.agent.model.budget import NO_BUDGET, Budget, TurnTotal
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
+from holdfast.model.agent_definition import AgentDefinition
 from holdfast.model.call import ToolCall
-from holdfast.model.event import Planned, Replied, Thought
-from holdfast.model.ids import new_call_id, new_message_id
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import (
+    OWN_AGENT,
+    HistoryCompacted,
+    ModelResponded,
+    Origin,
+    Planned,
+    Replied,
+    Thought,
+)
+from holdfast.model.ids import new_call_id
 from holdfast.model.json import JsonObject
-from holdfast.session.calls import Calls, encode_arguments
+from holdfast.model.message_text import mark_message
+from holdfast.model.permission import Mode
+from holdfast.model.server import SPAWNING_TOOLS
+from holdfast.model.visible_text import replace_surrogates
+from holdfast.session.arguments import encode_arguments
+from holdfast.session.calls import Calls
+from holdfast.session.inbox import Inbox
 from holdfast.session.permission import PermissionPolicy
+from holdfast.session.project_instructions import ProjectInstructions
 from holdfast.session.record import Record
 from holdfast.session.servers import Servers
+from holdfast.store.types import StoredEvent
 
 
 class SessionTurnContext:
     """The `TurnContext` of one turn of a session."""
 
-    def __init__(self, record: Record, servers: Servers, calls: Calls, permission: PermissionPolicy) -> None:
+    def __init__(
+        self,
+        turn_id: str,
+        record: Record,
+        servers: Servers,
+        calls: Calls,
+        permission: PermissionPolicy,
+        instructions: ProjectInstructions | None = None,
+    ) -> None:
+        self.turn_id = turn_id
+        self.origin: Origin = OWN_AGENT
+        self.sender = ""
+        self.budget: Budget = NO_BUDGET
+        self.total = TurnTotal()
+        self.definition: AgentDefinition | None = None
+        self.max_mode = Mode.AUTO
+        """The highest mode for the calls of this agent."""
+        self.can_spawn: Callable[[CatalogTool], bool] = _allow
+        """Whether the agent may start another one now, with this tool."""
+        self.inbox: Inbox | None = None
+        """The messages of other sessions, if this agent gets them."""
         self._record = record
         self._servers = servers
         self._calls = calls
         self._permission = permission
-        self._message_id = new_message_id()
+        self._instructions = instructions
+        self._messages = 0
+        self._message_id = f"{turn_id}.0"
         self.usage: JsonObject = {}
+        self.failure: HoldfastError | None = None
+        """Why the turn failed; None if it did not."""
+
+    @property
+    def context(self) -> SessionContext:
+        return self._servers.context
+
+    def begin_message(self) -> None:
+        self._messages += 1
+        self._message_id = f"{self.turn_id}.{self._messages}"
 
     async def reply(self, text: str) -> None:
         if text:
-            await self._record.append_piece(Replied(message_id=self._message_id, text=_valid_text(text)))
+            await self._record.messages.append_piece(
+                Replied(message_id=self._message_id, text=replace_surrogates(text)), self.origin
+            )
 
     async def think(self, text: str) -> None:
         if text:
-            await self._record.append_piece(Thought(message_id=self._message_id, text=_valid_text(text)))
+            await self._record.messages.append_piece(
+                Thought(message_id=self._message_id, text=replace_surrogates(text)), self.origin
+            )
 
     async def plan(self, entries: Sequence[JsonObject]) -> None:
-        await self._record.append(Planned(entries=tuple(entries)))
+        await self._record.append(Planned(entries=tuple(entries)), origin=self.origin)
 
     def report_usage(self, usage: JsonObject) -> None:
         self.usage = usage
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> ToolResult:
+    def report_failure(self, error: HoldfastError) -> None:
+        self.failure = error
+
+    async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         # The server stays empty: the name contains it.
         tool_call = ToolCall(
-            call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments)
+            call_id=call_id or new_call_id(),
+            server="",
+            tool=name,
+            arguments=encode_arguments(arguments),
+            origin=self.origin,
+            max_mode=self.max_mode,
         )
         result = await self._calls.perform(tool_call)
-        self._message_id = new_message_id()  # a reply after a call is a new message
+        self.begin_message()
         return result
 
+    async def add_model_event(self, event: ModelResponded | HistoryCompacted) -> None:
+        await self._record.append(event, origin=self.origin)
+
+    async def keep_setting(self, name: str, value: str) -> None:
+        await self._record.keep_setting(name, value)
+
+    async def project_instructions(self) -> str:
+        return "" if self._instructions is None else await self._instructions.text()
+
+    def past_events(self) -> AsyncIterator[StoredEvent]:
+        return self._record.stored_events()
+
+    async def take_messages(self) -> tuple[str, ...]:
+        if self.inbox is None:
+            return ()
+        return tuple(map(mark_message, await self.inbox.take(self.turn_id)))
+
     async def tools(self) -> tuple[CatalogTool, ...]:
-        return self._servers.tools
+        await self._servers.start_unknown()
+        return tuple(tool for tool in self._servers.tools if _is_plain(tool) or self.can_spawn(tool))
 
     def describe_access(self, tool: CatalogTool) -> str:
         return self._permission.decide(tool).summary
+
+    async def read_log(self, server: str) -> str:
+        return await self._servers.read_log(server)
+
+    async def list_features(self, server: str, kind: Literal["resources", "prompts"]) -> list[JsonObject]:
+        return await self._calls.list_all(server, f"{kind}/list", kind)
+
+    async def request_feature(
+        self, server: str, method: Literal["resources/read", "prompts/get"], params: Mapping[str, Any]
+    ) -> JsonObject:
+        return await self._calls.request(server, method, params)
+
+    async def was_added_later(self, server: str) -> bool:
+        return await self._servers.was_added_later(server)
 
     def server_status(self) -> ServerStatus:
         servers = self._servers
         return ServerStatus(
             available=servers.available,
             starting=servers.starting,
+            ended=servers.ended,
             refusals=tuple(
                 replace(refusal, reason=self._record.mask.mask_all(refusal.reason))
                 for refusal in servers.refusals
@@ -74,6 +171,9 @@ class SessionTurnContext:
         )
 
 
-def _valid_text(text: str) -> str:
-    """The text with lone surrogates replaced: a model may cut a character in half."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
+def _is_plain(tool: CatalogTool) -> bool:
+    return (tool.server.name, tool.definition.name) not in SPAWNING_TOOLS
+
+
+def _allow(tool: CatalogTool) -> bool:
+    return True

@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import msgspec
 
@@ -18,9 +18,11 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Prompted, Replied, StopReason, Titled, TurnEnded
 from holdfast.model.ids import new_message_id, new_turn_id
 from holdfast.model.json import JsonObject
-from holdfast.model.limits import STORED_BUDGET
+from holdfast.model.limits import STORED_LIMIT
+from holdfast.session.inbox import Inbox, message_blocks
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
+from holdfast.session.session_spans import SessionSpans, describe_turn
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.wire.strict_json import has_more_values
 
@@ -43,6 +45,21 @@ class TurnResult:
     reason: StopReason
     last_seq: int
     """0 if the end of the turn could not be stored."""
+    code: str = ""
+    """Why the turn failed, such as `NO_MODEL`, `MODEL_UNAVAILABLE` or `INTERNAL_ERROR`; empty if it did not."""
+    message: str = ""
+    """What happened and what to do, if the turn failed."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the turn ended without an error. `reason` says why it ended."""
+        return not self.code
+
+    def raise_for_error(self) -> Self:
+        """The result itself if the turn did not fail. Otherwise raise an error with its code and message."""
+        if self.ok:
+            return self
+        raise HoldfastError(codes.find(self.code) or codes.INTERNAL_ERROR, self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +71,8 @@ class Prompt:
     before: BeforeTurn | None = None
     is_cancelled: bool = False
     """Whether the user has already cancelled it. If so, it is stored but not answered."""
+    is_from_inbox: bool = False
+    """Whether it stands for the messages of other sessions that are waiting. The user did not send it, and it has no blocks."""
 
 
 class Turns:
@@ -64,11 +83,13 @@ class Turns:
         scope: Scope,
         record: Record,
         agent: Agent,
-        new_context: Callable[[], SessionTurnContext],
+        new_context: Callable[[str], SessionTurnContext],
         *,
         has_title: bool,
+        inbox: Inbox | None = None,
     ) -> None:
         self.agent = agent
+        self._inbox = inbox or Inbox(record)
         self._scope = scope
         self._record = record
         self._new_context = new_context
@@ -76,6 +97,10 @@ class Turns:
         self._lock = asyncio.Lock()
         self._pending: dict[asyncio.Task[TurnResult], _PendingPrompt] = {}
         self._is_closed = False
+        self.on_cancel: Callable[[], object] | None = None
+        """Called when the running turn is cancelled."""
+        self.spans: SessionSpans | None = None
+        """Traces the turns; None if tracing is off."""
 
     @property
     def is_busy(self) -> bool:
@@ -91,21 +116,36 @@ class Turns:
                 codes.BUSY,
                 f"{MAX_WAITING_PROMPTS} prompts are already waiting in this session. Wait for an answer, or cancel.",
             )
-        if has_more_values(msgspec.json.encode(prompt.blocks), STORED_BUDGET.values):
+        if has_more_values(msgspec.json.encode(prompt.blocks), STORED_LIMIT.values):
             raise HoldfastError(
                 codes.TOO_LARGE,
-                f"The prompt has more than {STORED_BUDGET.values} JSON values. Split it into several prompts.",
+                f"The prompt has more than {STORED_LIMIT.values} JSON values. Split it into several prompts.",
             )
-        pending = _PendingPrompt(prompt, sender)
-        task = asyncio.create_task(self._run_in_order(pending))
-        self._pending[task] = pending
-        task.add_done_callback(lambda _: self._pending.pop(task))
+        pending, task = self._start(prompt, sender)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             pending.cancel()
             await run_to_completion(wait_done(task))
             raise
+
+    def _start(self, prompt: Prompt, sender: object) -> "tuple[_PendingPrompt, asyncio.Task[TurnResult]]":
+        pending = _PendingPrompt(prompt, sender)
+        task = asyncio.create_task(self._run_in_order(pending))
+        self._pending[task] = pending
+        task.add_done_callback(self._forget)
+        return pending, task
+
+    def _forget(self, task: "asyncio.Task[TurnResult]") -> None:
+        pending = self._pending.pop(task)
+        if pending.prompt.is_from_inbox and not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("messages of other sessions not delivered yet", extra={"reason": str(error)})
+
+    def wake(self) -> None:
+        """Start a turn for the messages of other sessions, after the prompts that are waiting. Does nothing if one is waiting."""
+        is_waiting = any(p.prompt.is_from_inbox and not p.is_running for p in self._pending.values())
+        if not self._is_closed and not is_waiting:
+            self._start(Prompt(blocks=(), message_id="", is_from_inbox=True), None)
 
     def cancel(self, sender: object = None) -> None:
         """Cancel the running turn, even if another sender prompted it, and the waiting prompts of `sender`.
@@ -115,6 +155,8 @@ class Turns:
         for pending in self._pending.values():
             if sender is None or pending.is_running or pending.sender is sender:
                 pending.cancel()
+        if self.on_cancel is not None and not self._is_closed:
+            self.on_cancel()
 
     @property
     def is_called_from_turn(self) -> bool:
@@ -145,33 +187,72 @@ class Turns:
 
     async def _run(self, pending: "_PendingPrompt") -> TurnResult:
         turn_id = new_turn_id()
-        prompt, context, record = pending.prompt, self._new_context(), self._record
+        prompt, context, record = pending.prompt, self._new_context(turn_id), self._record
         async with record.turn():
-            await record.append(
-                Prompted(turn_id=turn_id, message_id=prompt.message_id, blocks=tuple(prompt.blocks))
-            )
-            if not self._has_title and (title := _make_title(prompt.blocks, record.mask)):
+            if prompt.is_from_inbox:
+                received = await self._inbox.take(turn_id)
+                if not received:  # an earlier turn got them
+                    return TurnResult(reason=StopReason.END_TURN, last_seq=record.events.last)
+                context.sender = received[0].sender
+                prompt = replace(prompt, blocks=message_blocks(received))
+            else:
+                await record.append(
+                    Prompted(turn_id=turn_id, message_id=prompt.message_id, blocks=tuple(prompt.blocks))
+                )
+            if (
+                not prompt.is_from_inbox
+                and not self._has_title
+                and (title := _make_title(prompt.blocks, record.mask))
+            ):
                 self._has_title = True
                 await record.append(Titled(title=title))
             reason = await pending.run(lambda: self._answer(prompt, context))
             ended = TurnEnded(turn_id=turn_id, reason=reason, usage=context.usage)
             last_seq = await run_to_completion(self._end(ended))
-        return TurnResult(reason=reason, last_seq=last_seq)
+        failure = None if reason is StopReason.CANCELLED else context.failure
+        if failure is None:
+            return TurnResult(reason=reason, last_seq=last_seq)
+        return TurnResult(
+            reason=reason,
+            last_seq=last_seq,
+            code=failure.code.name,
+            message=record.mask.mask_all(failure.message),
+        )
 
     async def _answer(self, prompt: Prompt, context: SessionTurnContext) -> StopReason:
+        if self.spans is None:
+            return await self._run_agent(prompt, context)
+        reason = StopReason.CANCELLED
+        with self.spans.turn(
+            context.definition.name if context.definition is not None else "holdfast"
+        ) as span:
+            try:
+                reason = await self._run_agent(prompt, context)
+            finally:
+                failure = "" if context.failure is None else context.failure.code.name
+                describe_turn(span, reason, context.usage, failure)
+        return reason
+
+    async def _run_agent(self, prompt: Prompt, context: SessionTurnContext) -> StopReason:
         record = self._record
         _current.set(self)  # in this task and those that it starts
         try:
             if prompt.before is not None and (text := await prompt.before()):
                 await record.append(Replied(message_id=new_message_id(), text=text))
-            with enter_scope(self._scope.of_caller()):  # what the agent starts is part of this session
-                return await self.agent.run_turn(prompt.blocks, context)
+            # What the agent starts is part of this session.
+            with enter_scope(self._scope.find_caller_scope()):
+                return _check_reason(await self.agent.run_turn(prompt.blocks, context))
         except HoldfastError as error:
+            context.report_failure(error)
+            if error.code is codes.RESULT_NOT_STORED:
+                raise  # a reply cannot be stored either, and its error would hide that the call was made
             await record.append(
                 Replied(message_id=new_message_id(), text=record.mask.mask_all(error.message))
             )
-        except Exception:
+        except Exception as error:
             log.exception("turn crashed")
+            crashed = f"The agent raised {type(error).__name__}. The log has the traceback."
+            context.report_failure(HoldfastError(codes.INTERNAL_ERROR, crashed))
             await record.append(Replied(message_id=new_message_id(), text=INTERNAL_ERROR_REPLY))
         return StopReason.END_TURN
 
@@ -204,6 +285,18 @@ class _PendingPrompt:
         except asyncio.CancelledError:
             return StopReason.CANCELLED
         return StopReason.CANCELLED if self.is_cancelled else reason
+
+
+def _check_reason(reason: object) -> StopReason:
+    """What the agent returned. Raise if it is not why a turn ends, such as None."""
+    try:
+        return StopReason(str(reason))
+    except ValueError:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"The agent's `run_turn` must return a StopReason, not a value of the type {type(reason).__name__}: "
+            "`return events.StopReason.END_TURN`.",
+        ) from None
 
 
 def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:

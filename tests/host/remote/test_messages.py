@@ -10,7 +10,7 @@ from holdfast.model.event import Outcome, Replied, ToolEnded
 from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.store.types import StoredEvent
-from holdfast.wire.frame import Malformed, PeerError, Raw, Request, parse_line, request_line
+from holdfast.wire.messages import Malformed, PeerError, Raw, Request, parse_line, request_line
 
 pytestmark = pytest.mark.promise("SES-01")
 

@@ -23,7 +23,7 @@ from holdfast.model.trust import Trust
 from holdfast.session.turns import TurnResult
 from holdfast.store.lease import session_held
 from holdfast.store.types import Lease, StoredEvent
-from holdfast.wire.frame import EMPTY_OBJECT, Notification, PeerError, Raw, Request
+from holdfast.wire.messages import EMPTY_OBJECT, Notification, PeerError, Raw, Request
 from holdfast.wire.peer import Peer
 from holdfast.wire.socket import SocketTransport
 
@@ -232,7 +232,12 @@ class _Handler:
                     arguments=bytes(params.arguments),
                 )
                 question = PermissionQuestion(
-                    call=call, title=params.title, can_remember=params.can_remember, change=params.change
+                    call=call,
+                    title=params.title,
+                    can_remember=params.can_remember,
+                    remembers_arguments=params.remembers_arguments,
+                    always_scope=params.always_scope,
+                    change=params.change,
                 )
                 decision = await self._door.request_permission(question)
                 return messages.PermissionResult(decision=decision)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -28,7 +28,7 @@ from holdfast.session.attachment import Attachment
 from holdfast.session.session import Session
 from holdfast.session.subscription import Subscription
 from holdfast.store.types import StoredEvent
-from holdfast.wire.frame import PeerError, Raw, Request
+from holdfast.wire.messages import PeerError, Raw, Request
 from holdfast.wire.peer import Peer
 from holdfast.wire.socket import SocketTransport
 
@@ -89,8 +89,7 @@ class _CheckedTransport(SocketTransport):
             log.warning(
                 "connection to the session socket refused", extra={"uid": uid, "too_many": self._is_full}
             )
-            assert isinstance(transport, asyncio.WriteTransport)
-            transport.abort()
+            cast("asyncio.WriteTransport", transport).abort()  # uvloop's transports are no subclass of it
         super().connection_made(transport)
 
 
@@ -299,7 +298,9 @@ class _SocketDoor:
 
     def __init__(self, peer: Peer, *, permission: bool, elicitation: bool) -> None:
         self._peer = peer
-        self._capabilities = DoorCapabilities(permission=permission, elicitation=elicitation)
+        self._capabilities = DoorCapabilities(
+            permission=permission, elicitation=elicitation, name="an attached terminal or editor"
+        )
 
     @property
     def capabilities(self) -> DoorCapabilities:
@@ -313,6 +314,8 @@ class _SocketDoor:
             arguments=Raw(question.call.arguments),
             title=question.title,
             can_remember=question.can_remember,
+            remembers_arguments=question.remembers_arguments,
+            always_scope=question.always_scope,
             change=question.change,
         )
         raw = await self._request(messages.REQUEST_PERMISSION, params)

@@ -17,9 +17,9 @@ from holdfast.model.event import UnknownEvent
 from holdfast.model.event_text import FileChange
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import Limits
-from holdfast.store.codec import decode_event, encode_event
+from holdfast.store.event_codec import decode_event, encode_event
 from holdfast.store.types import StoredEvent
-from holdfast.wire.frame import Notification, PeerError, Raw, Request
+from holdfast.wire.messages import Notification, PeerError, Raw, Request
 from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 PROTOCOL_VERSION = 1
@@ -121,6 +121,8 @@ class PermissionParams(msgspec.Struct, kw_only=True, rename="camel"):
     arguments: Raw
     title: str
     can_remember: bool
+    remembers_arguments: bool = False
+    always_scope: str
     change: FileChange | None = None
 
 

@@ -1,0 +1,187 @@
+"""Find the definitions of agents: in the user's own folder, and in a session's folder after approval."""
+
+import hashlib
+import json
+import os
+import shlex
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from holdfast.audit.approvals import REVOKED, approval_record
+from holdfast.audit.audit import Audit
+from holdfast.model import codes
+from holdfast.model.agent_definition import MAX_BYTES, NAME, AgentDefinition, parse_definition
+from holdfast.model.errors import HoldfastError
+from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.untrusted_file import read_own_file, read_untrusted_file
+from holdfast.model.visible_text import strip_invisible
+from holdfast.session.project_instructions import FILE as INSTRUCTIONS_FILE
+from holdfast.session.project_instructions import instructions_prefix
+from holdfast.settings import Settings
+from holdfast.store.store import Store, Tx
+from holdfast.store.types import Approval
+
+PROJECT_FOLDER = ".holdfast/agents"
+_MAX_FILES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundAgent:
+    """A file with a definition, and why it cannot be used, if it cannot."""
+
+    name: str
+    origin: str
+    is_project: bool
+    definition: AgentDefinition | None = None
+    text: str = ""
+    problem: str = ""
+    is_approved: bool = True
+
+
+class AgentDefinitions:
+    """The definitions that the sessions of one host can use."""
+
+    def __init__(self, settings: Settings, store: Store, audit: Audit) -> None:
+        self._own_folder = settings.file.parent / "agents"
+        models = settings.model
+        self._models = frozenset(filter(None, (models.name, *models.also)))
+        self._store = store
+        self._audit = audit
+
+    async def require(self, name: str, folder: str) -> AgentDefinition:
+        """The definition with this name. Raise UNKNOWN_AGENT or NOT_APPROVED if it cannot be used."""
+        found = await self.find(name, folder)
+        if found is None:
+            raise HoldfastError(
+                codes.UNKNOWN_AGENT,
+                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md.",
+            )
+        if not found.is_approved:
+            raise HoldfastError(
+                codes.NOT_APPROVED,
+                f"The agent {name!r} is defined by the project ({found.origin}), and you have not approved it as it is now. "
+                f"Read and approve it with: {shlex.join(('holdfast', 'agents', 'approve', name))}",
+            )
+        if found.definition is None:
+            raise HoldfastError(codes.UNKNOWN_AGENT, f"The agent {name!r} cannot be used: {found.problem}.")
+        return found.definition
+
+    async def find(self, name: str, folder: str) -> FoundAgent | None:
+        """The file with this name. The user's own comes first. Nothing of a project's file is used before approval."""
+        if not NAME.fullmatch(name):
+            return None
+        for path, is_project in (
+            (self._own_folder / f"{name}.md", False),
+            (_project_path(folder, name), True),
+        ):
+            found = await run_with_file_timeout(
+                partial(_read, name, path, is_project=is_project), path=str(path)
+            )
+            if found is not None:
+                return await self._check(found)
+        return None
+
+    async def list(self, folder: str) -> list[FoundAgent]:
+        """All definitions that a session in this folder could use."""
+        project = Path(folder) / PROJECT_FOLDER
+        own = await run_with_file_timeout(_names, self._own_folder, path=str(self._own_folder))
+        of_project = await run_with_file_timeout(_names, project, path=str(project))
+        found = [await self.find(name, folder) for name in sorted({*own, *of_project})]
+        return [one for one in found if one is not None]
+
+    async def approve(self, found: FoundAgent, *, by: str) -> None:
+        """Approve a project's definition with exactly this content."""
+        approval = Approval(key=_key(found), content_hash=_digest(found.text), by=by, at=self._store.now())
+
+        def write(tx: Tx) -> None:
+            tx.remove_approvals(_key(found))
+            tx.approve(approval)
+            self._audit.append(tx, approval_record(approval))
+
+        await self._store.write(write)
+
+    async def _check(self, found: FoundAgent) -> FoundAgent:
+        if found.is_project:
+            approvals = await self._store.read(lambda tx: tx.approvals(_key(found)))
+            digest = _digest(found.text)
+            if not any(approval.content_hash == digest for approval in approvals):
+                return replace(found, definition=None, is_approved=False, problem="not approved")
+        definition = found.definition
+        if definition is not None and definition.model and definition.model not in self._models:
+            problem = f"it asks for the model {definition.model[:80]!r}, which is not configured (model.also)"
+            return replace(found, definition=None, problem=problem)
+        return found
+
+
+async def revoke(store: Store, audit: Audit, folder: str, name: str, *, by: str) -> bool:
+    """Revoke the approvals of a project's agent, or of its AGENTS.md. Return whether there was one."""
+    found = FoundAgent(name=name, origin=str(_project_path(folder, name)), is_project=True)
+    prefix = instructions_prefix(folder) if name == INSTRUCTIONS_FILE else _key(found)
+    now = store.now()
+
+    def remove(tx: Tx) -> bool:
+        removed = tx.approvals(prefix)
+        tx.remove_approvals(prefix)
+        for approval in removed:
+            audit.append(tx, msgspec.structs.replace(approval_record(approval, REVOKED, by=by), at=now))
+        return bool(removed)
+
+    return await store.write(remove)
+
+
+def _project_path(folder: str, name: str) -> Path:
+    return Path(folder) / PROJECT_FOLDER / f"{name}.md"
+
+
+def _read(name: str, path: Path, *, is_project: bool) -> FoundAgent | None:
+    """Read and parse a file; None if there is none. Blocks.
+
+    Invisible characters are removed from a project's file: the user must see, and approve, exactly the text that the model gets.
+    """
+    found = FoundAgent(name=name, origin=str(path), is_project=is_project)
+    try:
+        raw = (
+            read_untrusted_file(path, limit=MAX_BYTES) if is_project else read_own_file(path, limit=MAX_BYTES)
+        )
+        text = strip_invisible(raw.decode()) if is_project else raw.decode()
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return None
+    except UnicodeDecodeError:
+        return replace(found, problem="it is not UTF-8 text")
+    except OSError as error:
+        return replace(found, problem=f"it could not be read: {error.strerror}")
+    try:
+        definition = parse_definition(name, text)
+    except ValueError as error:
+        return replace(found, text=text, problem=str(error))
+    definition = replace(definition, origin=str(path), digest=_digest(text), is_project=is_project)
+    return replace(found, text=text, definition=definition)
+
+
+def _names(folder: Path) -> list[str]:
+    """The names of the definitions in a folder. Blocks."""
+    names: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name, dot, suffix = entry.name.rpartition(".")
+                if dot and suffix == "md" and NAME.fullmatch(name):
+                    names.append(name)
+                if len(names) >= _MAX_FILES:
+                    break
+    except OSError:
+        pass
+    return names
+
+
+def _key(found: FoundAgent) -> str:
+    return json.dumps(["agent", found.origin, found.name])
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,110 @@
+"""A door made of functions: a program answers the session's questions itself."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from holdfast.model import codes
+from holdfast.model.door import Door, DoorCapabilities, PermissionQuestion
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Decision
+from holdfast.model.json import JsonObject
+from holdfast.session.callbacks import check_callback, run_callback
+
+log = logging.getLogger(__name__)
+
+Ask: TypeAlias = Callable[[PermissionQuestion], "Awaitable[Decision | bool] | Decision | bool"]
+"""Whether a call may run: True, False, or a `Decision`."""
+Elicit: TypeAlias = Callable[
+    [JsonObject], "Awaitable[Mapping[str, Any] | bool | None] | Mapping[str, Any] | bool | None"
+]
+"""Answers a server's question: the fields of the form, True to accept a question without fields, None to decline."""
+Sample: TypeAlias = Callable[[JsonObject], "Awaitable[str | Mapping[str, Any]] | str | Mapping[str, Any]"]
+"""Answers a server's sampling request: the text of the model, or the whole result of `sampling/createMessage`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackDoor(Door):
+    """Answers questions with functions. It supports what it has functions for."""
+
+    ask: Ask | None = None
+    elicit_with: Elicit | None = None
+    sample_with: Sample | None = None
+
+    def __post_init__(self) -> None:
+        for name, function in (("ask", self.ask), ("elicit", self.elicit_with), ("sample", self.sample_with)):
+            if function is not None:
+                check_callback(name, function)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether it can answer anything."""
+        return self.capabilities != DoorCapabilities()
+
+    @property
+    def capabilities(self) -> DoorCapabilities:
+        return DoorCapabilities(
+            permission=self.ask is not None,
+            elicitation=self.elicit_with is not None,
+            sampling=self.sample_with is not None,
+        )
+
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
+        assert self.ask is not None
+        answer = await _call("ask", self.ask, question)
+        if isinstance(answer, bool):
+            return Decision.ALLOW_ONCE if answer else Decision.REJECT
+        try:
+            return Decision(answer)
+        except ValueError:
+            allowed = ", ".join(Decision)
+            raise _wrong_answer("ask", f"True, False or one of {allowed}", answer) from None
+
+    async def elicit(self, params: JsonObject) -> JsonObject:
+        assert self.elicit_with is not None
+        answer = await _call("elicit", self.elicit_with, params)
+        if answer is None or answer is False:
+            return {"action": "decline"}
+        if answer is True:
+            return {"action": "accept"}
+        if not isinstance(answer, Mapping):
+            raise _wrong_answer("elicit", "a dict with the fields, True, or None to decline", answer)
+        return {"action": "accept", "content": {**cast("Mapping[str, Any]", answer)}}
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        assert self.sample_with is not None
+        answer = await _call("sample", self.sample_with, params)
+        if isinstance(answer, str):
+            text: JsonObject = {"type": "text", "text": answer}
+            return {"role": "assistant", "content": text, "model": "application", "stopReason": "endTurn"}
+        if not isinstance(answer, Mapping):
+            raise _wrong_answer("sample", "a text, or the result of sampling/createMessage", answer)
+        return {**cast("Mapping[str, Any]", answer)}
+
+    async def read_text(self, path: str) -> str:
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This program does not open files for the session.")
+
+    async def write_text(self, path: str, text: str) -> None:
+        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This program does not open files for the session.")
+
+
+async def _call(name: str, function: Callable[[Any], Any], argument: object) -> Any:
+    """Call the program's function. If it raises, the question has no answer, and the log has the traceback."""
+    try:
+        return await run_callback(function, argument)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        log.exception("a callback failed: %s", name, extra={"callback": name})
+        raise HoldfastError(
+            codes.NO_ANSWER,
+            f"The program's function `{name}` raised {type(error).__name__}; the log has the traceback.",
+        ) from None
+
+
+def _wrong_answer(name: str, expected: str, answer: object) -> HoldfastError:
+    return HoldfastError(
+        codes.BAD_ARGUMENT,
+        f"`{name}` must return {expected}, not a value of the type {type(answer).__name__}.",
+    )

@@ -1,0 +1,161 @@
+"""Apply changes of the configuration to live sessions of MCP clients: servers, logins, approvals, workspaces, permission rules.
+
+A person or another process changes them while the gateway runs. Other sessions get changes when they are opened again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from holdfast import settings as settings_module
+from holdfast.connect.http.login_store import LOGIN_FOLDER
+from holdfast.host.admission import Admission
+from holdfast.host.join import lower_mode_for
+from holdfast.host.live_sessions import LiveSessions
+from holdfast.model.errors import HoldfastError
+from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.permission import DoorKind
+from holdfast.model.trust import lowest_trust
+from holdfast.resolve.approval_store import answers_digest
+from holdfast.resolve.load import PROJECT_FILE
+from holdfast.session.session import Session
+from holdfast.settings import Settings
+from holdfast.store.store import Store
+from holdfast.workspaces.registry import WORKSPACES_FOLDER
+
+log = logging.getLogger(__name__)
+
+CHECK_SECONDS = 1.0
+_MAX_SHARED = 16
+
+Version = tuple[object, str]
+"""The versions of the files, and a digest of the answers about servers and tools."""
+
+
+class ConfigWatch:
+    """Compares the configuration with the one that each session was opened with."""
+
+    def __init__(self, settings: Settings, admission: Admission, store: Store, live: LiveSessions) -> None:
+        self._settings = settings
+        self._admission = admission
+        self._store = store
+        self._live = live
+        self._versions: WeakKeyDictionary[Session, Version] = WeakKeyDictionary()
+        self._warned: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
+        """What was last reported about a session: a failure that is tried again every second is reported once."""
+        self._shared: dict[Version, Version] = {}
+        self._settings_version = _file_versions([settings.file])
+
+    async def version(self, cwd: str | Path) -> Version:
+        """What changes whenever something is changed that concerns sessions in this folder."""
+        servers = self._settings.servers
+        files = (
+            servers.host_file,
+            servers.user_file,
+            Path(cwd) / PROJECT_FILE,
+            self._settings.file,
+            self._settings.data_dir / LOGIN_FOLDER,
+        )
+        answers = await self._store.read(answers_digest)
+        workspaces = self._settings.data_dir / WORKSPACES_FOLDER
+        return (await run_with_file_timeout(_versions_with, files, workspaces, path=str(cwd)), answers)
+
+    def follow(self, session: Session, version: Version) -> None:
+        """Apply later changes to this session. `version` was read before the session's servers were resolved."""
+        self._versions[session] = self._shared.setdefault(version, version)  # most sessions have the same one
+        if len(self._shared) > _MAX_SHARED:
+            del self._shared[next(iter(self._shared))]
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        async with asyncio.TaskGroup() as updates:
+            while True:
+                await asyncio.sleep(CHECK_SECONDS)
+                if self._versions:
+                    await self._check(updates)
+
+    async def _check(self, updates: asyncio.TaskGroup) -> None:
+        """Begin to apply what has changed to every session that it concerns.
+
+        No session waits for another one: a server that is slow to start or to end must not keep a change from the others.
+        """
+        found: dict[str, Version] = {}
+        for session, known in [*self._versions.items()]:
+            if session.is_closing:
+                continue
+            cwd = session.context.cwd
+            try:
+                if cwd not in found:
+                    found[cwd] = await self.version(cwd)
+            except HoldfastError as error:  # a busy store, or a folder that does not answer
+                self._warn(session, error.message)
+                continue
+            if found[cwd] != known:
+                self.follow(session, found[cwd])
+                updates.create_task(self._apply(session, known, screen_again=found[cwd][1] != known[1]))
+
+    async def _apply(self, session: Session, known: Version, *, screen_again: bool) -> None:
+        """Apply the configuration to a session. If that fails, it is tried again at the next check."""
+        try:
+            self._read_rules()
+        except HoldfastError as error:  # the rules stay as they are, and everything else is applied
+            self._warn(session, error.message)
+        try:
+            await self._update(session, screen_again=screen_again)
+        except Exception as error:
+            if session.is_closing:
+                return
+            self.follow(session, known)
+            if isinstance(error, HoldfastError):  # an invalid file, or a store that is busy for a while
+                self._warn(session, error.message)
+            else:
+                log.exception("could not apply a changed configuration to a session")
+        else:
+            self._warned.pop(session, None)
+
+    def _warn(self, session: Session, reason: str) -> None:
+        if not session.is_closing and self._warned.get(session) != reason:
+            self._warned[session] = reason
+            log.warning(
+                "could not apply a changed configuration to a session",
+                extra={"session": session.context.session_id, "reason": reason},
+            )
+
+    def _read_rules(self) -> None:
+        """Read the permission rules again if the settings file has changed."""
+        version = _file_versions([self._settings.file])
+        if version != self._settings_version:
+            self._admission.set_rules(settings_module.load(self._settings.file).permission)
+            self._settings_version = version
+
+    async def _update(self, session: Session, *, screen_again: bool) -> None:
+        plan = await self._admission.plan(self._live.options_of(session))
+        session.permission.rules = plan.rules
+        await lower_mode_for(session, DoorKind.GATEWAY, plan.rules)
+        trust = session.context.trust_level
+        if lowest_trust(plan.context.trust_level, trust) is not trust:
+            await session.lower_trust()
+        await session.update_servers(screen_again=screen_again)
+
+
+def _versions_with(files: Iterable[Path], folder: Path) -> tuple[object, ...]:
+    """The versions of these files, and of those in the folder: an editor may change a file without replacing it."""
+    try:
+        inside = sorted(folder.iterdir())
+    except OSError:
+        inside = []
+    return (*_file_versions((*files, folder)), *inside, *_file_versions(inside))
+
+
+def _file_versions(files: Iterable[Path]) -> tuple[object, ...]:
+    found: list[object] = []
+    for file in files:
+        try:
+            status = file.stat()
+        except OSError:
+            found.append(None)
+        else:
+            found.append((status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+    return tuple(found)

@@ -1,0 +1,105 @@
+"""Sub-agents of a host's sessions: which definition they have, and in which session they run."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast.agent.model.budget import TurnTotal
+from holdfast.builtin.call_facts import CallFacts
+from holdfast.host.agent_definitions import AgentDefinitions
+from holdfast.host.live_sessions import LiveSessions
+from holdfast.host.open_options import inherit_options
+from holdfast.host.opening import Opener
+from holdfast.model import codes
+from holdfast.model.agent_definition import AgentDefinition
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId
+from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
+from holdfast.session.budget import BudgetShare
+from holdfast.session.parent_door import ParentDoor
+from holdfast.session.session import Session
+from holdfast.session.sub_agents import Task, reserve_sub_agent, run_sub_agent
+
+if TYPE_CHECKING:
+    from holdfast.builtin.agents.tools import Delegation
+
+
+_NO_DEPTH = 1_000_000  # of a sub-agent that is not running
+
+
+class Delegator:
+    """Runs the sub-agents of one host's sessions."""
+
+    opener: Opener
+    """Opens the sessions of isolated sub-agents. `compose` sets it: it is made after the tools that sessions have."""
+
+    def __init__(self, live: LiveSessions, definitions: AgentDefinitions, max_depth: int) -> None:
+        self._live = live
+        self._definitions = definitions
+        self._max_depth = max_depth
+
+    async def run(self, caller: SessionId, facts: CallFacts, delegation: "Delegation") -> str:
+        """Run a sub-agent of the calling session, and return its last message."""
+        session = self._live.require(caller)
+        depth = depth_of(session, facts.agent)
+        if depth >= self._max_depth:
+            raise HoldfastError(
+                codes.TOO_MANY_CHILDREN,
+                f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this agent is at that depth.",
+            )
+        task = Task(
+            text=delegation.task,
+            parent_call=facts.call_id,
+            definition=await self._definition(session, delegation.agent),
+            tools=_patterns(delegation.tools),
+            budget=delegation.budget,
+            total=session.turn_total if session.is_busy else TurnTotal(),
+            depth=depth + 1,
+            can_spawn=depth + 1 < self._max_depth,
+            parent_span=None if session.spans is None else session.spans.find_call(facts.call_id),
+        )
+        share = reserve_sub_agent(session, task)  # before a session is opened, which starts servers
+        try:
+            if not delegation.isolated:
+                return await run_sub_agent(session, task, share)
+            return await self._run_isolated(session, task, share, delegation)
+        finally:
+            share.end()
+
+    async def _run_isolated(
+        self, session: Session, task: Task, share: BudgetShare, delegation: "Delegation"
+    ) -> str:
+        """Run a sub-agent in a session of its own, which is closed at the end."""
+        outer = self._live.options_of(session)
+        options = inherit_options({"title": delegation.agent or "sub-agent"}, session, outer)
+        door = ParentDoor(session.doors, options.title)
+        isolated = await self.opener.open(replace(options, opened_by=outer.opened_by, door=door))
+        try:
+            await isolated.wait_ready()
+            return await run_sub_agent(isolated, task, share)
+        finally:
+            await isolated.close("the sub-agent ended")
+
+    def can_delegate(self, session: Session) -> bool:
+        """Whether the session's agent may start a sub-agent now. If not, it does not see the tool."""
+        budget = session.budget
+        return depth_of(session) < self._max_depth and budget.children < budget.max_children
+
+    async def _definition(self, session: Session, name: str) -> AgentDefinition | None:
+        return await self._definitions.require(name, session.context.cwd) if name else None
+
+
+def depth_of(session: Session, agent: str = "") -> int:
+    """How many agents are above the session's own one, or above the sub-agent with this id."""
+    if agent:
+        return session.sub_agent_depths.get(agent, _NO_DEPTH)
+    depth, parent = 0, session.parent
+    while parent is not None:
+        depth, parent = depth + 1, parent.parent
+    return depth
+
+
+def _patterns(tools: tuple[str, ...] | None) -> tuple[ToolPattern, ...] | None:
+    try:
+        return None if tools is None else parse_tool_patterns([*tools])
+    except ValueError as error:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"`tools` {error}.") from None

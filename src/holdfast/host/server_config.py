@@ -1,0 +1,232 @@
+"""The servers that an application passes to `Host` or to a session."""
+
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from inspect import isawaitable
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, Union, cast, runtime_checkable
+
+import msgspec
+
+from holdfast.connect.scope import OpenService
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json
+from holdfast.model.server import Source, app_service
+from holdfast.model.visible_text import to_line
+from holdfast.resolve.inputs import APP_ORIGIN
+from holdfast.resolve.server_entry import ServerEntry
+from holdfast.resolve.validate import find_mistake
+
+if TYPE_CHECKING:
+    from holdfast.model.context import SessionContext
+    from holdfast.toolkit.toolbox import Toolbox
+    from holdfast.wire.mcp.server import Service
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class ServiceSource(Protocol):
+    """A server in the application's process that is not a toolbox, such as `holdfast.testing.FakeServer`."""
+
+    def open_service(self, context: "SessionContext") -> "AbstractAsyncContextManager[Service]":
+        """Open it for one session."""
+        ...
+
+
+ToolboxSource: TypeAlias = Union["Toolbox", "Callable[[], Toolbox]", ServiceSource]
+"""A toolbox, or a function that makes one for each session. Its tools run in the application's process."""
+
+
+class ServerConfig(TypedDict, total=False):
+    """A server, as a program describes it. It has a `command`, a `url` or a `box`."""
+
+    command: str | Path
+    """The program to start."""
+    args: Sequence[str | Path]
+    env: Mapping[str, str]
+    cwd: str | Path
+    """The folder to start it in. By default, the session's folder if the command names a script, else an empty folder."""
+    url: str
+    """The address of a remote server."""
+    headers: Mapping[str, str]
+    type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"]
+    """The transport. By default, stdio for a `command`, and streamable HTTP for a `url`."""
+    box: ToolboxSource
+    """A toolbox, whose tools run in this process."""
+    tools: Literal["all", "none"] | Sequence[str]
+    """The tools to offer. By default, all of them."""
+    lifetime: Literal["run", "session", "host"]
+    """For how long a process is kept."""
+    trust_level: Literal["direct", "sandboxed"]
+    """The lowest trust of a session that may use it."""
+    confined: bool
+    """Whether it runs confined in every session."""
+    readable: Sequence[str | Path]
+    writable: Sequence[str]
+    network: Sequence[str]
+    asks: Literal["all", "none"] | Sequence[Literal["roots", "sampling", "elicitation"]]
+    """The requests that it may send while confined, or as a remote server."""
+    disabled: bool
+    lazy: bool
+    """Whether it is started by the first call of one of its tools, and not when the session is opened."""
+    warm: int
+    """How many of its processes to start in advance, so that sessions open faster. For servers that use the toolkit."""
+    pin_tools: bool
+    """Whether a tool that changes after the first use must be approved by a person."""
+    timeout: float
+    """How many seconds a call may take. By default, what the setting `links.call_seconds` says."""
+    era: Literal["handshake", "modern"]
+    """The only era of MCP to use. By default, the newest that the server supports."""
+
+
+ServerConfigs: TypeAlias = Mapping[
+    str, "ServerConfig | Mapping[str, object] | Toolbox | Callable[[], Toolbox] | ServiceSource"
+]
+"""Servers by name: `{"counter": {"command": "python", "args": ["counter.py"]}}`, or a toolbox: `{"counter": box}`."""
+
+_KEYS = frozenset(ServerConfig.__annotations__)
+_EXAMPLE = '{"name": {"command": "…"}}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppServers:
+    """Checked servers of an application, by name."""
+
+    entries: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
+    """Plain JSON, for the toolboxes, too."""
+    services: Mapping[str, OpenService] = field(default_factory=dict[str, OpenService], repr=False)
+    """How to open the toolboxes, by the name of their service."""
+
+    @property
+    def boxes(self) -> frozenset[str]:
+        """The names of the servers that are toolboxes."""
+        return frozenset(name for name in self.entries if app_service(name) in self.services)
+
+
+NO_APP_SERVERS = AppServers()
+
+
+def parse_servers(servers: ServerConfigs) -> AppServers:
+    """Check an application's servers, and copy them. Paths become strings."""
+    entries: dict[str, Json] = {}
+    services: dict[str, OpenService] = {}
+    if not isinstance(cast("object", servers), Mapping):
+        raise _bad_servers(f"it is a value of the type {type(servers).__name__}")
+    for name, value in cast("Mapping[object, object]", servers).items():
+        config = cast("Mapping[str, object]", value if isinstance(value, Mapping) else {"box": value})
+        if unknown := [key for key in config if key not in _KEYS]:
+            raise _unknown_key(name, unknown[0])
+        if "box" in config:
+            services[app_service(str(name))] = partial(open_box, _check_box(name, config["box"]), str(name))
+        entries[str(name)] = _to_json(name, {key: config[key] for key in config if key != "box"})
+        _check_entry(str(name), entries[str(name)], is_box="box" in config)
+    return AppServers(entries=entries, services=services)
+
+
+@asynccontextmanager
+async def open_box(box: ToolboxSource, name: str, context: "SessionContext") -> "AsyncIterator[Service]":
+    """Open a toolbox for one session: its tools learn the session, and its lifespan runs as long as the connection."""
+    async with AsyncExitStack() as stack:
+        what = f"The function {_name_of(box)}, which makes its toolbox,"
+        try:
+            opened = _make_service(box, context)
+            what = "Its lifespan"
+            service = await stack.enter_async_context(opened)
+        except HoldfastError:
+            raise
+        except Exception as error:  # its text may be about another session, or a secret
+            log.exception("could not start %s", to_line(name), extra={"server": name})
+            raise HoldfastError(
+                codes.BAD_TOOL,
+                f"Could not start {name!r}: {what} raised {type(error).__name__}. The program's log has the traceback.",
+            ) from None
+        yield service
+
+
+def _make_service(box: ToolboxSource, context: "SessionContext") -> "AbstractAsyncContextManager[Service]":
+    from holdfast.toolkit.in_process import open_server
+    from holdfast.toolkit.toolbox import Toolbox
+
+    if isinstance(box, ServiceSource):
+        return box.open_service(context)
+    made = cast("object", box if isinstance(box, Toolbox) else box())
+    if not isinstance(made, Toolbox):
+        what = "is a coroutine function" if isawaitable(made) else f"returned a {type(made).__name__}"
+        if isawaitable(made):
+            _close(made)
+        raise HoldfastError(codes.BAD_TOOL, f"{_name_of(box)} must return a Toolbox, but it {what}.")
+    return open_server(made, context)
+
+
+def _name_of(box: object) -> str:
+    return getattr(box, "__qualname__", type(box).__name__)
+
+
+def _close(awaitable: object) -> None:
+    """Close a coroutine that is not awaited."""
+    close = getattr(awaitable, "close", None)
+    if close is not None:
+        close()
+
+
+def _check_entry(name: str, value: Json, *, is_box: bool) -> None:
+    """Raise if a value is wrong: the program has a mistake."""
+    entry = ServerEntry(name=name, source=Source.APP, origin=APP_ORIGIN, value=value, is_in_process=is_box)
+    if mistake := find_mistake(entry):
+        raise HoldfastError(codes.BAD_ARGUMENT, f"servers: {name!r} cannot be used. {mistake}")
+
+
+def _check_box(name: object, box: object) -> Any:
+    """The toolbox or the function. Raise if it is neither."""
+    from holdfast.toolkit.toolbox import Toolbox
+
+    if isinstance(box, Toolbox | ServiceSource) or (callable(box) and not isinstance(box, type)):
+        return box
+    raise HoldfastError(
+        codes.BAD_ARGUMENT,
+        f"servers: {name!r} must be like {{'command': '…'}} or {{'url': '…'}}, a Toolbox, or a function that returns a "
+        f"Toolbox; not a value of the type {type(box).__name__}.",
+    )
+
+
+def _unknown_key(name: object, key: object) -> HoldfastError:
+    close = get_close_matches(str(key)[:80], sorted(_KEYS), n=1)
+    suggestion = f" Did you mean {close[0]!r}?" if close else f" The keys are: {', '.join(sorted(_KEYS))}."
+    return HoldfastError(
+        codes.BAD_ARGUMENT, f"servers: {name!r} has an unknown key {str(key)[:80]!r}.{suggestion}"
+    )
+
+
+def _to_json(name: object, config: Mapping[str, object]) -> Json:
+    if not isinstance(name, str):
+        raise _bad_servers(f"{name!r} is not a name")
+    for key, value in config.items():
+        if isinstance(value, float) and not math.isfinite(value):  # JSON has no such number
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"servers: {name!r}: {key!r} must be finite, not {value}."
+            )
+    try:
+        return msgspec.json.decode(msgspec.json.encode(config, enc_hook=_encode_value), type=dict[str, Any])
+    except (TypeError, ValueError) as error:
+        raise _bad_servers(f"{name!r}: {error}") from None
+
+
+def _encode_value(value: Any) -> Any:
+    match value:
+        case PurePath():
+            return str(value)
+        case Mapping():
+            return {**cast("Mapping[str, object]", value)}
+        case _:
+            raise TypeError(f"a value of the type {type(value).__name__} is not supported")
+
+
+def _bad_servers(why: str) -> HoldfastError:
+    return HoldfastError(codes.BAD_ARGUMENT, f"`servers` must be like {_EXAMPLE}: {why}.")

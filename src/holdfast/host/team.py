@@ -1,0 +1,257 @@
+"""The sessions of a workspace that work together: a session creates others, sends messages, and finds the others."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from holdfast.builtin.call_facts import CallFacts
+from holdfast.builtin.team.port import Found, NewChild, ReceivedMessage, SessionSummary
+from holdfast.host.delegation import depth_of
+from holdfast.host.live_sessions import LiveSessions
+from holdfast.host.open_options import inherit_options
+from holdfast.host.opening import Opener
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import OWN_AGENT, Origin
+from holdfast.model.ids import SessionId, parse_session_id
+from holdfast.model.trust import Trust
+from holdfast.session.parent_door import ParentDoor
+from holdfast.session.session import Session
+from holdfast.settings import AgentSettings
+from holdfast.store.query import SearchQuery, SessionQuery, Visibility
+from holdfast.store.store import Store
+
+log = logging.getLogger(__name__)
+
+MAX_CHILDREN = 10
+"""How many sessions that one session created may be open at the same time."""
+CREATION_SECONDS = 1.0
+"""The least time between two creations by one session."""
+_HOUR = 3600.0
+_LOOK_SECONDS = 1.0  # between two looks for messages that other processes stored
+
+
+@dataclass(slots=True)
+class _Family:
+    """The children of one session."""
+
+    count: int = 0
+    """How many are open or being opened."""
+    last_creation: float = field(default=-CREATION_SECONDS)
+
+
+class HostTeam:
+    """The team tools of one host's sessions."""
+
+    opener: Opener
+    """Opens the new sessions. `compose` sets it: it is made after the tools that sessions have."""
+
+    def __init__(self, live: LiveSessions, store: Store, limits: AgentSettings) -> None:
+        self._live = live
+        self._store = store
+        self._max_depth = limits.max_depth
+        self._max_messages = limits.max_messages_per_hour
+        self._sent: dict[str, deque[float]] = {}
+        """When the sessions of each workspace sent their messages of the last hour."""
+        self._families: dict[SessionId, _Family] = {}
+
+    async def create_session(self, caller: SessionId, facts: CallFacts, child: NewChild) -> str:
+        """Create a session in the caller's workspace, with at most its rights. Return its id."""
+        parent = self._require_member(caller)
+        with self._reserve_child(parent) as keep:
+            outer = self._live.options_of(parent)
+            options = replace(
+                inherit_options({"title": child.title}, parent, outer),
+                opened_by=outer.opened_by,
+                agent_name=child.agent,
+                restrictions=outer.restrictions,
+                door=ParentDoor(parent.doors, child.title),
+            )
+            session = await self.opener.open(options)
+            keep(session)
+        if not child.detached:
+            parent.add_child_to_end(session)
+        session_id = session.context.session_id
+        if await self._send(parent, facts, session_id, child.initial_message) is None:
+            await session.close("its first message could not be sent")
+            raise _no_such_session()
+        return session_id
+
+    async def send_message(self, caller: SessionId, facts: CallFacts, target: str, text: str) -> str:
+        """Send a message. Return its id. Every target that the caller may not reach gives the same error."""
+        sender = self._require_member(caller)
+        try:
+            known = parse_session_id(target)
+        except HoldfastError:
+            known = SessionId("")
+        message_id = await self._send(sender, facts, known, text)
+        if message_id is None:
+            raise _no_such_session()
+        return message_id
+
+    async def read_inbox(self, caller: SessionId, limit: int) -> list[ReceivedMessage]:
+        """The latest messages to the caller, including those that were delivered."""
+        session = self._require_member(caller)
+        found = await session.record.read(
+            lambda tx: tx.inbox(session.context.session_id, only_undelivered=False, limit=limit)
+        )
+        return [
+            ReceivedMessage(
+                message_id=message.message_id,
+                sender=message.sender,
+                sender_title=message.sender_title,
+                text=message.text,
+                sent=message.sent,
+                delivered=bool(message.delivered),
+            )
+            for message in found
+        ]
+
+    async def list_sessions(self, caller: SessionId, limit: int) -> list[SessionSummary]:
+        """The other sessions of the workspace that the caller may reach, the latest first."""
+        context = self._require_member(caller).context
+        query = SessionQuery(visibility=_visibility(context), limit=limit + 1)
+        page = await self._store.sessions(query)
+        return [
+            SessionSummary(
+                session_id=stored.context.session_id,
+                title=stored.title,
+                state=stored.state,
+                updated=stored.updated,
+                source=stored.source,
+                tags=stored.tags,
+                is_child=stored.context.parent_session_id == caller,
+            )
+            for stored in page.items
+            if stored.context.session_id != caller
+        ][:limit]
+
+    async def search_sessions(
+        self, caller: SessionId, query: str, *, limit: int, source: str, tags: tuple[str, ...]
+    ) -> list[Found]:
+        """Messages and titles of these sessions that contain all of the words."""
+        context = self._require_member(caller).context
+        search = SearchQuery(
+            visibility=_visibility(context), words=query, limit=limit, source=source or None, tags=tags
+        )
+        page = await self._store.search(search)
+        return [
+            Found(session_id=hit.session.context.session_id, title=hit.session.title, snippet=hit.snippet)
+            for hit in page.items
+        ]
+
+    def can_create(self, session: Session) -> bool:
+        """Whether the session may create another one now. If not, its agent does not see the tool."""
+        family = self._families.get(session.context.session_id)
+        return depth_of(session) < self._max_depth and (family is None or family.count < MAX_CHILDREN)
+
+    async def watch(self) -> None:
+        """Deliver the messages that other processes stored for sessions of this host, and those that were waiting."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if not self._live.any_in_workspace():
+                continue
+            try:
+                waiting = await self._store.read(lambda tx: tx.sessions_with_messages())
+            except HoldfastError as error:
+                log.warning("could not look for messages", extra={"reason": error.message})
+                continue
+            for session_id in waiting:
+                self._notify(session_id)
+
+    async def _send(self, sender: Session, facts: CallFacts, target: SessionId, text: str) -> str | None:
+        self._check_rate(sender)
+        origin = Origin(agent=facts.agent) if facts.agent else OWN_AGENT
+        message_id = await sender.inbox.send(target, text, title=await sender.title(), origin=origin)
+        if message_id is not None:
+            self._notify(target)
+        return message_id
+
+    def _check_rate(self, sender: Session) -> None:
+        """Count one more message of the workspace, or raise: two agents could answer each other without end."""
+        sent = self._sent.setdefault(sender.context.workspace_id or "", deque())
+        now = time.monotonic()
+        while sent and now - sent[0] > _HOUR:
+            sent.popleft()
+        if len(sent) >= self._max_messages:
+            raise HoldfastError(
+                codes.BUSY,
+                f"The sessions of this workspace have sent {self._max_messages} messages in the last hour, which is the most "
+                "(agents.max_messages_per_hour).",
+            )
+        sent.append(now)
+
+    def _notify(self, target: SessionId) -> None:
+        session = self._live.find(target)
+        if session is not None:
+            session.notice_messages()
+
+    def _require_member(self, caller: SessionId) -> Session:
+        """The calling session. It must belong to a workspace: a team is the sessions of one."""
+        session = self._live.require(caller)
+        if not session.context.workspace_id:
+            raise HoldfastError(
+                codes.NO_CONTEXT,
+                "This session belongs to no workspace, so it has no team. Add its folder with `holdfast workspaces add`.",
+            )
+        return session
+
+    @contextmanager
+    def _reserve_child(self, parent: Session) -> Iterator[Callable[[Session], None]]:
+        """Count one more child of the session, at once, so that no other task can pass the limit. Kept while the child is open."""
+        if depth_of(parent) >= self._max_depth:
+            raise HoldfastError(
+                codes.TOO_MANY_CHILDREN,
+                f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this session is at that depth.",
+            )
+        family = self._families.setdefault(parent.context.session_id, _Family())
+        now = time.monotonic()
+        if family.count >= MAX_CHILDREN:
+            raise HoldfastError(
+                codes.TOO_MANY_CHILDREN, f"This session has {MAX_CHILDREN} open sessions that it created."
+            )
+        if now - family.last_creation < CREATION_SECONDS:
+            raise HoldfastError(
+                codes.TOO_MANY_CHILDREN, f"A session can create one session in {CREATION_SECONDS:g} s."
+            )
+        family.count += 1
+        family.last_creation = now
+        kept = False
+
+        def keep(child: Session) -> None:
+            nonlocal kept
+            kept = True
+            child.on_closed(lambda: self._release_child(parent.context.session_id))
+
+        try:
+            yield keep
+        finally:
+            if not kept:
+                self._release_child(parent.context.session_id)
+
+    def _release_child(self, parent: SessionId) -> None:
+        family = self._families.get(parent)
+        if family is not None:
+            family.count -= 1
+            if not family.count and self._live.find(parent) is None:
+                del self._families[parent]
+
+
+def _visibility(context: SessionContext) -> Visibility:
+    return Visibility(
+        workspace_id=context.workspace_id,
+        trust_level=None if context.trust_level is Trust.DIRECT else Trust.SANDBOXED,
+        user_id=context.user_id or "",
+    )
+
+
+def _no_such_session() -> HoldfastError:
+    # One text for every reason: it must not tell whether there is such a session.
+    return HoldfastError(
+        codes.UNKNOWN_SESSION, "There is no such session that this session can send messages to."
+    )

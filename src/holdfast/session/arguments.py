@@ -1,0 +1,65 @@
+"""The arguments of a call, as programs give them: a mapping, a dataclass or a pydantic model."""
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from pathlib import PurePath
+from typing import Any, ClassVar, Protocol, TypeAlias, cast
+
+import msgspec
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+
+
+class _Dataclass(Protocol):
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class _PydanticModel(Protocol):
+    def model_dump(self, *, mode: str, by_alias: bool) -> dict[str, Any]: ...
+
+
+Arguments: TypeAlias = Mapping[str, Any] | _Dataclass | _PydanticModel
+"""The arguments of a call. Values in a mapping may also be dataclasses and pydantic models."""
+
+
+def encode_arguments(arguments: Arguments | None) -> bytes:
+    """Encode arguments as the JSON text that is sent and hashed."""
+    try:
+        encoded = msgspec.json.encode({} if arguments is None else _plain(arguments), enc_hook=_encode_value)
+    except (TypeError, ValueError) as error:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"The arguments cannot be encoded as JSON: {error}."
+        ) from None
+    if not encoded.startswith(b"{"):
+        raise _not_arguments(arguments)
+    return encoded
+
+
+def _plain(arguments: object) -> object:
+    if isinstance(arguments, Mapping):
+        return dict(cast("Mapping[str, Any]", arguments))
+    if is_dataclass(arguments) and not isinstance(arguments, type):
+        return arguments
+    if isinstance(arguments, type) or not hasattr(arguments, "model_dump"):
+        raise _not_arguments(arguments)
+    return _encode_value(arguments)
+
+
+def _not_arguments(value: object) -> HoldfastError:
+    return HoldfastError(
+        codes.BAD_ARGUMENT,
+        "The arguments must be a dict, a dataclass or a pydantic model, "
+        f"not a value of the type {type(value).__name__}.",
+    )
+
+
+def _encode_value(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    dump = getattr(value, "model_dump", None)
+    if dump is not None and not isinstance(value, type):
+        return dump(mode="json", by_alias=True)
+    raise TypeError(f"a value of the type {type(value).__name__} is not supported")

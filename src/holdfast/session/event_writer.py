@@ -1,0 +1,208 @@
+"""Writes the masked events of an open session, and ends what a failed write interrupted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence, Set
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+
+from holdfast.audit.audit import Audit
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import OWN_AGENT, Event, Origin, Outcome, ToolCalled, ToolEnded
+from holdfast.model.json import JsonObject
+from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.subscription import EventFeed
+from holdfast.store.end_interrupted import missing_ends
+from holdfast.store.pending_event import OnAppend, PendingEvent
+from holdfast.store.store import ReadTx, Store, Tx
+from holdfast.store.types import Hold
+
+SHORT_EVENT_BYTES = 200
+"""About the size of an event without a text."""
+_WINDOW = 1024
+"""How many events may be waiting to be stored."""
+_RESULT_NOT_STORED: tuple[JsonObject, ...] = (
+    {"type": "text", "text": "The result could not be stored when it arrived, and was not kept."},
+)
+
+
+@dataclass(slots=True)
+class EventWrite:
+    """An event to store, and a callback that writes more in the same commit."""
+
+    event: Event
+    on_append: OnAppend | None
+    origin: Origin = OWN_AGENT
+    size: int = SHORT_EVENT_BYTES
+
+
+class EventWriter:
+    """The only writer of one session's events. They are already masked when they get here."""
+
+    def __init__(
+        self, context: SessionContext, hold: Hold, store: Store, audit: Audit, feed: EventFeed
+    ) -> None:
+        self.context = context
+        """The session's context now, for audit records."""
+        self.hold = hold
+        self.store = store
+        self.audit = audit
+        self._feed = feed
+        # Without a mask: each event is masked once, so that the published event equals the stored one.
+        self.appender = store.appender(hold, window=_WINDOW, mask=None, feed=feed)
+        self.running_calls: dict[str, PendingEvent] = {}
+        """The stored request of each running call, by the call's id."""
+        self._turns = 0
+        self._is_interrupted = False
+        """Whether turns and calls may lack their ends, because an event could not be stored. `recover` writes the ends."""
+        self._is_closed = False
+        self._recovering = asyncio.Lock()
+
+    def check_open(self) -> None:
+        """Raise if `close` was called."""
+        if self._is_closed:
+            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+
+    async def queue(
+        self,
+        event: Event,
+        on_append: OnAppend | None = None,
+        *,
+        depends_on: PendingEvent | None = None,
+        origin: Origin = OWN_AGENT,
+        size: int = SHORT_EVENT_BYTES,
+    ) -> PendingEvent:
+        """Append an event without waiting for the disk. `size` is about how many bytes it has."""
+        if self.appender.is_broken:
+            raise self.appender.error or AssertionError("A broken stream has an error.")
+        return await self.appender.append(
+            event, on_append=on_append, depends_on=depends_on, origin=origin, size=size
+        )
+
+    async def write_durably(self, write: EventWrite) -> None:
+        """Append an event and wait until it is durable."""
+        pending = await self.queue(write.event, write.on_append, origin=write.origin, size=write.size)
+        await pending.wait_durable()
+
+    async def write_or_postpone(self, write: EventWrite) -> None:
+        """Store a decision about a call, or its end. If the disk is full or locked, the store writes it later."""
+        try:
+            await self.recover()
+            await self.write_durably(write)
+        except HoldfastError:
+            await self.postpone(write)
+            raise
+
+    async def postpone(self, write: EventWrite) -> None:
+        """Let the store write an event that could not be stored, as soon as it can."""
+        postponed = replace(write, event=_without_result(write.event))
+        last_seq = 0
+
+        def write_postponed(tx: Tx) -> None:
+            nonlocal last_seq
+            last_seq = self._write_in(tx, [postponed])
+
+        def publish() -> None:
+            self._feed.advance(last_seq)
+
+        with suppress(HoldfastError):
+            await self.store.write(write_postponed, must_happen=True, on_postponed_done=publish)
+            publish()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Mark a turn as running: if one of its events cannot be stored, the later ones are not stored either."""
+        await self.recover()
+        self._turns += 1
+        try:
+            yield
+        finally:
+            self._turns = max(0, self._turns - 1)
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an event could not be stored, and `recover` has not succeeded since."""
+        return self._is_interrupted or self.appender.is_broken
+
+    async def recover(self) -> None:
+        """Accept events again after a failed write (on a full disk, for example).
+
+        Interrupted turns and calls are ended first, as after a crash.
+        """
+        if not self.is_broken:
+            return
+        await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
+
+    async def _recover(self) -> None:
+        async with self._recovering:
+            if (broken := self.appender.error) is not None:
+                if self._turns:
+                    raise broken  # the running turn has lost an event
+                self._is_interrupted = True
+                await self.appender.wait_settled()
+                self.appender.reset()
+            if self._is_interrupted:
+                running = set(self.running_calls)  # a copy: the read runs in another thread
+                for write in await self.store.read(lambda tx: self._missing_end_writes(tx, running)):
+                    await self.write_durably(write)
+                self._is_interrupted = False
+
+    async def close(self, writes: list[EventWrite]) -> None:
+        """Store the last events. Nothing is written after them.
+
+        If they cannot be stored now, raises an error, and the store writes them later.
+        """
+        self._is_closed = True
+        if self._turns:
+            self._turns, self._is_interrupted = 0, True  # so that `recover` ends the running turn
+        try:
+            await self.recover()
+            queued = [
+                await self.queue(write.event, write.on_append, origin=write.origin, size=write.size)
+                for write in writes
+            ]
+            for event in queued:
+                await event.wait_durable()
+                del writes[0]
+        except HoldfastError:
+            with suppress(HoldfastError):
+                await self.store.write(
+                    lambda tx: self._write_in(tx, [*self._missing_end_writes(tx, set()), *writes]),
+                    must_happen=True,
+                )
+            raise
+
+    def _missing_end_writes(self, tx: ReadTx, running: Set[str]) -> list[EventWrite]:
+        """The ends to write for turns and calls that have none and are not running.
+
+        The store may be about to write one of them, too, as a postponed write. It is stored only once, because both
+        writes have the same event key.
+        """
+        return [
+            EventWrite(end.event, self._audit_interrupted_callback(end.call), end.origin)
+            for end in missing_ends(tx, self.context.session_id)
+            if end.call is None or end.call.call_id not in running
+        ]
+
+    def _audit_interrupted_callback(self, call: ToolCalled | None) -> OnAppend | None:
+        return None if call is None else lambda tx: self.audit.append_interrupted(tx, self.context, call)
+
+    def _write_in(self, tx: Tx, writes: Sequence[EventWrite]) -> int:
+        """Append the events in this transaction. Return the number of the last one."""
+        last_seq = 0
+        for write in writes:
+            appended = tx.append(self.hold, write.event, origin=write.origin)
+            last_seq = max(last_seq, appended.seq)
+            if appended.is_new and write.on_append is not None:
+                write.on_append(tx)
+        return last_seq
+
+
+def _without_result(event: Event) -> Event:
+    """The event without the tool's result: the caller got none, and the result may be what did not fit on the disk."""
+    if isinstance(event, ToolEnded) and event.outcome is not Outcome.REFUSED:
+        return ToolEnded(
+            call_id=event.call_id, outcome=event.outcome, content=_RESULT_NOT_STORED, code=event.code
+        )
+    return event

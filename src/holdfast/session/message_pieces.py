@@ -1,0 +1,64 @@
+"""Appends the messages and thoughts of a session's agents, which arrive in pieces, with their secrets masked."""
+
+from collections.abc import Iterator
+
+from holdfast.masking.events import ENDS_OF_MESSAGES, MessageMasker
+from holdfast.masking.mask import Mask
+from holdfast.model.event import OWN_AGENT, Event, Origin, Replied, Thought
+from holdfast.session.event_writer import EventWrite, EventWriter
+from holdfast.store.pending_event import OnAppend, PendingEvent
+
+
+class MessagePieces:
+    """The messages of all agents of one session. The end of a piece is delayed while a known secret may begin there."""
+
+    def __init__(self, writer: EventWriter, mask: Mask) -> None:
+        self._writer = writer
+        self._mask = mask
+        self._maskers = {"": MessageMasker(mask)}
+        """The masker of each agent's messages, by the id of the agent."""
+
+    def use(self, mask: Mask) -> None:
+        """Mask the pieces with this mask from now on."""
+        self._mask = mask
+        for masker in self._maskers.values():
+            masker.set_mask(mask)
+
+    async def append_piece(self, event: Replied | Thought, origin: Origin = OWN_AGENT) -> None:
+        """Append a piece of a message. If a known secret may begin at its end, that part is delayed until the next piece."""
+        self._writer.check_open()
+        masker = self._maskers.get(origin.agent)
+        if masker is None:
+            masker = self._maskers[origin.agent] = MessageMasker(self._mask)
+        for shown in masker.feed(event):
+            await self._writer.queue(shown, origin=origin, size=len(shown.text))
+
+    async def append(
+        self, event: Event, on_append: OnAppend | None = None, *, origin: Origin, size: int
+    ) -> PendingEvent:
+        """Append a masked event. If it ends a message, append the delayed text of the message first."""
+        self._writer.check_open()
+        if self.has_pending(origin) and isinstance(event, ENDS_OF_MESSAGES):
+            await self._append_pending(origin)
+        return await self._writer.queue(event, on_append, origin=origin, size=size)
+
+    def has_pending(self, origin: Origin) -> bool:
+        """Whether the end of this agent's last piece is delayed."""
+        masker = self._maskers.get(origin.agent)
+        return masker is not None and masker.has_pending
+
+    async def end_agent(self, origin: Origin) -> None:
+        """Append the last text of a sub-agent that has ended."""
+        if origin.agent and origin.agent in self._maskers:
+            await self._append_pending(origin)
+            del self._maskers[origin.agent]
+
+    def flush(self) -> Iterator[EventWrite]:
+        """The delayed text of all messages, when the session is closed."""
+        for agent, masker in self._maskers.items():
+            for event in masker.flush():
+                yield EventWrite(event, None, Origin(agent=agent))
+
+    async def _append_pending(self, origin: Origin) -> None:
+        for event in self._maskers[origin.agent].flush():
+            await self._writer.queue(event, origin=origin, size=len(event.text))

@@ -1,0 +1,42 @@
+"""What the servers of a session need from its host."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast.connect.argument_check import ArgumentChecker
+from holdfast.connect.connection import ConnectOptions
+from holdfast.connect.link_pool import LinkPool
+from holdfast.model.context import SessionContext
+from holdfast.model.resolution import Resolution
+from holdfast.model.server import ServerSpec
+from holdfast.resolve.screen_tools import ScreenedTools
+from holdfast.session.server_tools import Recall
+from holdfast.tracing import Tracer
+from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.mcp.tools import Tool
+
+Resolve = Callable[[SessionContext], Awaitable[Resolution]]
+Screen = Callable[[ServerSpec, Sequence[Tool], LoopThrottle], Awaitable[ScreenedTools]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerDeps:
+    """What a session's servers need from the host."""
+
+    links: LinkPool
+    options: ConnectOptions
+    arguments: ArgumentChecker
+    resolve: Resolve
+    """Resolves the session's servers again, after its trust was lowered."""
+    recall: Recall
+    """Returns the tools that a lazy server listed last, if they are known."""
+    screen: Screen
+    """Screens the tools that a server lists, within the session's share of the event loop's time."""
+    read_log: Callable[[str, str], Awaitable[str]]
+    """Reads the log of a server, by the id of the session and the name of the server."""
+    mask_secret_files: Callable[[int], Awaitable[None]]
+    """Masks the secrets in Holdfast's own files, if they have changed. A tool may have read them. Gets the size of its result."""
+    stage_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    """How long each stage of opening the session took, before its servers are started."""
+    tracer: Tracer | None = None
+    """Traces what the session does; None if tracing is off."""

@@ -1,0 +1,80 @@
+"""What is stored about a session's servers: which are available, and which were refused."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from holdfast.model.event import ServersResolved
+from holdfast.model.resolution import Refusal
+from holdfast.session.record import Record
+from holdfast.session.run_to_completion import run_to_completion
+from holdfast.store.pending_event import OnAppend
+
+
+class StoredResolution:
+    """Stores the state of one session's servers when it changes. Each refusal is audited once."""
+
+    def __init__(self, record: Record, read_state: Callable[[], ServersResolved]) -> None:
+        """`read_state` returns the state of the servers now."""
+        self._record = record
+        self._read_state = read_state
+        self._refusals: list[Refusal] = []
+        self._last: ServersResolved | None = None
+        self._storing = asyncio.Lock()
+
+    def set(self, resolved: ServersResolved) -> None:
+        """Note that this state is stored already."""
+        self._refusals = [*resolved.refusals]
+        self._last = resolved
+
+    def forget_refusals(self) -> None:
+        """Store all refusals again, because they belong to an old resolution."""
+        self._refusals = []
+
+    async def refusals(self) -> tuple[Refusal, ...]:
+        """The refusals that are stored. If some are being stored now, wait for that."""
+        async with self._storing:
+            return tuple(self._refusals)
+
+    async def store(self, *, final: bool = True) -> None:
+        """Store the state of the servers if one was newly refused or, when `final`, if anything changed."""
+        if not self._storing.locked() and self._is_stored(*self._unstored(), final=final):
+            return
+        # Finish even if the caller is cancelled, because `_refusals` must match what is stored.
+        await run_to_completion(self._store(final=final))
+
+    async def unstored_event(self) -> tuple[ServersResolved, OnAppend] | None:
+        """The event to store when the session is closed; None if nothing has changed."""
+        async with self._storing:
+            resolved, new = self._unstored()
+            if self._is_stored(resolved, new, final=True):
+                return None
+            return resolved, self._record.audit_refusals_callback(new)
+
+    async def _store(self, *, final: bool) -> None:
+        async with self._storing:
+            resolved, new = self._unstored()
+            if self._is_stored(resolved, new, final=final):
+                return
+            await self._record.add_resolution(resolved, new)
+            self._refusals += new
+            self._last = resolved
+
+    def _is_stored(self, resolved: ServersResolved, new: Sequence[Refusal], *, final: bool) -> bool:
+        return not new and (not final or resolved == self._last)
+
+    def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:
+        """The state of the servers, and the refusals that are not stored yet."""
+        resolved = self._read_state()
+        return resolved, _new_refusals(resolved.refusals, self._refusals)
+
+
+def _new_refusals(refusals: Sequence[Refusal], stored: Sequence[Refusal]) -> list[Refusal]:
+    known = Counter(stored)
+    new: list[Refusal] = []
+    for refusal in refusals:
+        if known[refusal]:
+            known[refusal] -= 1
+        else:
+            new.append(refusal)
+    return new

@@ -1,0 +1,152 @@
+"""Sub-agents: an agent with a fresh history, in its parent's session, whose answer is the result of the parent's call."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from holdfast.agent.model.budget import TurnTotal
+from holdfast.connect.call import ToolResult, failed_result
+from holdfast.connect.catalog import CatalogTool
+from holdfast.connect.scope import enter_scope
+from holdfast.model import codes
+from holdfast.model.agent_definition import AgentDefinition
+from holdfast.model.budget_limits import NO_LIMITS, BudgetLimits
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import Origin, Outcome, StopReason
+from holdfast.model.ids import new_agent_id
+from holdfast.model.server import SPAWNING_TOOLS
+from holdfast.model.tool_pattern import ToolPattern
+from holdfast.session.budget import BudgetShare
+from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.turn_context import SessionTurnContext
+from holdfast.tracing import Span
+
+if TYPE_CHECKING:
+    from holdfast.session.session import Session
+
+_MAX_RESULT = 50_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a sub-agent is to do, and with what."""
+
+    text: str
+    parent_call: str
+    """The id of the call that it works for."""
+    definition: AgentDefinition | None = None
+    tools: tuple[ToolPattern, ...] | None = None
+    """Only these of the session's tools; None for all that the definition allows."""
+    budget: BudgetLimits = NO_LIMITS
+    total: TurnTotal = field(default_factory=TurnTotal)
+    """What the turn that it works for used, with all of its sub-agents."""
+    depth: int = 1
+    """How many agents are above it."""
+    can_spawn: bool = False
+    """Whether it may start further agents."""
+    parent_span: Span | None = None
+    """The span of the parent's call; None if tracing is off."""
+
+
+def reserve_sub_agent(session: "Session", task: Task) -> BudgetShare:
+    """Reserve a sub-agent of the session, or raise if there are too many or the budget is used up. The caller ends the share."""
+    return session.budget.start_child(_merge(task))
+
+
+async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> str:
+    """Run a sub-agent of the session's agent, and return its last message.
+
+    Its calls and words are events of the session, with its id and the id of the parent's call.
+    """
+    name = task.definition.name if task.definition is not None else "agent"
+    origin = Origin(agent=new_agent_id(name), parent_call=task.parent_call)
+    context = session.new_sub_agent_context(origin)
+    context.restrict(task, share)
+    session.sub_agent_depths[origin.agent] = task.depth
+    try:
+        async with asyncio.timeout(share.seconds or None):
+            with enter_scope(session.scope), _trace(session, origin, name, task.parent_span):
+                reason = await session.agent.run_turn([{"type": "text", "text": task.text}], context)
+    except TimeoutError:
+        return f"{context.answer}\n(The sub-agent was ended after {share.seconds} s.)"
+    finally:
+        del session.sub_agent_depths[origin.agent]
+        await run_to_completion(session.record.messages.end_agent(origin))
+    if reason is not StopReason.END_TURN:
+        return f"{context.answer}\n(The sub-agent ended early: {reason}.)"
+    return context.answer or "(The sub-agent ended without an answer.)"
+
+
+def _trace(
+    session: "Session", origin: Origin, name: str, parent: Span | None
+) -> AbstractContextManager[None]:
+    return nullcontext() if session.spans is None else session.spans.sub_agent(origin, name, parent)
+
+
+class SubAgentContext(SessionTurnContext):
+    """The turn of a sub-agent: its tools are some of the session's, and its last message is kept."""
+
+    def __init__(self, *arguments: Any, origin: Origin) -> None:
+        super().__init__(*arguments)
+        self.origin = origin
+        self._task: Task | None = None
+        self._last: list[str] = []
+        self._size = 0
+        self._is_new_message = True
+
+    @property
+    def answer(self) -> str:
+        """The text of the last message."""
+        return "".join(self._last)
+
+    def restrict(self, task: Task, share: BudgetShare) -> None:
+        """Narrow what the sub-agent may use. Call this once, before it starts."""
+        self._task = task
+        self.total = task.total
+        self.budget = share
+        self.definition = task.definition
+        if task.definition is not None:
+            self.max_mode = task.definition.mode
+
+    def begin_message(self) -> None:
+        super().begin_message()
+        self._is_new_message = True
+
+    async def reply(self, text: str) -> None:
+        if text and self._is_new_message:
+            self._is_new_message, self._last, self._size = False, [], 0
+        if self._size < _MAX_RESULT:
+            self._last.append(text[: _MAX_RESULT - self._size])
+            self._size += len(text)
+        await super().reply(text)
+
+    async def tools(self) -> tuple[CatalogTool, ...]:
+        return tuple(
+            tool for tool in await super().tools() if self._allows(tool.server.name, tool.definition.name)
+        )
+
+    async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
+        tool = next((tool for tool in await super().tools() if tool.name == name), None)
+        if tool is not None and not self._allows(tool.server.name, tool.definition.name):
+            error = HoldfastError(codes.NOT_PERMITTED, f"{name} is not among the tools of this sub-agent.")
+            return replace(failed_result(error), outcome=Outcome.REFUSED)
+        return await super().call(name, arguments, call_id=call_id)
+
+    def _allows(self, server: str, tool: str) -> bool:
+        task = self._task
+        if task is None or ((server, tool) in SPAWNING_TOOLS and not task.can_spawn):
+            return False
+        if task.definition is not None and not task.definition.allows(server, tool):
+            return False
+        return task.tools is None or any(pattern.matches(server, tool) for pattern in task.tools)
+
+
+def _merge(task: Task) -> BudgetLimits:
+    """The lower of the budget in the call and that of the definition."""
+    if task.definition is None:
+        return task.budget
+    pairs = zip(task.budget.amounts, task.definition.budget.amounts, strict=True)
+    tokens, cents, calls, seconds = (min(filter(None, pair), default=0) for pair in pairs)
+    return BudgetLimits(tokens=tokens, cents=cents, calls=calls, seconds=seconds)

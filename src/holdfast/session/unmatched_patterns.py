@@ -1,0 +1,51 @@
+"""Warn about patterns of tools that match no tool, which are probably misspelled, once the tools are known."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+
+from holdfast.model.permission import ToolPattern
+from holdfast.model.visible_text import to_line
+
+log = logging.getLogger(__name__)
+
+_MAX_COMPARED = 300  # difflib is slow with more names
+_MAX_NAMED = 10
+
+
+class UnmatchedPatterns:
+    """The patterns that have matched no tool yet. The log warns once about each."""
+
+    def __init__(self, patterns: Iterable[ToolPattern]) -> None:
+        self._left = dict.fromkeys(patterns)
+
+    def check(self, known: Mapping[str, Collection[str] | None], others: Collection[str] = ()) -> None:
+        """Compare with the names of the tools, by server. None: they are not known, so the server may have what matches.
+
+        `others` are further servers, to suggest them.
+        """
+        for pattern in [*self._left]:
+            if any(pattern.matches(server, tool) for server, tools in known.items() for tool in tools or ()):
+                del self._left[pattern]
+            elif not any(tools is None and pattern.matches_server(server) for server, tools in known.items()):
+                del self._left[pattern]
+                text = to_line(_describe(pattern, known, others))
+                log.warning("no tool matches %s in `tools`. %s", pattern, text)
+
+
+def _describe(
+    pattern: ToolPattern, known: Mapping[str, Collection[str] | None], others: Collection[str]
+) -> str:
+    """What the pattern may stand for."""
+    tools = [f"{server}.{tool}" for server, names in known.items() for tool in names or ()][:_MAX_COMPARED]
+    if close := get_close_matches(str(pattern), tools, n=1):
+        return f"Did you mean {close[0]!r}?"
+    servers = sorted({*known, *others})
+    matching = [server for server in servers if pattern.matches_server(server)]
+    if matching:
+        offered = sorted(known.get(matching[0]) or ())
+        more = ", …" if len(offered) > _MAX_NAMED else ""
+        return f"The tools of {matching[0]!r} are: {', '.join(offered[:_MAX_NAMED]) or 'none'}{more}."
+    close = get_close_matches("*".join(pattern.server), servers[:_MAX_COMPARED], n=1)
+    suggestion = f"Did you mean {close[0]!r}?" if close else f"The servers are: {', '.join(servers)}."
+    return f"The session has no such server. {suggestion}"

@@ -1,0 +1,56 @@
+"""Adapters give a session's tools to other libraries, with the session's permission and context."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import HoldfastError
+from holdfast.adapters import client_session, langchain_tools, openai_agents_tools, pydantic_ai_toolset
+from holdfast.testing import FakeError, FakeServer, assert_called, host_of
+from tests.host.box_servers import make_box
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.promise("API-08")
+async def test_calls_through_an_adapter_have_the_sessions_permission_context_and_record():
+    fake = FakeServer({"read": "ok", "fail": FakeError("no")})
+    fake.add("write", 1)
+    async with (
+        host_of(make_box(), fake=fake) as host,
+        host.session(user_id="ann", ask=lambda question: question.call.tool != "write") as session,
+    ):
+        tools = {tool.name: tool for tool in await langchain_tools(session)}
+        call: dict[str, Any] = {"args": {}, "id": "1", "type": "tool_call"}
+        read = await tools["fake__read"].ainvoke({"name": "fake__read", **call})
+        refused = await tools["fake__write"].ainvoke({"name": "fake__write", **call})
+        failed = await tools["fake__fail"].ainvoke({"name": "fake__fail", **call})
+        picture = await tools["shop__picture"].ainvoke({"name": "shop__picture", **call})
+        mcp = client_session(session, "fake")
+        by_sdk = await mcp.call_tool("read")
+        agents = {tool.name: tool for tool in await openai_agents_tools(session, tools=["fake.*"])}
+
+        assert (read.content, read.status, read.artifact.ok) == ("ok", "success", True)
+        assert (refused.status, "NOT_PERMITTED" in refused.content) == ("error", True)
+        assert (failed.status, failed.content) == ("error", "no")
+        assert picture.content[-1]["type"] == "image"
+        assert (by_sdk.is_error, by_sdk.content[0].type) == (False, "text")
+        assert [tool.name for tool in (await mcp.list_tools()).tools] == ["read", "fail", "write"]
+        assert set(agents) == {"fake__read", "fake__fail", "fake__write"}
+        assert {seen.session.user_id for seen in fake.calls} == {"ann"}
+        assert fake.calls_to("write") == []
+        await assert_called(session, "fake.read", times=2)
+        with pytest.raises(HoldfastError, match="`tools` must be a list"):
+            pydantic_ai_toolset(session, tools="fake.*")
+
+
+def test_importing_the_adapters_imports_none_of_the_libraries(tmp_path: Path):
+    program = "import sys, holdfast.adapters; print(sorted({'agents', 'langchain_core', 'pydantic_ai', 'mcp'} & {*sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+
+    assert done.stdout == "[]\n"
