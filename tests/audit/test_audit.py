@@ -82,7 +82,7 @@ async def test_chain_of_many_records_verifies(store: Store) -> None:
 
         verdict = await audit.verify()
 
-        assert (verdict.seq, verdict.is_good) == (301, True)
+        assert (verdict.seq, verdict.is_intact) == (301, True)
 
 
 async def test_backup_does_not_overwrite_an_existing_anchor(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ async def test_two_hosts_on_one_file_write_one_chain(tmp_path: Path) -> None:
 
         verdict = await one.verify()
 
-        assert (verdict.is_good, verdict.seq) == (True, 40)
+        assert (verdict.is_intact, verdict.seq) == (True, 40)
     assert (anchor.read() or Head(0, b"")).seq == 40
 
 
@@ -140,7 +140,7 @@ async def test_anchor_is_written_before_the_first_record_and_on_close(tmp_path: 
             for number in range(10):
                 await audit.write(record(number))
             assert anchor.read() == first
-            assert (await audit.verify()).is_good
+            assert (await audit.verify()).is_intact
         ended = anchor.read()
         head = await store.read(lambda tx: tx.audit_head())
 
@@ -294,7 +294,7 @@ async def test_records_added_after_a_truncation_do_not_hide_it(tmp_path: Path) -
                 await audit.write(record(number))
             verdict = await audit.verify()
 
-    assert (verdict.is_good, verdict.seq, verdict.anchored_seq) == (False, 10, 10)
+    assert (verdict.is_intact, verdict.seq, verdict.anchored_seq) == (False, 10, 10)
 
 
 async def _stored(store: Store):

@@ -2,12 +2,14 @@
 
 import json
 import stat
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.audit.approvals import approval_record
 from holdfast.audit.argument_hash import ArgumentHasher
 from holdfast.audit.record import (
     AuditKind,
@@ -21,6 +23,7 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
+from holdfast.store.types import Approval
 from tests.audit.records import SESSION, record
 
 
@@ -134,4 +137,16 @@ def test_make_record_copies_the_session_context() -> None:
         reason="no",
         duration_ms=0.0,
         arguments_hash="",
+    )
+
+
+def test_record_of_a_confined_approval_says_what_was_granted():
+    grant = json.dumps({"program_paths": ["/opt"], "readable": ["/data"], "network": ["api.example"]})
+    key = json.dumps(["confined server", "/p/.mcp.json", "weather", grant])
+    record = approval_record(
+        Approval(key=key, content_hash="x", by="ada", at=datetime(2026, 1, 1, tzinfo=UTC))
+    )
+
+    assert record.reason == (
+        "the entry, to run confined, in /p/.mcp.json, network: api.example, readable: /data, by ada"
     )

@@ -31,6 +31,7 @@ GENERATED = "q7Rk2Zp9Xw4Lm8Tb1Vn6"
         ("http://[::1]:8080/x", "http://[::1]:8080/x"),
         ("--token is required", "--token is required"),
         ("PASSWORD=${PW} https://h/?x=${V}", "PASSWORD=${PW} https://h/?x=${V}"),
+        ("Set it, or give a default: ${API_KEY:-…}.", "Set it, or give a default: ${API_KEY:-…}."),
         ("KeyError: 'foo'", "KeyError: 'foo'"),
         ('{"auth": {"user": "x"}}', '{"auth": {"user": "x"}}'),
     ],

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.masking.configured_secrets import secrets_in_mapping
+from holdfast.masking.events import mask_event
 from holdfast.masking.known_secrets import MIN_SECRET_LENGTH
 from holdfast.masking.likely_secrets import mask_url_passwords
 from holdfast.masking.mask import MASKED, Mask, mask_json
 from holdfast.masking.secret_names import is_secret_name
+from holdfast.model.event import ModelResponded
 from holdfast.model.json import Json
+from holdfast.resolve.server_environment import without_keys_and_tokens
 
 SECRET = 'p@ss"w0rd/ü\n1'
 
@@ -239,3 +242,21 @@ def test_json_without_secrets_is_not_copied() -> None:
     value: Json = {"a": ["b", {"c": 1}]}
 
     assert Mask.of(["hunter22"]).mask_known_in_json(value) is value
+
+
+def test_a_secret_in_the_id_that_an_endpoint_gives_a_call_is_masked_in_both_places() -> None:
+    part: Json = {"part_kind": "tool-call", "tool_call_id": "hunter22", "args": {}}
+    event = ModelResponded(model="m", message={"parts": [part]}, calls={"hunter22": "call_1"}, usage={})
+
+    masked = mask_event(event, Mask.of(["hunter22"]))
+
+    assert isinstance(masked, ModelResponded)
+    assert "hunter22" not in str(masked)
+    assert str(next(iter(masked.calls))) in str(masked.message), "the call is still found by its id"
+
+
+def test_a_command_does_not_see_the_variable_with_the_endpoint_s_key() -> None:
+    environ = {"EX_KEY": "a", "OPENAI_API_KEY": "b", "LANG": "C"}
+
+    assert without_keys_and_tokens(environ, "EX_KEY") == {"LANG": "C"}
+    assert without_keys_and_tokens(environ) == {"EX_KEY": "a", "LANG": "C"}

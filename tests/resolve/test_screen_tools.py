@@ -54,7 +54,7 @@ def test_tool_changed_after_approval_is_not_offered(change: dict[str, Any]):
         [
             (
                 "add",
-                "It has changed since it was first used or approved. To review it, run: holdfast servers approve",
+                "It has changed since it was first used or approved.",
             )
         ],
     )

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model.server import Source
 from holdfast.resolve.load import ConfigFile, load
-from holdfast.resolve.server_entry import OWN_SOURCE_KEYS, EntryFields
+from holdfast.resolve.server_entry import TRUSTED_SOURCE_KEYS, EntryFields
 from holdfast.resolve.validate import validate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "server-entries.md").read_text(encoding="utf-8")
@@ -20,8 +20,8 @@ def test_page_names_every_key_in_the_right_table():
     keys = {"type" if name == "kind" else name for name in EntryFields.__struct_fields__}
     named = [set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) for part in (first, second)]
 
-    assert named[1] == set(OWN_SOURCE_KEYS)
-    assert named[0] == keys - set(OWN_SOURCE_KEYS)
+    assert named[1] == set(TRUSTED_SOURCE_KEYS)
+    assert named[0] == keys - set(TRUSTED_SOURCE_KEYS)
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

@@ -1,6 +1,5 @@
 """Each stage by itself: which servers pass, which are refused, and why."""
 
-import time
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.select import Restriction, select
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.resolve.validate import validate
+from tests.cost import least_cpu_seconds
 
 CONTEXT = SessionContext(
     session_id=SessionId("sess_0123456789abcdef"),
@@ -159,12 +159,21 @@ def test_paths_and_hosts_of_a_project_are_kept_for_its_approval_and_those_of_a_c
         ),
         ({"command": "x", "url": "http://x"}, 'It has both "command" and "url". Keep one.'),
         ({"command": ["x"]}, "command: Expected `str | null`, got `array`. Correct it in /user.json."),
-        ({"command": " "}, '"command" is empty.'),
+        ({"command": " "}, '"command" is empty. Write the program to start.'),
         ({"command": "x", "args": "y"}, "args: Expected `array`, got `str`. Correct it in /user.json."),
-        ({"command": "x", "args": ["a\0b"]}, '"command" and "args" must not contain a NUL character.'),
-        ({"command": "x", "env": {"A B": "1"}}, "env: 'A B' is not a valid variable name."),
+        (
+            {"command": "x", "args": ["a\0b"]},
+            '"command" and "args" must not contain a NUL character. Remove it.',
+        ),
+        (
+            {"command": "x", "env": {"A B": "1"}},
+            "env: 'A B' is not a valid variable name. Use letters, digits and _.",
+        ),
         ({"command": "x", "env": {"A": 1}}, "env[...]: Expected `str`, got `int`. Correct it in /user.json."),
-        ({"command": "x", "type": "http"}, '"type" must be stdio for a server with a "command", not http.'),
+        (
+            {"command": "x", "type": "http"},
+            '"type" must be stdio for a server with a "command", not http. Correct or remove it.',
+        ),
         ({"command": "${NOPE}"}, "The variable NOPE is not set. Set it, or give a default: ${NOPE:-…}."),
         (
             {"command": "x", "disabled": True},
@@ -189,22 +198,28 @@ def test_paths_and_hosts_of_a_project_are_kept_for_its_approval_and_those_of_a_c
             )
             for wildcard in ("*.example.org", "*.example.org:443", "*", "api.*.org")
         ),
-        ({"url": "ftp://x"}, '"url" is not an http or https URL.'),
-        ({"url": "http://"}, '"url" is not an http or https URL.'),
-        ({"url": "http://x:99999"}, '"url" is not a valid URL.'),
+        ({"url": "ftp://x"}, '"url" is not an http or https URL. Write one such as https://example.org/mcp.'),
+        ({"url": "http://"}, '"url" is not an http or https URL. Write one such as https://example.org/mcp.'),
+        ({"url": "http://x:99999"}, '"url" is not a valid URL. Write one such as https://example.org/mcp.'),
         (
             {"url": "http://u:p@x"},
             'The URL contains a user name or password. Put it into "headers", as a ${VARIABLE}.',
         ),
-        ({"url": "http://x/a b"}, "The URL contains a space or a control character."),
+        (
+            {"url": "http://x/a b"},
+            "The URL contains a space or a control character. Write it percent-encoded: a space is %20.",
+        ),
         (
             {"url": "http://x", "type": "stdio"},
-            '"type" must be http or sse for a server with a "url", not stdio.',
+            '"type" must be http or sse for a server with a "url", not stdio. Correct or remove it.',
         ),
-        ({"url": "http://x", "headers": {"A:": "b"}}, "headers: 'A:' is not a valid header name."),
+        (
+            {"url": "http://x", "headers": {"A:": "b"}},
+            "headers: 'A:' is not a valid header name. Use letters, digits and hyphens.",
+        ),
         (
             {"url": "http://x", "headers": {"A": "b\r\nC: d"}},
-            "headers: the value of A contains a line break or a NUL character.",
+            "headers: the value of A contains a line break or a NUL character. Remove it.",
         ),
     ],
 )
@@ -270,14 +285,29 @@ def test_project_server_that_is_not_approved_takes_no_name():
 
     assert [server.transport for server in resolution.servers] == [Stdio(command="mine")]
     assert reasons(resolution) == [
-        "It is not approved as it is now. To review it, run: holdfast servers approve"
+        "It is not approved, or has changed since you approved it. To review it, run: holdfast servers approve"
     ]
 
 
-@pytest.mark.parametrize(
-    "variable", ["LD_PRELOAD", "NODE_OPTIONS", "PYTHONPATH", "PYTHONSTARTUP", "DYLD_INSERT_LIBRARIES", "PATH"]
+LOADER_VARIABLES = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "GLIBC_TUNABLES", "GCONV_PATH", "GTK_MODULES")
+CODE_VARIABLES = (
+    "NODE_OPTIONS",
+    "PYTHONPATH",
+    "PYTHONSTARTUP",
+    "PATH",
+    "GIT_SSH",
+    "UV_INDEX",
+    "NPM_CONFIG_PREFIX",
 )
-@pytest.mark.parametrize("source", [Source.PROJECT, Source.CLIENT])
+
+
+@pytest.mark.parametrize(
+    ("variable", "source"),
+    [
+        *((name, source) for name in LOADER_VARIABLES for source in (Source.PROJECT, Source.CLIENT)),
+        *((name, Source.PROJECT) for name in CODE_VARIABLES),
+    ],
+)
 @pytest.mark.promise("CTX-04")
 def test_loader_variable_from_a_project_or_client_is_refused(variable: str, source: Source):
     resolution = validate_entry({"command": "x", "env": {variable: "evil"}}, source=source)
@@ -285,6 +315,16 @@ def test_loader_variable_from_a_project_or_client_is_refused(variable: str, sour
     assert resolution.servers == ()
     assert reasons(resolution)[0].startswith(f"env: {variable} may not come from /{source}.json: ")
     assert validate_entry({"command": "x", "env": {variable: "mine"}}, source=Source.USER).refusals == ()
+
+
+@pytest.mark.parametrize("variable", CODE_VARIABLES)
+@pytest.mark.promise("CTX-04")
+def test_client_of_a_direct_session_may_set_variables_that_change_which_code_runs(variable: str):
+    resolution = validate_entry({"command": "x", "env": {variable: "mine"}}, source=Source.CLIENT)
+
+    assert admit(resolution, Trust.DIRECT) == resolution
+    (reason,) = reasons(admit(resolution, Trust.SANDBOXED))
+    assert reason.startswith(f"env: {variable} may not come from /client.json in a sandboxed session: ")
 
 
 def test_variables_in_client_entries_are_not_expanded():
@@ -324,7 +364,7 @@ def test_project_server_is_refused_until_its_exact_content_is_approved():
     assert admit(resolution, Trust.DIRECT).servers == ()
     assert admit(resolution, Trust.DIRECT, approved).servers == resolution.servers
     assert reasons(admit(changed, Trust.DIRECT, approved)) == [
-        "It is not approved as it is now. To review it, run: holdfast servers approve"
+        "It is not approved, or has changed since you approved it. To review it, run: holdfast servers approve"
     ]
 
 
@@ -411,7 +451,7 @@ def test_confined_remote_server_may_only_be_at_a_public_address():
 
     assert reasons(confine(resolution, Trust.DIRECT, ConfinePolicy())) == [
         (
-            "It is approved as confined, so it may not reach 10.0.0.1: it is a private address. "
+            "It runs confined, so it may not reach 10.0.0.1: it is a private address. "
             "To allow it, add it to servers.reachable in the settings."
         )
     ]
@@ -701,10 +741,21 @@ def test_local_servers_of_a_sandboxed_session_are_refused_without_a_sandbox():
 def test_sandboxed_sessions_and_client_servers_may_not_reach_private_addresses(
     source: Source, trust: Trust, is_resolved: bool
 ):
-    resolution = Resolution(servers=(server(source=source, transport=Http(url="http://127.0.0.1:8000/mcp")),))
+    resolution = Resolution(servers=(server(source=source, transport=Http(url="http://10.0.0.1:8000/mcp")),))
 
     assert bool(confine(resolution, trust, ConfinePolicy()).servers) is is_resolved
-    assert confine(resolution, trust, ConfinePolicy(allowed_private_hosts=("127.0.0.1",))) == resolution
+    assert confine(resolution, trust, ConfinePolicy(allowed_private_hosts=("10.0.0.1",))) == resolution
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+@pytest.mark.promise("RES-05")
+def test_only_a_direct_session_may_reach_loopback_for_its_client(host: str):
+    resolution = Resolution(
+        servers=(server(source=Source.CLIENT, transport=Http(url=f"http://{host}:8000/mcp")),)
+    )
+
+    assert confine(resolution, Trust.DIRECT, ConfinePolicy()) == resolution
+    assert confine(resolution, Trust.SANDBOXED, ConfinePolicy()).servers == ()
 
 
 @pytest.mark.promise("CTX-14")
@@ -713,12 +764,7 @@ def test_inject_is_fast_and_scales_linearly():
         servers = tuple(
             server(f"s{number}", transport=Stdio(command="x", env={"A": "1"})) for number in range(count)
         )
-        took: list[float] = []
-        for _ in range(20):
-            began = time.perf_counter()
-            inject(Resolution(servers=servers), CONTEXT)
-            took.append((time.perf_counter() - began) * 1000)
-        return min(took)
+        return 1000 * least_cpu_seconds(lambda: inject(Resolution(servers=servers), CONTEXT), 20)
 
     ten, thousand = milliseconds(10), milliseconds(1000)
 

@@ -83,6 +83,21 @@ def test_processor_time_has_a_lower_weight_where_that_is_possible(tmp_path: Path
     )
 
 
+def test_a_program_that_the_user_waits_for_keeps_its_share_of_processor_time(tmp_path: Path) -> None:
+    unified = make_machine(
+        tmp_path / "2", "0::/a/b\n", "a/cgroup.subtree_control", "a/cgroup.procs", controllers="cpu memory\n"
+    )
+    version_1 = make_machine(tmp_path / "1", "1:cpu,cpuacct:/\n0::/\n", "cpu/cgroup.procs")
+
+    for_all = {"memory.max": str(cgroups.total_memory()), "cgroup.subtree_control": "+memory"}
+    assert plan_cgroups(QUOTA, limit_processes=False, lower_priority=False, root=unified) == (
+        Cgroup(
+            parent=str(unified / "sys/fs/cgroup/a"), limits=MEMORY, outer=(("holdfast-foreground", for_all),)
+        ),
+    )
+    assert plan_cgroups(QUOTA, limit_processes=False, lower_priority=False, root=version_1) == ()
+
+
 def test_memory_hierarchy_of_version_1_is_used_with_the_limits_that_the_kernel_has(tmp_path: Path) -> None:
     root = make_machine(
         tmp_path, "4:memory:/y\n0::/\n", "memory/y/cgroup.procs", "memory/y/memory.limit_in_bytes"

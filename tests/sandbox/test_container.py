@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import new_session_id
 from holdfast.model.process import GUARDED_NAMES, Confinement, ProcessSpec, Quota
 from holdfast.sandbox.container.container import ContainerSandbox, host_id, is_host_running, run_arguments
 from tests.sandbox.support import PATH, confined
@@ -65,14 +66,20 @@ def test_every_restriction_becomes_an_argument(root: Path) -> None:
 
 @pytest.mark.promise("BOX-05")
 def test_container_is_removed_after_it_ends(root: Path, engine: Path) -> None:
-    prepared = sandbox().prepare(confined(ProcessSpec(argv=("server",), env=PATH, cwd=str(root)), root))
+    session_id = new_session_id()
+    variables = {**PATH, "HOLDFAST_SESSION_ID": session_id}
+    prepared = sandbox().prepare(confined(ProcessSpec(argv=("server",), env=variables, cwd=str(root)), root))
     with prepared.resources:
         request = prepared.request
         env, profile = (os.pread(fd, 100_000, 0) for fd in request.descriptors)
 
     name = request.argv[request.argv.index("--name") + 1]
+    assert name.startswith(f"holdfast-{session_id}-"), "the operator sees which session it is for"
     assert request.cleanup == (request.argv[0], "rm", "--force", name)
-    assert (env, b'"io_uring_setup"' in profile) == (b"PATH=/usr/bin:/bin\n", True)
+    assert (env, b'"io_uring_setup"' in profile) == (
+        b"PATH=/usr/bin:/bin\nHOLDFAST_SESSION_ID=%b\n" % session_id.encode(),
+        True,
+    )
 
 
 @pytest.mark.promise("BOX-05")

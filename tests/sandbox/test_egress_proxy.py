@@ -12,6 +12,7 @@ from holdfast.model.process import Confinement
 from holdfast.sandbox.bwrap.egress_policy import Endpoint
 from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.view import RefusedHost
 from tests.sandbox.support import confined, python, run
 
 pytestmark = pytest.mark.anyio
@@ -70,24 +71,29 @@ async def test_granted_host_is_reached_by_plain_request_and_by_tunnel() -> None:
 
 
 async def test_host_that_is_not_granted_is_refused_with_the_reason() -> None:
+    refused: list[RefusedHost] = []
     async with serve_site() as (port, requests):
         answer = await send(
-            EgressProxy(Confinement(network=("other.example",))),
+            EgressProxy(Confinement(network=("other.example",)), on_refused=refused.append),
             b"CONNECT localhost:%d HTTP/1.1\r\n\r\n" % port,
         )
 
     assert (answer.startswith(b"HTTP/1.1 403 Forbidden"), requests) == (True, [])
+    assert refused == [RefusedHost(endpoint=f"localhost:{port}")]
     assert b"was not granted to this server. Add it to the server's network list." in answer
 
 
 async def test_granted_name_with_a_loopback_address_is_refused() -> None:
+    refused: list[RefusedHost] = []
     async with serve_site() as (port, requests):
         answer = await send(
-            EgressProxy(Confinement(network=(f"localhost:{port}",))),
+            EgressProxy(Confinement(network=(f"localhost:{port}",)), on_refused=refused.append),
             b"CONNECT localhost:%d HTTP/1.1\r\n\r\n" % port,
         )
 
     assert (answer.startswith(b"HTTP/1.1 403 Forbidden"), requests) == (True, [])
+    assert [host.endpoint for host in refused] == [f"localhost:{port}"]
+    assert f"holdfast: {refused[0].reason}\n".encode() in answer
     assert b"a loopback address. To allow it, add it to servers.reachable in the settings." in answer
 
 

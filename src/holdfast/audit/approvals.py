@@ -1,7 +1,9 @@
-"""Audit records of approvals. Each approval by a person has one, so an approval that someone wrote into the file stands out."""
+"""Audit records of approvals. `unrecorded_approvals` finds approvals that were written into the store's file by hand: they have no record."""
 
 import hashlib
 import json
+
+import msgspec
 
 from holdfast.audit.record import AuditKind, AuditRecord, decode_record
 from holdfast.model.ids import SessionId
@@ -11,30 +13,42 @@ from holdfast.store.types import APPROVED_ON_FIRST_USE, Approval
 
 APPROVED = "approved"
 REVOKED = "revoked"
-_PROGRAM_KEYS = ('["server", ', '["program", ', '["confined server", ', '["confined program", ')
-_TOOL_KEYS = '["pin", '
-_KIND = f'"kind":"{AuditKind.APPROVAL}"'
+_SUBJECTS = {
+    "agent": "the agent's definition",
+    "server": "the entry",
+    "program": "the program",
+    "edits": "later edits of the program",
+    "confined server": "the entry, to run confined",
+    "confined program": "the program, to run confined",
+    "instructions": "the instructions",
+}
+_RECORDED_KEY_PREFIXES = tuple(f'["{kind}", ' for kind in _SUBJECTS)
+_TOOL_KEY_PREFIX = '["pin", '
+_MAX_GRANT = 500
+_KIND_IN_JSON = f'"kind":"{AuditKind.APPROVAL}"'
 
 
 def needs_record(approval: Approval) -> bool:
-    """Whether an approval must have a record: for a server, its program, or a tool's definition that a person approved."""
-    is_tool = approval.key.startswith(_TOOL_KEYS) and approval.by != APPROVED_ON_FIRST_USE
-    return is_tool or approval.key.startswith(_PROGRAM_KEYS)
+    """Whether the audit must have a record of an approval: of an agent, a server, its program, later edits of the program, instructions, or a tool that a person approved."""
+    is_tool = approval.key.startswith(_TOOL_KEY_PREFIX) and approval.by != APPROVED_ON_FIRST_USE
+    return is_tool or approval.key.startswith(_RECORDED_KEY_PREFIXES)
 
 
 def approval_record(approval: Approval, outcome: str = APPROVED, *, by: str = "") -> AuditRecord:
-    """The record that an approval was given, or revoked. `by` is who revoked it. Its `arguments_hash` identifies the approval."""
-    what, origin_or_owner, server, *rest = json.loads(approval.key)
-    is_tool = what == "pin"
-    subject = "the definition of the tool" if is_tool else f"the {what} of {origin_or_owner}"
+    """The record of an approval, or of its revocation by `by`. The record's `arguments_hash`, which an approval does not need, has the hash of the approval."""
+    kind, user_or_origin, name, *rest = json.loads(approval.key)
+    is_tool = kind == "pin"
+    subject = "the definition of the tool" if is_tool else f"{_SUBJECTS[kind]}, in {user_or_origin}"
+    if kind == "confined server" and rest:
+        subject += _describe_grant(rest[-1])
     return AuditRecord(
         at=approval.at,
         kind=AuditKind.APPROVAL,
         session_id=SessionId(""),
         workspace_id="",
         trust_level=Trust.DIRECT,
-        user_id=origin_or_owner if is_tool else "",
-        server=server,
+        user_id=user_or_origin if is_tool else "".join(rest) if kind == "instructions" else "",
+        server=name,
         tool=rest[-1] if is_tool else "",
         outcome=outcome,
         reason=f"{subject}, by {by or approval.by}",
@@ -42,11 +56,26 @@ def approval_record(approval: Approval, outcome: str = APPROVED, *, by: str = ""
     )
 
 
+def _describe_grant(text: str) -> str:
+    """What a confined server was granted besides what its entry asks for, for the record."""
+    try:
+        grant = msgspec.json.decode(text, type=_Grant)
+    except msgspec.DecodeError:
+        return ""
+    parts = {"network": grant.network, "readable": grant.readable}
+    return "".join(f", {name}: {' '.join(values)[:_MAX_GRANT]}" for name, values in parts.items() if values)
+
+
+class _Grant(msgspec.Struct):
+    network: list[str] = []
+    readable: list[str] = []
+
+
 def unrecorded_approvals(tx: ReadTx, book: int = 0) -> list[Approval]:
-    """The approvals that the audit does not know, or knows as revoked: someone wrote them into the file."""
+    """The approvals that have no record, or that were revoked according to the records: someone wrote them into the file."""
     recorded: set[str] = set()
     for row in tx.audit_rows(book=book):
-        if _KIND in row.body:
+        if _KIND_IN_JSON in row.body:  # decode only the few records that may be approvals
             record = decode_record(row.body)
             if record.kind is AuditKind.APPROVAL and record.outcome == APPROVED:
                 recorded.add(record.arguments_hash)

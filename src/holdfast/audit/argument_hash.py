@@ -1,4 +1,4 @@
-"""Hash the arguments of calls with a key, so that an audit record does not reveal a short secret that was masked."""
+"""Hash the arguments of calls with a key, so that a short secret in them cannot be guessed from the hash."""
 
 import hmac
 import logging
@@ -18,68 +18,79 @@ log = logging.getLogger(__name__)
 
 KEY_FILE = "audit-key"
 PREFIX = "hmac-sha256:"
-"""Records from before hashes had a key contain a plain SHA-256, without a prefix."""
+"""A hash without this prefix is a plain SHA-256. Earlier versions wrote those."""
 _KEY_BYTES = 32
 _MAX_FILE_BYTES = 1024
 
 
 class ArgumentHasher:
-    """Hashes with the key in a folder, which is generated at the first use. Without a folder, the key is not kept."""
+    """Hashes with a key that is kept in a folder. The first use generates the key. Without a folder, the key is lost when the process ends.
+
+    If the key cannot be read or stored, this process uses a key of its own.
+    """
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
-        self._key = b""
+        self._empty_hmac: hmac.HMAC | None = None
+        """An HMAC with the key and no data yet. Each hash starts with a copy of it."""
 
     def load(self) -> None:
-        """Load or generate the key, unless it is loaded already."""
-        if self._key:
+        """Load the key, or generate it if there is none. Does nothing if it is loaded already."""
+        if self._empty_hmac is not None:
             return
         try:
-            self._key = _read_or_create(self._folder) if self._folder is not None else _generate()
+            key = _read_or_create_key(self._folder) if self._folder is not None else _generate_key()
         except OSError as error:
-            self._key = _generate()
+            key = _generate_key()
             extra = {"folder": str(self._folder), "reason": error.strerror}
-            log.warning("hashes of arguments cannot be compared with later ones: no key stored", extra=extra)
+            log.warning(
+                "audit key cannot be read or stored: the argument hashes of this process cannot be compared with others",
+                extra=extra,
+            )
+        self._empty_hmac = hmac.new(key, digestmod="sha256")
 
     def __call__(self, arguments: bytes) -> str:
-        """The hash of a call's arguments, given as the JSON text that was received."""
-        if not self._key:
+        """Hash the arguments of a call: the JSON text, exactly as it was received."""
+        if self._empty_hmac is None:
             self.load()
-        return f"{PREFIX}{hmac.digest(self._key, arguments, 'sha256').hex()}"
+            assert self._empty_hmac is not None
+        hashed = self._empty_hmac.copy()
+        hashed.update(arguments)
+        return f"{PREFIX}{hashed.hexdigest()}"
 
 
-def secrets_in_audit_key(folder: Path) -> Iterator[str]:
-    """The key in this folder, as it is written in its file; nothing if there is none."""
+def audit_key_secrets(folder: Path) -> Iterator[str]:
+    """The audit key in this folder as hexadecimal text, so that it can be masked. Yields nothing if there is no key, or if it cannot be read."""
     try:
-        yield _read(folder).hex()
+        yield _read_key(folder).hex()
     except (OSError, HoldfastError):
         return
 
 
-def _generate() -> bytes:
+def _generate_key() -> bytes:
     return secrets.token_bytes(_KEY_BYTES)
 
 
-def _read_or_create(folder: Path) -> bytes:
+def _read_or_create_key(folder: Path) -> bytes:
     try:
-        return _read(folder)
+        return _read_key(folder)
     except FileNotFoundError:
         pass
     make_private_folder(folder)
     descriptor, temporary = mkstemp(prefix=".new-", dir=folder)  # mode 0600
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{_generate().hex()}\n")
+            file.write(f"{_generate_key().hex()}\n")
             file.flush()
             os.fsync(descriptor)
         with suppress(FileExistsError):  # another process has just created it
             (folder / KEY_FILE).hardlink_to(temporary)
     finally:
         Path(temporary).unlink()
-    return _read(folder)
+    return _read_key(folder)
 
 
-def _read(folder: Path) -> bytes:
+def _read_key(folder: Path) -> bytes:
     try:
         key = bytes.fromhex(read_untrusted_file(folder / KEY_FILE, limit=_MAX_FILE_BYTES).decode("ascii"))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The audit of a store: appends records to the chain, in the transaction of their event, and updates the anchor."""
+"""Appends audit records to the chain of a store, each in the transaction of its event, and keeps the anchor up to date."""
 
 import threading
 import time
@@ -7,15 +7,15 @@ from logging import getLogger
 from types import TracebackType
 
 from holdfast.audit.argument_hash import ArgumentHasher
-from holdfast.audit.chain import Verdict, genesis, next_row, verify
+from holdfast.audit.chain import Verdict, empty_chain_head, next_row, verify
 from holdfast.audit.record import AuditRecord, encode_record, interrupted_record, truncate_record
 from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ToolCalled
 from holdfast.store.anchor import Head
-from holdfast.store.appender import OnAppend
-from holdfast.store.interrupted import end_interrupted
+from holdfast.store.end_interrupted import end_interrupted
+from holdfast.store.pending_event import OnAppend
 from holdfast.store.store import ReadTx, Store, Tx
 from holdfast.store.types import Hold
 
@@ -44,31 +44,31 @@ class Audit:
         self._anchor = store.anchor
         self._anchor_seconds = anchor_seconds
         self._is_behind = False
-        """Whether the anchor may be behind the last record."""
+        """Whether there may be records after the anchored one."""
         self._next_update = 0.0
         self._last_error = ""
-        """The last error when updating the anchor, so that a repeated error is logged once."""
-        self._anchor_is_stopped = False
+        """The last error when updating the anchor. The same error is not logged twice in a row."""
+        self._anchoring_has_stopped = False
         # The writer thread updates the anchor after commits; a reader thread does so when the audit is opened and closed.
         self._lock = threading.Lock()
 
     async def __aenter__(self) -> "Audit":
         # Write the anchor before the first record. From then on, a missing anchor means that someone removed it.
         await self._store.read(self._write_first_anchor)
-        await self._store.read(self._advance_or_log)
+        await self._store.read(self._update_anchor_or_log)
         self._store.after_commit(self._after_commit)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._store.read(self._advance_or_log)
-        self._anchor_is_stopped = True
+        await self._store.read(self._update_anchor_or_log)
+        self._anchoring_has_stopped = True
 
     def append(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
         """Append a record in this transaction. Return its number in the chain."""
         book = self._store.book
-        head = tx.audit_head(book) or genesis(tx.store_id(), book)
+        head = tx.audit_head(book) or empty_chain_head(tx.store_id(), book)
         row = next_row(head, encode_record(record, mask or Mask()), book)
         tx.audit_append(row)
         self._is_behind = True
@@ -105,8 +105,8 @@ class Audit:
     async def write(self, record: AuditRecord, mask: Mask | None = None, hold: Hold | None = None) -> int:
         """Append a record in its own transaction, and wait until it is durable. Return its number in the chain.
 
-        With a hold, nothing is written once the hold has ended. If the write fails for a reason that may pass, such as a full
-        disk, this raises, and the record is written later.
+        If `hold` is given and has ended, nothing is written and an error is raised. If the write fails for a temporary reason,
+        such as a full disk, an error is raised, and the store writes the record later.
         """
         record = truncate_record(record, mask or Mask())
 
@@ -115,38 +115,38 @@ class Audit:
                 tx.check_hold(hold)
             return self.append(tx, record, mask)
 
-        # Limited, so that repeated attempts do not fill the memory while the disk is full.
+        # At most `_MAX_POSTPONED` records wait for a full disk: more could fill the memory.
         return await self._store.write(append, must_happen=self._store.postponed_writes < _MAX_POSTPONED)
 
     async def verify(self) -> Verdict:
-        """Verify the whole chain."""
+        """Verify the whole chain of this host's book."""
         anchored = self._anchor.read()
         return await self._store.read(lambda tx: verify_store(tx, anchored, self._store.book))
 
     def _write_first_anchor(self, tx: ReadTx) -> None:
         book = self._store.book
         if self._anchor.read() is None and tx.audit_head(book) is None:
-            self._anchor.write(genesis(tx.store_id(), book))
+            self._anchor.write(empty_chain_head(tx.store_id(), book))
 
     def _after_commit(self, tx: ReadTx) -> float | None:
         """Update the anchor if `anchor_seconds` have passed. Return the seconds until the next update; None if none is due."""
-        if self._anchor_is_stopped:
+        if self._anchoring_has_stopped:
             return None
         if time.monotonic() >= self._next_update:
-            self._advance_or_log(tx)
+            self._update_anchor_or_log(tx)
         return max(0.0, self._next_update - time.monotonic()) if self._is_behind else None
 
-    def _advance_or_log(self, tx: ReadTx) -> None:
+    def _update_anchor_or_log(self, tx: ReadTx) -> None:
         try:
-            self._advance(tx)
+            self._update_anchor(tx)
         except (HoldfastError, OSError) as error:
             if str(error) != self._last_error:
-                log.exception("anchor not updated")
+                log.error("anchor not updated", extra={"reason": str(error)})
             self._last_error = str(error)
         else:
             self._last_error = ""
 
-    def _advance(self, tx: ReadTx) -> None:
+    def _update_anchor(self, tx: ReadTx) -> None:
         """Set the anchor to the head of the chain. If the anchored record was changed or removed, log an error and stop updating the anchor.
 
         Only committed records may be anchored, so this never runs inside a write transaction.
@@ -157,12 +157,13 @@ class Audit:
             anchored = self._anchor.read()
             head = _head(tx, self._store.book)
             if anchored is None or not has_record(tx, anchored, self._store.book):
-                self._anchor_is_stopped = True
+                self._anchoring_has_stopped = True
                 log.error(
                     "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
                 )
                 return
-            # Stays true after a write, so that the next update checks it: a slower process may write an earlier head.
+            # Not set to False after the write: another process may overwrite the anchor with an earlier head, and the
+            # next update must notice.
             self._is_behind = head.seq > anchored.seq
             if self._is_behind:
                 self._anchor.write(head)
@@ -170,17 +171,17 @@ class Audit:
 
 def verify_store(tx: ReadTx, anchored: Head | None, book: int = 0) -> Verdict:
     """Verify the whole chain of a book. The caller must read its anchored head before it begins the transaction."""
-    return verify(tx.audit_rows(book=book), genesis(tx.store_id(), book), anchored)
+    return verify(tx.audit_rows(book=book), empty_chain_head(tx.store_id(), book), anchored)
 
 
 def has_record(tx: ReadTx, head: Head, book: int = 0) -> bool:
-    """Whether the record with this number and digest is in the book."""
+    """Whether the book still has the record of this head, which may be an earlier head."""
     if head.seq == 0:
-        return head == genesis(tx.store_id(), book)
+        return head == empty_chain_head(tx.store_id(), book)
     row = tx.audit_row(head.seq, book)
     return row is not None and row.digest == head.digest
 
 
 def _head(tx: ReadTx, book: int) -> Head:
     row = tx.audit_head(book)
-    return genesis(tx.store_id(), book) if row is None else Head(row.seq, row.digest)
+    return empty_chain_head(tx.store_id(), book) if row is None else Head(row.seq, row.digest)

@@ -1,4 +1,4 @@
-"""The hash chain: the digest of each record covers the digest before it, so that every change is detected."""
+"""The hash chain: the digest of each record covers the digest before it, so that a change to one record breaks the digests of all later ones."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ DIGEST_BYTES = 32
 
 
 def parse_head(text: str) -> Head:
-    """Read a head as it is printed: `number:digest`. Raises ValueError."""
+    """Parse a head as `holdfast audit verify` prints it: `number:digest`. Raise ValueError if the text is anything else."""
     seq, _, digest = text.partition(":")
     head = Head(int(seq), bytes.fromhex(digest))
     if head.seq < 0 or len(head.digest) != DIGEST_BYTES:
@@ -24,19 +24,30 @@ class Verdict:
     """The result of verifying a chain."""
 
     seq: int
-    """The number of the last record; if a record is bad or missing, of the first such record; 0 if nothing could be checked."""
+    """If the chain is broken: the number of the first wrong or missing record, or 0 if no record could be checked. Else the number of the last
+    record, even if there is another problem, such as a call without a record."""
     anchored_seq: int
-    """The `seq` of the anchored head; 0 if there is none."""
+    """The number of the anchored record; 0 if there is none."""
     problem: str = ""
+    """A sentence that says what is wrong; empty if all is well."""
     head: Head | None = field(default=None, compare=False)
-    """The last record; None if there is a problem."""
+    """The head of the chain; None if there is a problem."""
+
+    is_unreadable: bool = False
+    """Whether the records cannot be read: the file is damaged, which need not be tampering."""
 
     @property
-    def is_good(self) -> bool:
+    def is_intact(self) -> bool:
         return not self.problem
 
+    @property
+    def summary(self) -> str:
+        """What is wrong, for people."""
+        what = "The audit cannot be verified" if self.is_unreadable else "The audit was tampered with"
+        return f"{what}: {self.problem}"
 
-def genesis(store_id: bytes, book: int = 0) -> Head:
+
+def empty_chain_head(store_id: bytes, book: int = 0) -> Head:
     """The head of an empty chain. It differs for every store, and for every book of a store."""
     name = store_id if book == 0 else store_id + book.to_bytes(8, "big")
     return Head(0, hashlib.sha256(b"holdfast audit 1\0" + name).digest())
@@ -52,7 +63,8 @@ def next_row(head: Head | AuditRow, body: str, book: int = 0) -> AuditRow:
 def verify(rows: Iterable[AuditRow], start: Head, anchored: Head | None) -> Verdict:
     """Verify the chain row by row, up to the first problem.
 
-    The caller must read the anchored head before the rows. If it is ahead of them, the end of the chain was cut off.
+    `start` is the head of the empty chain. The caller must read the anchored head before the rows: if the anchored
+    record comes after the last row, the end of the chain was cut off.
     """
     if anchored is None:
         return Verdict(
@@ -79,7 +91,7 @@ def verify(rows: Iterable[AuditRow], start: Head, anchored: Head | None) -> Verd
             return Verdict(
                 seq=row.seq,
                 anchored_seq=anchored.seq,
-                problem=f"Record {row.seq} was rewritten: it is not the anchored one.",
+                problem=f"Record {row.seq} was rewritten: its digest differs from that in the anchor.",
             )
     if head.seq < anchored.seq:
         return Verdict(

@@ -1,11 +1,11 @@
-"""Delete sessions: one, or those that were not used for a long time. Their audit records are kept."""
+"""Delete one session, or all that were not used for a long time. Their audit records are kept."""
 
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.audit.audit import Audit
-from holdfast.audit.recovery import recover_session
+from holdfast.audit.recovery import acquire_and_close
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
@@ -13,9 +13,8 @@ from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import Hold, SessionChange, StoredSession
 
-_PARTLY_DELETED = (
-    "(partly deleted)"  # the title, if the process ends before all of a large session is deleted
-)
+# The title of a large session while it is deleted. It stays if the process ends before the deletion does.
+_PARTLY_DELETED = "(partly deleted)"
 _PAUSE_SECONDS = 0.05  # between two sessions, so that other writes are not delayed
 
 
@@ -23,9 +22,9 @@ async def delete_session(store: Store, audit: Audit, session_id: SessionId) -> N
     """Delete a session. Raises SESSION_HELD if it is open."""
 
     def delete(tx: Tx) -> Hold | None:
-        """Delete the session; or, if it is large, only a part. Then return the hold on it."""
+        """Delete the session. If it is large, delete a part of it, and return the hold that is needed to delete the rest."""
         # Audit interrupted calls first: deleting the session deletes their events.
-        hold = recover_session(tx, audit, session_id)
+        hold = acquire_and_close(tx, audit, session_id)
         if not tx.delete_part(hold):
             tx.delete(hold)
             return None
@@ -42,7 +41,7 @@ async def delete_session(store: Store, audit: Audit, session_id: SessionId) -> N
 
 
 async def find_unused(store: Store, age: timedelta) -> list[StoredSession]:
-    """The sessions that were not used during this time span, the latest first. Open sessions are left out."""
+    """The sessions that were last used more than `age` ago, the most recent first. Open sessions are left out."""
     query = SessionQuery(visibility=ALL_SESSIONS, updated_before=store.now() - age, limit=MAX_PAGE_SIZE)
     found: list[StoredSession] = []
     while True:
@@ -53,9 +52,9 @@ async def find_unused(store: Store, age: timedelta) -> list[StoredSession]:
         query = replace(query, cursor=page.cursor)
 
 
-async def delete_unused(store: Store, audit: Audit, age: timedelta) -> int:
-    """Delete the sessions that were not used during this time span. Return how many were deleted."""
-    count = 0
+async def delete_unused(store: Store, audit: Audit, age: timedelta) -> list[SessionId]:
+    """Delete the sessions that were last used more than `age` ago. Return the ids of the deleted sessions."""
+    deleted: list[SessionId] = []
     for stored in await find_unused(store, age):
         try:
             await delete_session(store, audit, stored.context.session_id)
@@ -63,6 +62,6 @@ async def delete_unused(store: Store, audit: Audit, age: timedelta) -> int:
             if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted elsewhere
                 raise
         else:
-            count += 1
+            deleted.append(stored.context.session_id)
         await asyncio.sleep(_PAUSE_SECONDS)
-    return count
+    return deleted

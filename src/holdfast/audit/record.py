@@ -1,4 +1,4 @@
-"""Audit records: how they are made, encoded and decoded."""
+"""An audit record: its fields, and how it is made, encoded and decoded."""
 
 import json
 from collections.abc import Callable
@@ -18,33 +18,41 @@ from holdfast.model.event import Outcome, ToolCalled
 from holdfast.model.ids import SessionId
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.trust import Trust
-from holdfast.store.interrupted import INTERRUPTED
+from holdfast.store.end_interrupted import INTERRUPTED
 from holdfast.wire.strict_json import decode_json
 
 _MAX_NAME = 256
 _MAX_REASON = 2000
 _MAX_DEFERRED_FIELD = 4000  # characters per field while a record waits for the disk
 _MAX_ARGUMENTS = 16 * 1024
-_TOO_LARGE = "too_large"
+# The only key of arguments that were omitted; its value is their size. Its text is a part of the stored format: it also stands for
+# arguments that are not JSON, even if they are small.
+_OMITTED = "too_large"
 
 
 class AuditKind(StrEnum):
-    """What a record is about."""
+    """The kind of action that a record is about.
+
+    Three things are similar: `REFUSAL` is about a server that a session did not get, `DENIED` is about a tool or session that the caller may
+    not see, and a `CALL` with the outcome `refused` is about a call that the user or the session's mode refused.
+    """
 
     CALL = "call"
     REFUSAL = "refusal"
-    """A server that the session did not get."""
+    """A session did not get a server: its entry was refused, or it failed to start."""
     PERMISSION = "permission"
     """The user's decision about a call."""
     DENIED = "denied"
     """An attempt to use an unknown tool or session: one that does not exist, or that the caller may not see."""
     APPROVAL = "approval"
-    """A person's approval of a server or a tool, or its revocation."""
+    """A person's approval of a server, a tool, an agent's definition or a project's instructions, or its revocation."""
+    TOKEN = "token"
+    """A person created or revoked a token of an MCP client."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """The server, tool and call of a record."""
+    """What a record is about: a server, its tool, a call."""
 
     server: str = ""
     tool: str = ""
@@ -52,7 +60,7 @@ class Subject:
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The time, session, subject and outcome of an action. Arguments are always hashed, and stored only if configured."""
+    """The time, session, subject and outcome of an action. The arguments of a call are hashed; they are stored only if configured."""
 
     at: datetime
     kind: AuditKind
@@ -67,7 +75,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     duration_ms: float = 0.0
     arguments_hash: str = ""
-    """A keyed hash of the call's arguments; for an approval, a SHA-256 of the approval itself. Otherwise empty."""
+    """For a call or a permission: a keyed hash of the call's arguments. For an approval, the field is reused: it has a SHA-256 of the approval."""
     arguments: JsonObject | None = None
 
 
@@ -99,7 +107,7 @@ def make_record(
 def truncate_record(record: AuditRecord, mask: Mask) -> AuditRecord:
     """Shorten the fields of a record, to save memory while it waits for the disk. `encode_record` shortens them further.
 
-    They are masked before they are cut, since half a secret would not be recognised.
+    Secrets are masked before a field is cut, because half a secret would not be recognised.
     """
     return replace(
         record,
@@ -109,20 +117,20 @@ def truncate_record(record: AuditRecord, mask: Mask) -> AuditRecord:
     )
 
 
-def limit_arguments(arguments: bytes) -> JsonObject:
+def arguments_to_store(arguments: bytes) -> JsonObject:
     """The arguments of a call for its record. Large arguments, and those that are not JSON, are replaced by their size."""
     if len(arguments) > _MAX_ARGUMENTS:
-        return omit_arguments(arguments)
+        return size_of_arguments(arguments)
     try:
         value = decode_json(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return omit_arguments(arguments)
+        return size_of_arguments(arguments)
     return value if isinstance(value, dict) else {"value": value}
 
 
-def omit_arguments(arguments: bytes) -> JsonObject:
-    """What is stored in place of arguments that are too large."""
-    return {_TOO_LARGE: f"{len(arguments)} bytes"}
+def size_of_arguments(arguments: bytes) -> JsonObject:
+    """The size of arguments, to be stored instead of them."""
+    return {_OMITTED: f"{len(arguments)} bytes"}
 
 
 def interrupted_record(
@@ -140,16 +148,16 @@ def interrupted_record(
         make_record(AuditKind.CALL, context, subject, at=at, outcome=Outcome.CANCELLED, reason=INTERRUPTED),
         # If secrets were masked in the event, or its arguments omitted, the hash of the original arguments is unknown.
         arguments_hash=""
-        if MASKED.encode() in text or [*call.arguments] == [_TOO_LARGE]
+        if MASKED.encode() in text or [*call.arguments] == [_OMITTED]
         else hash_arguments(text),
-        arguments=limit_arguments(text) if keep_arguments else None,
+        arguments=arguments_to_store(text) if keep_arguments else None,
     )
 
 
 def encode_record(record: AuditRecord, mask: Mask) -> str:
     """Encode a record as one line of ASCII, with secrets masked."""
     names = (record.user_id, record.server, record.tool, record.call_id, record.outcome)
-    if mask.size and mask.find("\n".join(names)):  # one search is faster than one for each name
+    if mask.contains("\n".join(names)):  # one search is faster than one for each name
         names = tuple(map(mask.mask_known, names))
     user_id, server, tool, call_id, outcome = names
     at = record.at if record.at.tzinfo is UTC else record.at.astimezone(UTC)
@@ -175,13 +183,13 @@ def encode_record(record: AuditRecord, mask: Mask) -> str:
             return line.decode().replace("\x7f", "\\u007f")
     except UnicodeEncodeError:
         pass
-    # JSON parsers refuse lone surrogates.
+    # Escape characters outside of ASCII, and replace lone surrogates, which JSON parsers refuse.
     text = json.dumps(structs.asdict(fields), ensure_ascii=False).encode("utf-8", "replace")
     return _encode_as_ascii(json.loads(text)).replace("\x7f", "\\u007f")
 
 
 class _Fields(msgspec.Struct, gc=False):
-    """A record as it is encoded: its fields are sorted by name."""
+    """The fields of an encoded record, sorted by name."""
 
     arguments: Json
     arguments_hash: str

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
 from datetime import datetime
 
@@ -19,27 +20,35 @@ from holdfast.store.types import Hold, SessionState, StoredSession
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
+_MAX_WITHOUT_PAUSE = 50
+_PAUSE_FACTOR = 4  # after these sessions, recovery uses at most a fifth of the store's time
 _TAKEN_BY_ANOTHER_HOST = (codes.SESSION_HELD, codes.UNKNOWN_SESSION)  # opened or deleted there
 
 
-async def recover_sessions(store: Store, audit: Audit) -> None:
-    """Close every open session that no live host holds: now, and not only when it is opened again, which may never happen.
+async def close_abandoned_sessions(store: Store, audit: Audit) -> None:
+    """Close every open session that no live host holds, and record the calls that were interrupted in it.
 
-    The calls that were interrupted in it get their records.
+    This is done when a host starts, because such a session may never be opened again. After the first sessions, it pauses after
+    each one, so that requests are not delayed.
     """
+    closed = 0
     query = SessionQuery(visibility=ALL_SESSIONS, state=SessionState.OPEN, limit=MAX_PAGE_SIZE)
     while True:
         page = await store.sessions(query)
         for stored in page.items:
             if _is_abandoned(stored, store.now()):
-                await _recover(store, audit, stored.context.session_id)
+                began = time.monotonic()
+                await _close_with_retries(store, audit, stored.context.session_id)
+                closed += 1
+                if closed > _MAX_WITHOUT_PAUSE:
+                    await asyncio.sleep(_PAUSE_FACTOR * (time.monotonic() - began))
         if page.cursor is None:
             return
         query = replace(query, cursor=page.cursor)
 
 
-def recover_session(tx: Tx, audit: Audit, session_id: SessionId) -> Hold:
-    """Acquire a session without a live owner, end its interrupted calls and turn, and close it. The caller ends the hold."""
+def acquire_and_close(tx: Tx, audit: Audit, session_id: SessionId) -> Hold:
+    """Acquire a session that no live host holds, end its interrupted calls and turn, and close it if it is open. The caller must release the hold."""
     hold = tx.acquire(session_id)
     stored = tx.session(session_id)
     if stored is not None:
@@ -50,18 +59,21 @@ def recover_session(tx: Tx, audit: Audit, session_id: SessionId) -> Hold:
 
 
 def _is_abandoned(stored: StoredSession, now: datetime) -> bool:
-    """Whether its owner is dead, or it has no lease: a backup is made without leases."""
+    """Whether the process that held the session is dead, or the session has no lease. Sessions in a backup have none."""
     return stored.lease is None or is_abandoned(stored.lease, now)
 
 
-async def _recover(store: Store, audit: Audit, session_id: SessionId) -> None:
+async def _close_with_retries(store: Store, audit: Audit, session_id: SessionId) -> None:
     while True:
         try:
-            await store.write(lambda tx: tx.release(recover_session(tx, audit, session_id)))
+            await store.write(lambda tx: tx.release(acquire_and_close(tx, audit, session_id)))
         except HoldfastError as error:
             if is_transient(error):
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if error.code not in _TAKEN_BY_ANOTHER_HOST:
-                log.warning("session not recovered", extra={"session": session_id, "reason": error.message})
+                log.warning(
+                    "session of a dead host not closed",
+                    extra={"session": session_id, "reason": error.message},
+                )
         return

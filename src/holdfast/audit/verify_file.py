@@ -5,7 +5,7 @@ from pathlib import Path
 
 from holdfast.audit.approvals import unrecorded_approvals
 from holdfast.audit.audit import has_record, verify_store
-from holdfast.audit.chain import Verdict, genesis
+from holdfast.audit.chain import Verdict, empty_chain_head
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.anchor import Head
@@ -14,9 +14,10 @@ from holdfast.store.store import ReadTx
 
 
 def verify_file(path: Path, expected: Head | None = None) -> Verdict | None:
-    """Verify the audit in a store's file, which may be damaged in any way. None if it has no audit yet.
+    """Verify the audit in a store's file, even if the file is damaged. None if it has no audit yet.
 
-    `expected` is a head that was printed before. It detects that an older copy of the store and its anchor was put back.
+    `expected` is a head that an earlier verification printed. If the store and its anchor were replaced with an older copy,
+    that head is missing.
     """
     anchor = anchor_of(path)
     anchored = anchor.read()
@@ -24,12 +25,12 @@ def verify_file(path: Path, expected: Head | None = None) -> Verdict | None:
     try:
         with open_for_reading(path) as tx:
             is_open = True
-            # A store that never had an audit has no anchor and no calls either.
+            # Without an anchor and records, the store never had an audit, or someone removed both.
             is_new = not anchor.exists() and tx.audit_head() is None
             if is_new and expected is None and not _has_unrecorded(tx):
                 return None
-            verdict = verify_store(tx, genesis(tx.store_id()) if is_new else anchored)
-            return _compare(tx, verdict, expected) if verdict.is_good else verdict
+            verdict = verify_store(tx, empty_chain_head(tx.store_id()) if is_new else anchored)
+            return _check_completeness(tx, verdict, expected) if verdict.is_intact else verdict
     except HoldfastError as error:
         if error.code is not codes.STORE_CORRUPT or not is_open:
             raise
@@ -37,6 +38,7 @@ def verify_file(path: Path, expected: Head | None = None) -> Verdict | None:
             seq=0,
             anchored_seq=0 if anchored is None else anchored.seq,
             problem=f"The records cannot be read: {str(error.__cause__ or error).rstrip('.')}.",
+            is_unreadable=True,
         )
 
 
@@ -44,8 +46,8 @@ def _has_unrecorded(tx: ReadTx) -> bool:
     return tx.session_with_unrecorded_calls() is not None or bool(unrecorded_approvals(tx))
 
 
-def _compare(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
-    """Compare an intact chain with the stored events and with a head that is known from before."""
+def _check_completeness(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
+    """Check that an intact chain has the expected head, and a record for each stored call and approval."""
     if expected is not None and not has_record(tx, expected):
         return replace(
             verdict,
@@ -67,6 +69,6 @@ def _compare(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
             verdict,
             head=None,
             problem=f"The approval of {approval.key} has no record: someone wrote it into the store's file. "
-            "To see it: holdfast servers approvals",
+            "To see it, run: holdfast servers approvals",
         )
     return verdict

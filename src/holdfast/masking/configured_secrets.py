@@ -1,27 +1,28 @@
-"""Find the secrets in a configuration: by name, and by position in arguments and URLs."""
+"""Find the secrets in server entries, environments, headers and command lines: by their name, their position, or because they look random."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing, secrets_in_urls
-from holdfast.masking.looks_generated import looks_generated
 from holdfast.masking.secret_names import is_secret_name, value_name
+from holdfast.masking.secret_shapes import looks_generated
 from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 
 _REFERENCE = re.compile(r"\$\{(\w*+)(?::-([^}$]*+))?\}")
+_PARTS = re.compile(r"[;\s]+")
 _HEADER_FLAGS = {"-H", "--header", "--headers"}
 _USER_FLAGS = {"-u", "--user"}
 _PASSWORD_FLAG = "-p"
 _NOT_A_PASSWORD = re.compile(r"\d{1,5}(?:[:-]\d{1,5})*(?:/\w+)?|.*[/@].*|-.*")  # a port, a path or a package
 _OPTION = re.compile(r"--.*|-.{0,2}", re.DOTALL)
-_PASSWORD_CLIENTS = {"mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass"}  # they take `-pPASSWORD`
+_PROGRAMS_WITH_JOINED_PASSWORD = {"mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass"}  # `-pPASSWORD`
 _HARMLESS_HEADERS = {"accept", "accept-language", "content-type", "user-agent", "host", "origin"}
-_SCHEMES = {"bearer", "basic", "token", "digest", "apikey"}
+_AUTH_SCHEMES = {"bearer", "basic", "token", "digest", "apikey"}
 
 
 def secrets_in_spec(spec: ServerSpec) -> tuple[str, ...]:
-    """The secrets of a server: in its environment, arguments, headers and URL."""
+    """The secrets in a server's environment, arguments, headers and URL."""
     match spec.transport:
         case Stdio(command=command, env=env, args=args):
             found = secrets_in_arguments((command, *args))
@@ -33,7 +34,7 @@ def secrets_in_spec(spec: ServerSpec) -> tuple[str, ...]:
 
 
 def secrets_in_json(value: Json) -> Iterator[str]:
-    """The secrets in a server's entry as written. A reference to a variable is not a secret, but the text around it is."""
+    """The secrets in a server's entry, as it is written in the file. A reference such as `${TOKEN}` is not a secret, but the text around it is."""
     match value:
         case dict():
             for key, inner in value.items():
@@ -56,7 +57,22 @@ def secrets_in_json(value: Json) -> Iterator[str]:
 
 
 def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets in an environment or in headers, with and without their scheme, and those in URLs."""
+    """The secrets in environment variables or headers of a server: by name, in URLs and settings such as `Password=abc;`, and values that look random."""
+    found = [*secrets_by_name(entries)]
+    for value in entries.values():
+        for part in _PARTS.split(value):
+            name, equals, content = part.partition("=")
+            if equals and is_secret_name(name):
+                found.append(content)
+            elif looks_generated(part):
+                found.append(part)
+            elif equals and looks_generated(content):
+                found.append(content)
+    return tuple(found)
+
+
+def secrets_by_name(entries: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables or headers with a secret name, and the secrets in URLs. `Bearer abc` gives both `Bearer abc` and `abc`."""
     found: list[str] = []
     for name, value in entries.items():
         if is_secret_name(name):
@@ -66,35 +82,36 @@ def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def secrets_in_arguments(args: Sequence[str]) -> Iterator[str]:
-    """The secrets in a command line: after secret names and flags, in URLs, in headers, and words that look random."""
-    for word, before in _with_previous(args):
-        yield from _secrets_in_argument(word, before, args[0])
+    """The secrets in a command line: after secret names and flags, in URLs and headers, and words that look random."""
+    for word, previous in _with_previous(args):
+        yield from _secrets_in_argument(word, previous, args[0])
 
 
 def mask_command(args: Sequence[str]) -> tuple[str, ...]:
-    """A command line for a listing: the program, the options and references such as `${TOKEN}` stay readable."""
-    return tuple(_mask_argument(word, before, args[0]) for word, before in _with_previous(args))
+    """Mask the secrets in a command line. The program, the options and references such as `${TOKEN}` stay readable."""
+    return tuple(_mask_argument(word, previous, args[0]) for word, previous in _with_previous(args))
 
 
 def _with_previous(args: Sequence[str]) -> Iterator[tuple[str, str]]:
     return zip(args, ("", *args), strict=False)
 
 
-def _mask_argument(word: str, before: str, program: str) -> str:
-    for secret in sorted(_secrets_in_argument(word, before, program), key=len, reverse=True):
-        has_scheme = secret.partition(" ")[0].lower() in _SCHEMES  # it follows without its scheme
+def _mask_argument(word: str, previous: str, program: str) -> str:
+    for secret in sorted(_secrets_in_argument(word, previous, program), key=len, reverse=True):
+        has_scheme = secret.partition(" ")[0].lower() in _AUTH_SCHEMES
+        # `Bearer abc` is skipped: `abc` is also found, and then the scheme stays readable.
         if secret and not has_scheme and any(_literal_parts([secret])):
             word = MASKED.join(word.rsplit(secret, 1))
     return mask_listing(word)
 
 
-def _secrets_in_argument(word: str, before: str, program: str) -> Iterator[str]:
+def _secrets_in_argument(word: str, previous: str, program: str) -> Iterator[str]:
     yield from secrets_in_urls(word)
     name, equals, value = word.partition("=")
-    yield from _secrets_after_flag(before, word)
+    yield from _secrets_after_flag(previous, word)
     if equals and is_secret_name(name):
         yield value
-    elif word.startswith(_PASSWORD_FLAG) and program.rpartition("/")[2] in _PASSWORD_CLIENTS:
+    elif word.startswith(_PASSWORD_FLAG) and program.rpartition("/")[2] in _PROGRAMS_WITH_JOINED_PASSWORD:
         yield word.removeprefix(_PASSWORD_FLAG)
     elif looks_generated(value or word):
         yield value or word
@@ -121,12 +138,12 @@ def _with_and_without_scheme(value: str) -> Iterator[str]:
         return
     yield value
     scheme, _, rest = value.partition(" ")
-    if rest and scheme.lower() in _SCHEMES:
+    if rest and scheme.lower() in _AUTH_SCHEMES:
         yield rest.strip()
 
 
 def _literal_parts(secrets: Sequence[str] | Iterator[str]) -> Iterator[str]:
-    """The parts of each secret that are not references to variables. A default (`${NAME:-default}`) is a part."""
+    """The parts of each secret outside of `${NAME}` references, and the defaults in `${NAME:-default}`."""
     for secret in secrets:
         if "${" not in secret:
             yield secret
@@ -134,4 +151,4 @@ def _literal_parts(secrets: Sequence[str] | Iterator[str]) -> Iterator[str]:
             yield from (reference[2] for reference in _REFERENCE.finditer(secret) if reference[2])
             for part in _REFERENCE.sub("\0", secret).split("\0"):
                 scheme, _, rest = part.partition(" ")
-                yield rest.strip() if scheme.lower() in _SCHEMES else part
+                yield rest.strip() if scheme.lower() in _AUTH_SCHEMES else part

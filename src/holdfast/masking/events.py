@@ -1,16 +1,20 @@
-"""Mask secrets in events, including the messages and thoughts of an agent, which arrive in pieces."""
+"""Mask secrets in events. An agent's messages and thoughts arrive in pieces; a secret may be split between two."""
 
 import json
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 
-from holdfast.masking.mask import Mask
+from holdfast.masking.mask import Mask, mask_by_name, texts_in
 from holdfast.masking.prompts import mask_prompts
 from holdfast.masking.stream_mask import StreamMask
 from holdfast.model.event import (
     Event,
+    HistoryCompacted,
+    MessageReceived,
+    MessageSent,
     ModeChanged,
+    ModelResponded,
     PermissionDecided,
     Planned,
     Prompted,
@@ -29,97 +33,110 @@ from holdfast.model.event import (
 )
 from holdfast.model.json import Json, JsonObject
 
-ENDS_OF_MESSAGES = (Prompted, Replied, Thought, ToolCalled, TurnEnded, SessionClosed)
-"""Before such an event, the delayed text of messages is appended."""
+ENDS_OF_MESSAGES = (Prompted, MessageReceived, Replied, Thought, ToolCalled, TurnEnded, SessionClosed)
+"""The events that end an agent's message. Text that `MessageMasker` delayed is stored before them."""
 
 
-def mask_event(event: Event, mask: Mask) -> Event:
-    """The event with its secrets masked.
+def mask_event(event: Event, mask: Mask) -> Event:  # noqa: PLR0912 - a case for each kind of event
+    """Mask the secrets in an event.
 
-    Known secrets are masked in all texts. Other values are masked only if they are under a sensitive name in the
-    arguments of a call, or in a command that the user typed.
+    Known secrets are masked in all texts. Likely secrets are masked in the arguments of calls, in `/call` commands
+    that the user typed, and in the reasons of refusals and of the session's end.
     """
     match event:
         case ToolCalled(arguments=arguments):
-            named, masked = _mask_names(event, mask), _as_object(mask.mask_all_in_json(arguments))
-            return named if masked == arguments else replace(named, arguments=masked)
+            return _mask_tool_called(event, arguments, mask)
         case Prompted(blocks=blocks):
             return replace(event, blocks=_mask_prompt(blocks, mask))
-        case ServersResolved(servers=servers, refusals=refusals):
+        case ServersResolved(servers=servers, refusals=refusals, server_seconds=seconds):
             masked = tuple(
                 replace(refusal, server=mask.mask_known(refusal.server), reason=mask.mask_all(refusal.reason))
                 for refusal in refusals
             )
-            return replace(event, servers=tuple(map(mask.mask_known, servers)), refusals=masked)
+            return replace(
+                event,
+                servers=tuple(map(mask.mask_known, servers)),
+                refusals=masked,
+                server_seconds={mask.mask_known(name): value for name, value in seconds.items()},
+            )
         case SessionClosed(reason=reason):
             return replace(event, reason=mask.mask_all(reason))
-        case _ if not mask.size:
+        case ModelResponded(message=message, calls=calls):
+            masked = _as_object(mask.mask_known_in_json(_mask_call_arguments(message, mask)))
+            # The endpoint of the model chooses the ids of its calls, so these may contain a secret, too.
+            ids = {mask.mask_known(model_id): call_id for model_id, call_id in calls.items()}
+            return event if masked is message and ids == calls else replace(event, message=masked, calls=ids)
+        case ToolEnded(content=content, structured=structured):
+            return _mask_tool_ended(event, content, structured, mask)
+        case _ if mask.is_empty:
             return event
-        case Replied(text=text) | Thought(text=text):
+        case Replied(text=text) | Thought(text=text) | MessageSent(text=text) | MessageReceived(text=text):
             return replace(event, text=mask.mask_known(text))
         case Planned(entries=entries):
-            # A copy, because the agent may go on to change its entries.
+            # A copy, because the agent may change its entries later.
             return replace(event, entries=_mask_objects(deepcopy(entries), mask))
-        case ToolEnded(content=content, structured=structured):
-            blocks, data = _mask_blocks(content, mask), mask.mask_known_in_json(structured)
-            is_same = blocks is content and data is structured
-            return event if is_same else replace(event, content=blocks, structured=data)
         case Titled(title=title):
             return replace(event, title=mask.mask_known(title))
+        case HistoryCompacted(summary=summary):
+            return replace(event, summary=mask.mask_known(summary))
         case TurnEnded(usage=usage):
             return replace(event, usage=_as_object(mask.mask_known_in_json(usage)))
         case UnknownEvent(body=body):
-            return replace(event, body=_mask_unknown(body, mask))
+            return replace(event, body=_mask_unknown_body(body, mask))
         case SessionOpened() | TrustLowered() | ModeChanged() | ToolStarted() | PermissionDecided():
             return event
 
 
 class MessageMasker:
-    """Masks the pieces of one session's messages and thoughts as streams."""
+    """Masks the messages and thoughts of one agent, piece by piece.
+
+    The end of a piece is delayed while a known secret may begin there.
+    """
 
     def __init__(self, mask: Mask) -> None:
         self._streams: dict[type[Replied | Thought], StreamMask] = {}
         self._mask = mask
-        self._last: dict[type[Replied | Thought], Replied | Thought] = {}
+        self._delayed: dict[type[Replied | Thought], Replied | Thought] = {}
+        """The last piece of each kind, if its end is delayed."""
 
-    def use(self, mask: Mask) -> None:
-        """Mask the pieces with this mask from now on."""
+    def set_mask(self, mask: Mask) -> None:
+        """Use this mask for the following pieces."""
         self._mask = mask
         for stream in self._streams.values():
-            stream.use(mask)
+            stream.set_mask(mask)
 
     @property
     def has_pending(self) -> bool:
-        """Whether the end of a piece is delayed."""
-        return bool(self._last)
+        """Whether some text is delayed."""
+        return bool(self._delayed)
 
     def feed(self, piece: Replied | Thought) -> Iterator[Replied | Thought]:
-        """The events to append now."""
-        if not self._mask.size:
+        """Mask a piece, and return the events to store now: the piece without a delayed end, after earlier delayed text."""
+        if self._mask.is_empty:
             yield piece
             return
         kind = type(piece)
         stream = self._streams.get(kind)
         if stream is None:
             stream = self._streams[kind] = StreamMask(self._mask)
-        last = self._last.pop(kind, None)
-        if last is not None and last.message_id != piece.message_id and (pending := stream.flush()):
-            yield replace(last, text=pending)
+        delayed = self._delayed.pop(kind, None)
+        if delayed is not None and delayed.message_id != piece.message_id and (text := stream.flush()):
+            yield replace(delayed, text=text)
         if text := stream.feed(piece.text):
             yield piece if text == piece.text else replace(piece, text=text)
         if stream.pending:
-            self._last[kind] = piece
+            self._delayed[kind] = piece
 
     def flush(self) -> Iterator[Replied | Thought]:
-        """The events with the delayed text, at the end of a message."""
-        while self._last:
-            kind, last = self._last.popitem()
-            if pending := self._streams[kind].flush():
-                yield replace(last, text=pending)
+        """End all messages, and return the delayed text as events."""
+        while self._delayed:
+            kind, delayed = self._delayed.popitem()
+            if text := self._streams[kind].flush():
+                yield replace(delayed, text=text)
 
 
-def _mask_unknown(body: bytes, mask: Mask) -> bytes:
-    """The fields of an unknown event. Without secrets, they stay exactly as they are."""
+def _mask_unknown_body(body: bytes, mask: Mask) -> bytes:
+    """Mask the fields of an unknown event. The bytes stay the same if there is no secret."""
     try:
         value: Json = json.loads(body)
     except ValueError:
@@ -128,9 +145,15 @@ def _mask_unknown(body: bytes, mask: Mask) -> bytes:
     return body if masked == value else json.dumps(masked).encode()
 
 
-def _mask_names(event: ToolCalled, mask: Mask) -> ToolCalled:
-    if not mask.size or not mask.find(f"{event.server}\n{event.tool}\n{event.title}"):
-        return event
+def _mask_tool_called(event: ToolCalled, arguments: JsonObject, mask: Mask) -> ToolCalled:
+    texts = texts_in(event.server, event.tool, event.title, arguments)
+    if not mask.contains(texts):
+        masked = _as_object(mask_by_name(arguments))
+        return event if masked == arguments else replace(event, arguments=masked)
+    return replace(_mask_tool_name(event, mask), arguments=_as_object(mask.mask_all_in_json(arguments)))
+
+
+def _mask_tool_name(event: ToolCalled, mask: Mask) -> ToolCalled:
     return replace(
         event,
         server=mask.mask_known(event.server),
@@ -139,14 +162,23 @@ def _mask_names(event: ToolCalled, mask: Mask) -> ToolCalled:
     )
 
 
+def _mask_tool_ended(
+    event: ToolEnded, content: tuple[JsonObject, ...], structured: Json, mask: Mask
+) -> ToolEnded:
+    texts = texts_in(*content, structured)
+    if len(content) > 1:  # a secret may be spread over the texts of several blocks
+        texts = "\n".join((texts, "".join(_texts(content))))
+    if not mask.contains(texts):
+        return event
+    return replace(event, content=_mask_blocks(content, mask), structured=mask.mask_known_in_json(structured))
+
+
 def _mask_prompt(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
     return _mask_blocks(_with_texts(blocks, mask_prompts(_texts(blocks), mask)), mask)
 
 
 def _mask_blocks(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:
-    """Mask content blocks. A secret may be spread over the texts of several."""
-    if not mask.size:
-        return blocks
+    """Mask content blocks. A secret may be spread over the texts of several blocks."""
     texts = _texts(blocks)
     masked = mask.mask_known_in_texts(texts)
     return _mask_objects(blocks if masked == texts else _with_texts(blocks, masked), mask)
@@ -157,10 +189,10 @@ def _texts(blocks: tuple[JsonObject, ...]) -> list[str]:
 
 
 def _with_texts(blocks: tuple[JsonObject, ...], texts: Iterable[str]) -> tuple[JsonObject, ...]:
-    """The blocks, with their texts replaced by these, in order. Blocks without a text stay as they are."""
-    following = iter(texts)
+    """Replace the texts of the blocks, in order. Blocks without a text stay as they are."""
+    new_texts = iter(texts)
     return tuple(
-        {**block, "text": next(following)} if isinstance(block.get("text"), str) else block
+        {**block, "text": next(new_texts)} if isinstance(block.get("text"), str) else block
         for block in blocks
     )
 
@@ -169,6 +201,20 @@ def _mask_objects(values: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObjec
     """Mask each object. Returns the same tuple if there is nothing to mask."""
     masked = tuple(_as_object(mask.mask_known_in_json(value)) for value in values)
     return values if all(new is old for new, old in zip(masked, values, strict=True)) else masked
+
+
+def _mask_call_arguments(message: JsonObject, mask: Mask) -> JsonObject:
+    """Mask the arguments of the tool calls in a model's message, in the same way as those of `ToolCalled`."""
+    parts = message.get("parts")
+    if not isinstance(parts, list):
+        return message
+    masked: list[Json] = [
+        {**part, "args": mask.mask_all_in_json(part["args"])}
+        if isinstance(part, dict) and part.get("part_kind") == "tool-call" and "args" in part
+        else part
+        for part in parts
+    ]
+    return message if masked == parts else {**message, "parts": masked}
 
 
 def _as_object(value: Json) -> JsonObject:

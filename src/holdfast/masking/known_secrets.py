@@ -1,6 +1,7 @@
 """Find known secrets in a text, in every encoding that they are likely to occur in."""
 
 import base64
+import html
 import json
 import re
 from bisect import bisect_left
@@ -11,17 +12,22 @@ from urllib.parse import quote, quote_plus
 MIN_SECRET_LENGTH = 6
 """Shorter values occur in ordinary words, so they are masked only as values of a secret name."""
 MAX_PIECE_LENGTH = 64
-"""Longer secrets are split into pieces of at most this length, and each piece is a secret by itself."""
+"""Longer secrets are split into pieces of at most this length. Each piece is masked wherever it occurs."""
 # Up to this number of secrets, one search per secret is faster than one look-up per character of a long text.
 _MAX_SEPARATE_SEARCHES = 1000
-_NEVER_ESCAPED = re.compile(r"[A-Za-z0-9._~-]+")
+_LINE = re.compile(r"(?!-----)[!-~]{16,}")
+_UNCHANGED_BY_ESCAPING = re.compile(r"[A-Za-z0-9._~-]+")
 
 Span = tuple[int, int]
 
 
 def encode_secrets(values: Iterable[str]) -> tuple[str, ...]:
-    """These secrets plain, JSON-escaped, percent-encoded and in base64, split into pieces. Very short ones are left out."""
-    found = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
+    """The secrets as they are, escaped for JSON and HTML, percent-encoded and in base64, all split into pieces. Short secrets are left out.
+
+    Of a secret of several lines, such as a private key, each line is also a secret: it may be indented or wrapped elsewhere.
+    """
+    given = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
+    found = {*given, *(line for value in given for line in _secret_lines(value))}
     encodings = {encoding for value in found for encoding in _encodings(value)}
     return tuple(sorted({piece for encoding in encodings for piece in split_secret(encoding)}))
 
@@ -34,77 +40,101 @@ def split_secret(secret: str) -> list[str]:
 
 
 class SecretIndex:
-    """Secrets of `MIN_SECRET_LENGTH` to `MAX_PIECE_LENGTH` characters. One that was added twice must be removed twice.
+    """Finds many secrets in a text. Each has `MIN_SECRET_LENGTH` to `MAX_PIECE_LENGTH` characters.
 
-    The time of a search depends on the length of the text, hardly on the number of secrets.
+    A secret that was added twice must be removed twice. The time of a search depends on the length of the text, and
+    hardly on the number of secrets.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._counts: dict[str, int] = {}
+        """How many times each secret was added."""
         self._lengths: dict[str, dict[int, int]] = {}
-        """By the first `MIN_SECRET_LENGTH` characters: how many secrets of each length."""
+        """By the first `MIN_SECRET_LENGTH` characters of secrets: how many secrets there are of each length."""
+        self._changes = 0
+        self._snapshot: tuple[int, tuple[str, ...]] = (0, ())
+        """The value of `_changes`, and all secrets at that time."""
         self._sorted: list[str] | None = None
-        self._starts: frozenset[str] = frozenset()
-        self._first = re.compile("(?!)")
+        """All secrets in order; None if secrets were added or removed since `find_partial_at_end` sorted them."""
+        self._first_two: frozenset[str] = frozenset()
+        """The first character, and the first two characters, of each secret in `_sorted`."""
+        self._first_character = re.compile("(?!)")
+        """Matches the first character of any secret in `_sorted`."""
         self.add(secrets)
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Add secrets."""
         counts, lengths = self._counts, self._lengths
         for secret in secrets:
             count = counts[secret] = counts.get(secret, 0) + 1
             if count == 1:
                 start, length = secret[:MIN_SECRET_LENGTH], len(secret)
-                of_start = lengths.setdefault(start, {})
-                of_start[length] = of_start.get(length, 0) + 1
+                counts_by_length = lengths.setdefault(start, {})
+                counts_by_length[length] = counts_by_length.get(length, 0) + 1
+        self._changes += 1
         self._sorted = None
 
     def remove(self, secrets: Iterable[str]) -> None:
-        """Undo one `add`."""
+        """Undo one `add` of each secret."""
         for secret in secrets:
             self._counts[secret] -= 1
             if self._counts[secret] <= 0:
                 del self._counts[secret]
                 start, length = secret[:MIN_SECRET_LENGTH], len(secret)
-                of_start = self._lengths[start]
-                of_start[length] -= 1
-                if not of_start[length]:
-                    del of_start[length]
-                if not of_start:
+                counts_by_length = self._lengths[start]
+                counts_by_length[length] -= 1
+                if not counts_by_length[length]:
+                    del counts_by_length[length]
+                if not counts_by_length:
                     del self._lengths[start]
+        self._changes += 1
         self._sorted = None
+
+    def contains(self, text: str) -> bool:
+        """Whether there is a secret in the text. Usually there is none, and then this is faster than `find`."""
+        if len(self._counts) > min(_MAX_SEPARATE_SEARCHES, 4 * len(text)):
+            return bool(self._find_together(text))
+        changes, secrets = self._snapshot
+        if changes != self._changes:
+            changes = self._changes  # before the secrets are read: another thread may add one now
+            secrets = tuple(self._counts)
+            self._snapshot = changes, secrets
+        for secret in secrets:  # noqa: SIM110 - a generator takes longer
+            if secret in text:
+                return True
+        return False
 
     def find(self, text: str) -> list[Span]:
         """The spans of the secrets in the text, in order. Overlapping and adjacent spans are joined."""
-        is_few = len(self._counts) <= min(_MAX_SEPARATE_SEARCHES, 4 * len(text))
-        spans = self._find_few(text) if is_few else self._find_many(text)
+        search_separately = len(self._counts) <= min(_MAX_SEPARATE_SEARCHES, 4 * len(text))
+        spans = self._find_separately(text) if search_separately else self._find_together(text)
         return join_spans(spans) if len(spans) > 1 else spans
 
     def find_partial_at_end(self, text: str) -> int:
-        """The start of the longest suffix of the text that is a prefix of a secret; the length of the text if there is none."""
+        """The index at which an unfinished secret may begin at the end of the text; the length of the text if there is none."""
         if self._sorted is None:
             ordered = sorted(self._counts)
-            self._starts = frozenset(secret[:size] for secret in ordered for size in (1, 2))
+            self._first_two = frozenset(secret[:size] for secret in ordered for size in (1, 2))
             firsts = "".join({re.escape(secret[0]) for secret in ordered})
-            self._first = re.compile(f"[{firsts}]" if firsts else "(?!)")
+            self._first_character = re.compile(f"[{firsts}]" if firsts else "(?!)")
             self._sorted = ordered
-        starts = self._starts
-        for found in self._first.finditer(text, max(0, len(text) - MAX_PIECE_LENGTH + 1)):
+        first_two = self._first_two
+        for found in self._first_character.finditer(text, max(0, len(text) - MAX_PIECE_LENGTH + 1)):
             begin = found.start()
-            if text[begin : begin + 2] in starts and self._shortest_with_prefix(text[begin:]):
+            if text[begin : begin + 2] in first_two and self._length_of_secret_after(text[begin:]):
                 return begin
         return len(text)
 
     def is_nearly_whole(self, prefix: str) -> bool:
-        """Whether this prefix of a secret is so long that it must not be shown."""
-        shortest = self._shortest_with_prefix(prefix)
-        return len(prefix) >= MIN_SECRET_LENGTH and 4 * len(prefix) >= 3 * shortest
+        """Whether this prefix of a secret must not be shown, because it is three quarters of the secret or more."""
+        return len(prefix) >= MIN_SECRET_LENGTH and 4 * len(prefix) >= 3 * self._length_of_secret_after(
+            prefix
+        )
 
-    def _shortest_with_prefix(self, prefix: str) -> int:
-        """The length of the first secret, in sorted order, that continues this prefix; 0 if there is none."""
+    def _length_of_secret_after(self, prefix: str) -> int:
+        """The length of a secret that begins with this prefix and is longer; 0 if there is none."""
         ordered = self._sorted or []
         index = bisect_left(ordered, prefix)
         if index < len(ordered) and ordered[index] == prefix:
@@ -112,9 +142,9 @@ class SecretIndex:
         found = index < len(ordered) and ordered[index].startswith(prefix)
         return len(ordered[index]) if found else 0
 
-    def _find_few(self, text: str) -> list[Span]:
+    def _find_separately(self, text: str) -> list[Span]:
         spans: list[Span] = []
-        for secret in list(self._counts):  # a copy: logging runs in any thread
+        for secret in list(self._counts):  # a copy: another thread may add one now
             if secret in text:
                 begin = text.find(secret)
                 while begin >= 0:
@@ -122,7 +152,7 @@ class SecretIndex:
                     begin = text.find(secret, begin + 1)
         return spans
 
-    def _find_many(self, text: str) -> list[Span]:
+    def _find_together(self, text: str) -> list[Span]:
         lengths, size = self._lengths, MIN_SECRET_LENGTH
         spans: list[Span] = []
         for begin in [at for at in range(len(text) - size + 1) if text[at : at + size] in lengths]:
@@ -146,9 +176,15 @@ def join_spans(spans: list[Span]) -> list[Span]:
     return joined
 
 
+def _secret_lines(value: str) -> list[str]:
+    """The lines of a secret that are long and have no spaces. Line ends may be escaped."""
+    lines = re.split(r"\n|\\n", value)
+    return [found[0] for line in lines if (found := _LINE.fullmatch(line.strip()))] if len(lines) > 1 else []
+
+
 def _encodings(value: str) -> set[str]:
     encoded = _base64(value.encode("utf-8", "surrogatepass"))
-    if _NEVER_ESCAPED.fullmatch(value):
+    if _UNCHANGED_BY_ESCAPING.fullmatch(value):
         return {value, *encoded}
     escaped = json.dumps(value)[1:-1]
     percent = quote(value, safe="", errors="replace")
@@ -160,6 +196,9 @@ def _encodings(value: str) -> set[str]:
         json.dumps(escaped)[1:-1],
         json.dumps(value, ensure_ascii=False)[1:-1],
         repr(value)[1:-1],
+        html.escape(value, quote=False),
+        html.escape(value),
+        html.escape(value).replace("&#x27;", "&#39;"),
         percent,
         _lower_percent(percent),
         quote(value, errors="replace"),
@@ -179,7 +218,10 @@ def _lower_percent(text: str) -> str:
 
 
 def _base64(raw: bytes) -> set[str]:
-    """The parts of the value's base64 that do not depend on the bytes around it, one for each alignment."""
+    """The base64 of the value inside of a longer base64 text, without the characters that depend on the bytes around it.
+
+    There is one for each of the three alignments of base64, and also in the URL-safe alphabet.
+    """
     found: set[str] = set()
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + raw).decode()

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable, Iterator
 
-from holdfast.masking.looks_generated import looks_generated
 from holdfast.masking.secret_names import is_secret_name
+from holdfast.masking.secret_shapes import looks_generated
 
 MASKED = "[masked]"
 
-Replace = Callable[[str], str]
-"""Gets a secret, and returns what to put in its place."""
+Replacer = Callable[[str], str]
+"""Returns the replacement for a secret."""
 
 # Texts may be hostile, so every pattern takes linear time.
 _SCHEME = re.compile(r"(?i)\b((?:bearer|basic)\s{1,3})([a-z0-9._~+/=-]{8,})")
@@ -26,9 +26,9 @@ _REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*\}")
 _PARAMETER = re.compile(r"[^&;]++")
 _LONG_WORD = re.compile(r"[^\s\"',;()<>=]{16,}")
 
-_HEADERS = ("authorization", "cookie")  # their values contain spaces
+_HEADERS_WITH_SPACES = ("authorization", "cookie")
 _NOT_VALUES = {"true", "false", "null", "none", "True", "False", "None"}
-# After a flag in a sentence: "--token is required".
+# A word after a flag that is not its value: "--token is required".
 _SENTENCE_WORDS = {
     "and",
     "argument",
@@ -50,7 +50,7 @@ _SENTENCE_WORDS = {
     "was",
     "with",
 }
-_HOOKS = {"hook", "hooks", "webhook", "webhooks"}
+_HOOKS = {"hook", "hooks", "webhook", "webhooks"}  # in a path, all that follows is masked: `/hooks/T0/B1`
 
 
 def mask_likely_secrets(text: str) -> str:
@@ -78,7 +78,7 @@ def mask_url_passwords(text: str) -> str:
 
 
 def secrets_in_urls(text: str) -> Iterator[str]:
-    """The secrets in the URLs of a configured value: passwords, query values and parts of the path."""
+    """The secrets in the URLs of a value of the configuration: passwords, query values and parts of the path."""
     for url in _URL.findall(text) if "://" in text else ():
         found: list[str] = []
 
@@ -103,7 +103,7 @@ def _mask_url_match(found: re.Match[str]) -> str:
     return "://" + _replace_in_url(found[0][3:], _mask, every_query_value=True)
 
 
-def _replace_in_url(rest: str, replace: Replace, *, every_query_value: bool) -> str:
+def _replace_in_url(rest: str, replace: Replacer, *, every_query_value: bool) -> str:
     """Replace the secrets in a URL without its scheme: in its userinfo, path, query and fragment."""
     rest = _replace_in_userinfo(rest, replace)
     rest, hash_mark, fragment = rest.partition("#")
@@ -122,11 +122,11 @@ def _replace_in_url(rest: str, replace: Replace, *, every_query_value: bool) -> 
     )
 
 
-def _replace_in_userinfo(rest: str, replace: Replace) -> str:
+def _replace_in_userinfo(rest: str, replace: Replacer) -> str:
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     end = authority.rfind("@")
     if end < 0:
-        # A password may contain a slash: `user:pa/ss@host`. But `host:80/@name` has none.
+        # A password may contain a slash: `user:pa/ss@host`. But `host:80/@name` has no password.
         _, colon, port = authority.rpartition(":")
         end = rest.rfind("@") if colon and not port.isdigit() and not port.endswith("]") else -1
         if end < 0:
@@ -137,7 +137,7 @@ def _replace_in_userinfo(rest: str, replace: Replace) -> str:
     return f"{user}{colon}{replace(password) if password else ''}{rest[end:]}"
 
 
-def _replace_in_path(path: str, replace: Replace) -> str:
+def _replace_in_path(path: str, replace: Replacer) -> str:
     if not path:
         return path
     segments = path.split("/")
@@ -149,7 +149,7 @@ def _replace_in_path(path: str, replace: Replace) -> str:
     return "/".join(segments)
 
 
-def _replace_in_query(query: str, replace: Replace, *, every: bool) -> str:
+def _replace_in_query(query: str, replace: Replacer, *, every: bool) -> str:
     def replace_parameter(found: re.Match[str]) -> str:
         name, equals, value = found[0].partition("=")
         if not equals:
@@ -168,7 +168,7 @@ def _mask_after(pattern: re.Pattern[str], text: str) -> str:
         position = found.end()
         if not is_secret_name(found[1]):
             continue
-        span = _flag_span(found) if pattern is _FLAG else _value_span(found)
+        span = _value_after_flag(found) if pattern is _FLAG else _value_after_name(found)
         if span is None:
             continue
         begin, end, masked = span
@@ -177,42 +177,43 @@ def _mask_after(pattern: re.Pattern[str], text: str) -> str:
     return "".join((*pieces, text[start:])) if pieces else text
 
 
-def _value_span(found: re.Match[str]) -> tuple[int, int, str] | None:
-    """The value to mask after `name=`: its begin, its end, and its replacement."""
+def _value_after_name(found: re.Match[str]) -> tuple[int, int, str] | None:
+    """The start and end of the value after `name=`, and its replacement; None if it needs no mask."""
     text, end = found.string, found.end()
-    if found[1].lower().endswith(_HEADERS) and ":" in found[3]:
+    if found[1].lower().endswith(_HEADERS_WITH_SPACES) and ":" in found[3]:
         value = _HEADER_VALUE.match(text, end)
         if value is None:
             return None
         scheme = _HEADER_SCHEME.match(text, value.start("value"), value.end("value"))
         begin = value.start("value") if scheme is None else scheme.end()
-        return _span(text, begin, value.end("value"), MASKED)
+        return _unless_harmless(text, begin, value.end("value"), MASKED)
     value = _VALUE.match(text, end)
     if value is None or value.lastgroup is None:
         return None
     begin, stop = value.span(value.lastgroup)
     if value.lastgroup != "bare":
-        return _span(text, begin, stop, MASKED)
+        return _unless_harmless(text, begin, stop, MASKED)
     if not found[2]:
-        return _span(text, begin, stop, MASKED)
+        return _unless_harmless(text, begin, stop, MASKED)
     # A number in JSON: quote the mask, so that the line stays valid JSON.
     stop = begin + len(re.split(r"[}\])]", text[begin:stop], maxsplit=1)[0])
-    return _span(text, begin, stop, f"{found[2]}{MASKED}{found[2]}")
+    return _unless_harmless(text, begin, stop, f"{found[2]}{MASKED}{found[2]}")
 
 
-def _flag_span(found: re.Match[str]) -> tuple[int, int, str] | None:
-    """The value to mask after `--password `: its begin, its end, and its replacement."""
+def _value_after_flag(found: re.Match[str]) -> tuple[int, int, str] | None:
+    """The start and end of the value after `--password `, and its replacement; None if it needs no mask."""
     value = _VALUE.match(found.string, found.end())
     if value is None or value.lastgroup is None:
         return None
     begin, stop = value.span(value.lastgroup)
     if found.string[begin:stop] in _SENTENCE_WORDS:
         return None
-    return _span(found.string, begin, stop, MASKED)
+    return _unless_harmless(found.string, begin, stop, MASKED)
 
 
-def _span(text: str, begin: int, end: int, masked: str) -> tuple[int, int, str] | None:
+def _unless_harmless(text: str, begin: int, end: int, masked: str) -> tuple[int, int, str] | None:
     value = text[begin:end]
-    if not value or value in _NOT_VALUES or value.startswith(MASKED) or is_reference(value):
+    is_placeholder = value.strip("-}.") == "…"  # in advice: "give a default: ${TOKEN:-…}."
+    if not value or is_placeholder or value in _NOT_VALUES or value.startswith(MASKED) or is_reference(value):
         return None
     return begin, end, masked

@@ -11,22 +11,23 @@ from holdfast.masking.likely_secrets import MASKED, mask_likely_secrets, mask_ur
 from holdfast.masking.secret_names import is_secret_value, value_name
 from holdfast.model.json import Json
 
-Find = Callable[[str], list[Span]]
+FindSpans = Callable[[str], list[Span]]
 """Finds the spans of the known secrets in a text, in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Known secrets, in every encoding they are likely to occur in. Long ones are split into pieces.
+    """Masks known secrets, in every encoding that they are likely to occur in.
 
-    By default, a mask also masks the secrets that this process has obtained up to now, such as the tokens of logins.
+    By default, a mask also masks the secrets that this process has obtained until now, such as the tokens of logins.
     """
 
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    """The secrets in all encodings. Long ones are split into pieces."""
     includes_obtained: bool = True
-    """Whether the secrets that this process has obtained are masked, too."""
+    """Whether the secrets that this process has obtained are also masked."""
     session_id: str = ""
-    """The session that the mask is for. What its servers chose, such as cookies, is masked in this session only."""
+    """The session that the mask is for. Values that its servers chose, such as cookies, are masked in this session only."""
     index: SecretIndex = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -36,13 +37,18 @@ class Mask:
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "Mask":
-        """A mask for these values: plain, JSON-escaped, percent-encoded and in base64."""
+        """A mask for these values as they are, JSON-escaped, percent-encoded and in base64."""
         return cls(encode_secrets(values))
 
     @property
     def size(self) -> int:
-        """How many secrets are masked."""
+        """The number of masked pieces of secrets, in all encodings."""
         return len(self.secrets) + (obtained_secrets.count(self.session_id) if self.includes_obtained else 0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no secret is masked."""
+        return not self.secrets and not self.includes_obtained
 
     def plus(self, other: "Mask") -> "Mask":
         """A mask for the secrets of both. It masks obtained secrets if this mask does."""
@@ -51,12 +57,22 @@ class Mask:
         return replace(self, secrets=tuple(sorted({*self.secrets, *other.secrets})))
 
     def for_session(self, session_id: str) -> "Mask":
-        """This mask, for one session: it also masks what this session's servers chose."""
+        """This mask, which now also masks the values that this session's servers chose."""
         return replace(self, session_id=session_id)
 
     def without_obtained(self) -> "Mask":
-        """A mask for the secrets of the configuration only. A server chooses some of the obtained ones, and must not hide words in a question."""
+        """A mask for the secrets of the configuration only.
+
+        It is for questions to the user: servers choose some of the obtained secrets, and must not be able to hide
+        words in a question.
+        """
         return replace(self, includes_obtained=False)
+
+    def contains(self, text: str) -> bool:
+        """Whether there is a known secret in a text. Usually there is none, and then this is faster than `find`."""
+        return (bool(self.secrets) and self.index.contains(text)) or (
+            self.includes_obtained and obtained_secrets.contains(text, self.session_id)
+        )
 
     def find(self, text: str) -> list[Span]:
         """The spans of the known secrets in a text, in order."""
@@ -65,69 +81,67 @@ class Mask:
         return join_spans([*spans, *obtained]) if obtained else spans
 
     def find_partial_at_end(self, text: str) -> int:
-        """The start of the longest suffix of the text that may be the beginning of a known secret."""
+        """The index at which an unfinished known secret may begin at the end of the text; the length of the text if there is none."""
         index = self.index.find_partial_at_end(text) if self.secrets else len(text)
         return min(index, obtained_secrets.find_partial_at_end(text, self.session_id))
 
     def is_nearly_whole(self, prefix: str) -> bool:
-        """Whether this prefix of a known secret is so long that it must not be shown."""
+        """Whether this prefix of a known secret must not be shown, because it is three quarters of the secret or more."""
         return self.index.is_nearly_whole(prefix) or obtained_secrets.is_nearly_whole(prefix, self.session_id)
 
     def mask_known(self, text: str) -> str:
-        """Mask known secrets only. Use it for content, such as messages and results."""
-        spans = self.find(text)
-        return mask_spans(text, spans) if spans else text
+        """Mask known secrets only. Use this method for content, such as messages and results."""
+        return mask_spans(text, self.find(text)) if self.contains(text) else text
 
     def mask_known_in_texts(self, texts: Sequence[str]) -> list[str]:
         """Mask known secrets in consecutive texts, including a secret that continues from one text to the next."""
-        if not self.size or len(texts) < 2:
+        if len(texts) < 2:
             return [self.mask_known(text) for text in texts]
-        spans = self.find("".join(texts))
-        if not spans:
+        joined = "".join(texts)
+        if not self.contains(joined):
             return list(texts)
+        spans = self.find(joined)
         masked: list[str] = []
-        left = 0  # the first span that does not end before the text: each span is visited once per text it touches
+        next_span = 0  # the first span that does not end before the text
         for text, end in zip(texts, accumulate(map(len, texts)), strict=True):
             start = end - len(text)
             here: list[Span] = []
-            while left < len(spans) and spans[left][0] < end:
-                first, last = spans[left]
+            while next_span < len(spans) and spans[next_span][0] < end:
+                first, last = spans[next_span]
                 here.append((max(first, start) - start, min(last, end) - start))
                 if last > end:
                     break  # it continues in the next text
-                left += 1
+                next_span += 1
             masked.append(mask_spans(text, here) if here else text)
         return masked
 
     def mask_start(self, text: str, length: int) -> str:
-        """The first characters of a text, with known secrets masked, including a secret in which the text is cut."""
+        """The first `length` characters of the masked text. A secret across the cut is masked, too."""
         return self.mask_known(text[: length + MAX_PIECE_LENGTH])[:length]
 
     def mask_all(self, text: str) -> str:
-        """Mask known and likely secrets. Use it for log lines, errors and listings, but not for content."""
+        """Mask known and likely secrets. Use this method for log lines, errors and listings, but not for content."""
         return mask_likely_secrets(self.mask_known(text))
 
     def mask_known_in_json(self, value: Json) -> Json:
-        """Mask known secrets in the keys, strings and numbers of JSON. Returns the value itself if there are none."""
+        """Mask known secrets in the keys, strings and numbers of JSON. Returns the same object if it contains none."""
         return (
-            mask_json(value, self.find, self.mask_known, by_name=False) if self._is_in_json(value) else value
+            mask_json(value, self.find, self.mask_known, by_name=False)
+            if self.contains(texts_in(value))
+            else value
         )
 
     def mask_all_in_json(self, value: Json) -> Json:
-        """Mask known secrets, every value under a secret name, and passwords in URLs, in JSON."""
-        if not self._is_in_json(value):
-            return _mask_by_name(value)
+        """Mask in JSON: known secrets, every value under a secret name, and passwords in URLs."""
+        if not self.contains(texts_in(value)):
+            return mask_by_name(value)
         return mask_json(
             value, self.find, lambda text: mask_url_passwords(self.mask_known(text)), by_name=True
         )
 
-    def _is_in_json(self, value: Json) -> bool:
-        """Whether JSON may contain a known secret. One search in all its texts is faster than one in each."""
-        return bool(self.size and self.find("\n".join(_texts_in(value))))
-
 
 class _SharedIndex(SecretIndex):
-    """The index of all masks with the same secrets. Most sessions of a host have the same."""
+    """The index that all masks with the same secrets share. Most sessions of a host have the same secrets."""
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
         super().__init__(secrets)
@@ -144,10 +158,10 @@ def _share_index(secrets: tuple[str, ...]) -> tuple[tuple[str, ...], SecretIndex
     return index.secrets, index
 
 
-def mask_json(value: Json, find: Find, mask_text: Callable[[str], str], *, by_name: bool) -> Json:
-    """Mask the keys and numbers of JSON in which `find` finds a secret, and its texts with `mask_text`.
+def mask_json(value: Json, find: FindSpans, mask_text: Callable[[str], str], *, by_name: bool) -> Json:
+    """Mask strings with `mask_text`, and the keys and numbers in which `find` finds a secret.
 
-    With `by_name`, every value under a secret name is masked.
+    With `by_name`, every value under a secret name is masked as well.
     """
     match value:
         case str():
@@ -167,8 +181,8 @@ def mask_json(value: Json, find: Find, mask_text: Callable[[str], str], *, by_na
             return value
 
 
-def _mask_keys(keys: Mapping[str, object], find: Find) -> Iterator[str]:
-    """Mask the keys of an object. Keys that would become the same are numbered, so that no value is lost."""
+def _mask_keys(keys: Mapping[str, object], find: FindSpans) -> Iterator[str]:
+    """Mask the keys of an object. Masked keys that would be equal get a number, so that no value is lost."""
     taken = set(keys)
     counts: dict[str, int] = {}
     for key in keys:
@@ -181,10 +195,10 @@ def _mask_keys(keys: Mapping[str, object], find: Find) -> Iterator[str]:
         yield name
 
 
-def _texts_in(value: Json) -> list[str]:
-    """All keys, strings and numbers in JSON."""
+def texts_in(*values: Json) -> str:
+    """All keys, strings and numbers in JSON, one per line, to search them all at once."""
     texts: list[str] = []
-    rest: list[Json] = [value]
+    rest: list[Json] = [*values]
     while rest:
         match rest.pop():
             case str() as text:
@@ -198,23 +212,23 @@ def _texts_in(value: Json) -> list[str]:
                 texts.append(_number_text(number))
             case _:
                 pass
-    return texts
+    return "\n".join(texts)
 
 
-def _mask_by_name(value: Json) -> Json:
+def mask_by_name(value: Json) -> Json:
     """Mask every value under a secret name, and passwords in URLs."""
     match value:
         case str():
             return mask_url_passwords(value)
         case list():
-            return [_mask_by_name(item) for item in value]
+            return [mask_by_name(item) for item in value]
         case dict():
             return {
                 key: MASKED
                 if is_secret_value(key if key != "value" else value_name(key, value), item)
                 else mask_url_passwords(item)
                 if isinstance(item, str)
-                else _mask_by_name(item)
+                else mask_by_name(item)
                 for key, item in value.items()
             }
         case _:
@@ -222,13 +236,13 @@ def _mask_by_name(value: Json) -> Json:
 
 
 def _number_text(value: float) -> str:
-    """A number as a secret may be written: `1e15` is also `1000000000000000`. `True` and short numbers are no secrets."""
+    """The ways to write a number: `1e+16` is also `10000000000000000`."""
     text = str(value)
     return f"{text} {int(value)}" if isinstance(value, float) and value.is_integer() else text
 
 
 def mask_spans(text: str, spans: Iterable[Span]) -> str:
-    """Replace each span of the text by the mask."""
+    """Replace each span of the text with `[masked]`. The spans are in order and do not overlap."""
     pieces: list[str] = []
     position = 0
     for begin, end in spans:

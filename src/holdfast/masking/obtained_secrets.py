@@ -1,8 +1,8 @@
-"""Secrets that this process obtains while it runs: tokens of logins, keys, signed tokens, cookies. Masks mask them, too.
+"""Keep the secrets that this process obtains while it runs: tokens of logins, keys, signed tokens, cookies.
 
-A session's mask is made from the configuration when the session opens, so it cannot contain them. They are kept once for
-the whole process, like the log: every session of every host masks all of them, except those that a server chose for a link
-of another session. Otherwise a server could hide texts of its choice in the records of other sessions.
+A session's mask is made from the configuration when the session opens, so it cannot contain secrets that come later.
+This module keeps them for the whole process, and the masks of all sessions use it. A value that a server chose, such as a
+cookie, is masked only in the session of the server's link; otherwise a server could hide words in the records of other sessions.
 """
 
 import re
@@ -13,34 +13,42 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.masking.known_secrets import SecretIndex, Span, encode_secrets, split_secret
-from holdfast.masking.looks_generated import looks_random
+from holdfast.masking.secret_shapes import looks_random
 
 CONTEXT_TOKEN_START = "eyJhbGciOiJFZERTQSIsImtpZCI6I"
-"""Every signed context token begins with this: its header in base64. There is a new token for every request."""
+"""Every signed context token begins with this header in base64. The rest differs for every request."""
 ANY_SESSION = "*"
-"""In place of a session id: mask what servers chose in all sessions."""
+"""In place of a session id: mask the values that servers chose in any session."""
 _MAX_LOGINS = 256
 _MAX_CREDENTIALS_OF_LOGIN = 16
 _MAX_LINKS = 256
 _MAX_PIECES_OF_LINK = 64
-_MAX_LENGTH = 4096
+_MAX_VALUE_LENGTH = 4096
 _CREDENTIAL = re.compile(r"[!-~]{8,}")
-_NOT_IN_WORDS = re.compile(r"\W+")
+_PUNCTUATION = re.compile(r"\W+")
+# The tokens of the gateway's clients. Only their hashes are stored, so they are recognized by their form.
+_CLIENT_TOKEN_START = "hft_"
+_CLIENT_TOKEN = re.compile(r"hft_[a-z2-7]{12}_[A-Za-z0-9_-]{43}")
+_CLIENT_TOKEN_LENGTH = 60
+_PARTIAL_CLIENT_TOKEN = re.compile(r"h(?:f(?:t(?:_[A-Za-z0-9_-]*+)?)?)?\Z")
 _TOKEN_REST = re.compile(r"[\w.-]*+", re.ASCII)
 
-_index = SecretIndex()
-_of_sessions: dict[str, SecretIndex] = {}
-"""By session id: what servers chose for the session's own links."""
+_in_all_sessions = SecretIndex()
+_by_session: dict[str, SecretIndex] = {}
+"""By session id: the values that servers chose for the session's own links."""
 _changing = threading.Lock()
 
 
 class ObtainedSecrets:
-    """The secrets that one host has obtained. They are masked until it exits; if there are too many, the oldest are forgotten."""
+    """The secrets that one host has obtained. They are masked until the host exits.
+
+    The number of secrets is limited: the oldest are forgotten, and no longer masked.
+    """
 
     def __init__(self) -> None:
         self._credentials: dict[object, dict[str, tuple[str, ...]]] = {}
         self._in_files: dict[str, tuple[str, ...]] = {}
-        self._from_servers: dict[str, _FromServers] = {}
+        self._from_servers: dict[str, _ValuesFromServers] = {}
         """By session id; "" for the links that sessions share."""
         self._signs_tokens = False
 
@@ -50,7 +58,6 @@ class ObtainedSecrets:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Forget everything."""
         if self._signs_tokens:
             _change(removed=[CONTEXT_TOKEN_START])
             self._signs_tokens = False
@@ -64,7 +71,7 @@ class ObtainedSecrets:
         self._credentials, self._in_files = {}, {}
 
     def add_context_tokens(self) -> None:
-        """Mask signed context tokens, by their beginning."""
+        """Mask all signed context tokens. They are recognised by their first characters."""
         if not self._signs_tokens:
             self._signs_tokens = True
             _change(added=[CONTEXT_TOKEN_START])
@@ -72,15 +79,15 @@ class ObtainedSecrets:
     def add_credentials(self, login: object, values: Iterable[str | None]) -> None:
         """Mask the secrets of one of the user's logins: tokens, authorization codes, client secrets.
 
-        The number of secrets is limited for each login, so that a login that is refreshed often does not push out those of another.
+        The number of secrets is limited for each login, so that frequent refreshes of one login do not push out the secrets of another.
         """
         kept = self._credentials.pop(login, None) or {}
-        self._credentials[login] = kept  # the login that was used last is last
+        self._credentials[login] = kept  # move it to the end: the first login is the least recently used
         for value in values:
             if value is None or not _CREDENTIAL.fullmatch(value):
                 continue
             if (pieces := kept.pop(value, None)) is None:
-                pieces = encode_secrets([value[:_MAX_LENGTH]])
+                pieces = encode_secrets([value[:_MAX_VALUE_LENGTH]])
                 _change(added=pieces)
             kept[value] = pieces
             if len(kept) > _MAX_CREDENTIALS_OF_LOGIN:
@@ -90,35 +97,38 @@ class ObtainedSecrets:
                 _change(removed=pieces)
 
     def set_in_file(self, file: str, pieces: tuple[str, ...]) -> None:
-        """Mask the (encoded) secrets in one of Holdfast's own files, in place of those that were in it before."""
+        """Mask the secrets in one of Holdfast's own files, as `encode_secrets` returns them. They replace the file's earlier secrets."""
         _change(added=pieces, removed=self._in_files.get(file, ()))
         self._in_files[file] = pieces
 
     def add_from_server(self, session_id: str, link: object, value: str) -> None:
-        """Mask a cookie or an id that a server chose for a link, if it looks random: a server must not be able to mask words.
+        """Mask a cookie or an id that a server chose for a link, but only if it looks random, so that servers cannot mask words.
 
-        It is masked in the session of the link; in all sessions if they share the link (then `session_id` is empty).
+        It is masked in the session of the link. If sessions share the link, `session_id` is empty and it is masked in all.
         """
-        plain = value[:_MAX_LENGTH]
-        pieces = tuple(piece for piece in split_secret(plain) if looks_random(_NOT_IN_WORDS.sub("", piece)))
+        plain = value[:_MAX_VALUE_LENGTH]
+        pieces = tuple(piece for piece in split_secret(plain) if looks_random(_PUNCTUATION.sub("", piece)))
         if not pieces:
             return
         values = self._from_servers.get(session_id)
         if values is None:
-            index = _of_sessions.setdefault(session_id, SecretIndex()) if session_id else _index
-            values = self._from_servers[session_id] = _FromServers(index)
+            index = _by_session.setdefault(session_id, SecretIndex()) if session_id else _in_all_sessions
+            values = self._from_servers[session_id] = _ValuesFromServers(index)
         values.add(link, pieces)
 
     def forget_session(self, session_id: str) -> None:
-        """Forget what servers chose for the links of this session."""
+        """Forget the values that servers chose for the links of this session."""
         if (values := self._from_servers.pop(session_id, None)) is not None:
             values.clear()
             if not values.index:
-                _of_sessions.pop(session_id, None)
+                _by_session.pop(session_id, None)
 
 
-class _FromServers:
-    """What servers chose for the links of one session. If it is too much, the oldest values of each link are forgotten."""
+class _ValuesFromServers:
+    """The values that servers chose for the links of one session.
+
+    Their number is limited: the oldest values of a link, and the least recently used link, are forgotten.
+    """
 
     def __init__(self, index: SecretIndex) -> None:
         self.index = index
@@ -126,7 +136,7 @@ class _FromServers:
 
     def add(self, link: object, pieces: tuple[str, ...]) -> None:
         values = self._links.pop(link, None) or deque[tuple[str, ...]]()
-        self._links[link] = values  # the link that was used last is last
+        self._links[link] = values  # move it to the end: the first link is the least recently used
         if pieces in values:
             return
         values.append(pieces)
@@ -145,8 +155,17 @@ class _FromServers:
 
 
 def count(session_id: str = "") -> int:
-    """How many secrets, and pieces of secrets, are masked in this session because they were obtained."""
+    """The number of pieces of obtained secrets that are masked in this session."""
     return sum(map(len, _indexes(session_id)))
+
+
+def contains(text: str, session_id: str = "") -> bool:
+    """Whether there is an obtained secret in a text of this session."""
+    if _CLIENT_TOKEN_START in text and _CLIENT_TOKEN.search(text):
+        return True
+    if session_id not in _by_session and session_id != ANY_SESSION:  # the usual case
+        return _in_all_sessions.contains(text)
+    return any(index.contains(text) for index in _indexes(session_id))
 
 
 def find(text: str, session_id: str = "") -> list[Span]:
@@ -155,45 +174,51 @@ def find(text: str, session_id: str = "") -> list[Span]:
 
 
 def find_partial_at_end(text: str, session_id: str = "") -> int:
-    """The start of the longest suffix of the text that may be the beginning of an obtained secret."""
-    return min((index.find_partial_at_end(text) for index in _indexes(session_id)), default=len(text))
+    """The index at which an unfinished obtained secret may begin at the end of the text; the length of the text if there is none."""
+    partial = _PARTIAL_CLIENT_TOKEN.search(text, max(0, len(text) - _CLIENT_TOKEN_LENGTH + 1))
+    found = len(text) if partial is None else partial.start()
+    return min([found, *(index.find_partial_at_end(text) for index in _indexes(session_id))])
 
 
 def is_nearly_whole(prefix: str, session_id: str = "") -> bool:
-    """Whether this prefix of an obtained secret is so long that it must not be shown."""
+    """Whether this prefix of an obtained secret must not be shown, because it is three quarters of the secret or more."""
     return any(index.is_nearly_whole(prefix) for index in _indexes(session_id))
 
 
 def skip_token(text: str) -> str:
-    """The text without the rest of a signed token at its beginning."""
+    """Remove the rest of a signed token from the beginning of a text that continues the token."""
     rest = _TOKEN_REST.match(text)
     return text[rest.end() :] if rest is not None else text
 
 
 def _indexes(session_id: str) -> Sequence[SecretIndex]:
-    """The indexes to search for a session, without empty ones."""
+    """The non-empty indexes that apply to a session."""
     if session_id == ANY_SESSION:
-        return [index for index in (_index, *_of_sessions.copy().values()) if index]
-    of_session = _of_sessions.get(session_id) if session_id else None
+        return [index for index in (_in_all_sessions, *_by_session.copy().values()) if index]
+    of_session = _by_session.get(session_id) if session_id else None
     if of_session:
-        return (_index, of_session) if _index else (of_session,)
-    return (_index,) if _index else ()
+        return (_in_all_sessions, of_session) if _in_all_sessions else (of_session,)
+    return (_in_all_sessions,) if _in_all_sessions else ()
 
 
 def _find(text: str, indexes: Iterable[SecretIndex]) -> list[Span]:
     spans = [span for index in indexes for span in index.find(text)]
+    if _CLIENT_TOKEN_START in text:
+        spans += (found.span() for found in _CLIENT_TOKEN.finditer(text))
     if spans and CONTEXT_TOKEN_START in text:
         spans = [(begin, end + _rest_length(text, begin, end)) for begin, end in spans]
     return spans
 
 
 def _rest_length(text: str, begin: int, end: int) -> int:
-    """The length of what follows the beginning of a signed token in this span."""
+    """The length of the rest of a signed token after this span; 0 if the span is not the beginning of a token."""
     rest = _TOKEN_REST.match(text, end) if CONTEXT_TOKEN_START in text[begin:end] else None
     return len(rest[0]) if rest is not None else 0
 
 
-def _change(index: SecretIndex = _index, *, added: Iterable[str] = (), removed: Iterable[str] = ()) -> None:
+def _change(
+    index: SecretIndex = _in_all_sessions, *, added: Iterable[str] = (), removed: Iterable[str] = ()
+) -> None:
     with _changing:
         index.add(added)
         index.remove(removed)

@@ -21,29 +21,29 @@ def mask_prompt(text: str, mask: Mask) -> str:
 
 def mask_prompts(texts: Iterable[str], mask: Mask) -> list[str]:
     """Mask the texts of one prompt. The JSON of a call may continue in the next text."""
-    kept: list[str] = []
-    unfinished = _Unfinished.NOTHING
+    masked_texts: list[str] = []
+    continuation = _Continuation.NOTHING
     for text in texts:
-        if "/call" not in text and unfinished is _Unfinished.NOTHING:
-            kept.append(mask.mask_known(text))
+        if "/call" not in text and continuation is _Continuation.NOTHING:
+            masked_texts.append(mask.mask_known(text))
             continue
         pieces: list[str] = []
-        for piece in _commands(text):
-            masked_text, unfinished = _mask_command(piece, mask, unfinished)
+        for piece in _split_commands(text):
+            masked_text, continuation = _mask_command(piece, mask, continuation)
             pieces.append(masked_text)
-        kept.append("\n".join(pieces))
-    return kept
+        masked_texts.append("\n".join(pieces))
+    return masked_texts
 
 
-class _Unfinished(Enum):
-    """What may continue in the next text: nothing, the arguments of a call, or a secret in them."""
+class _Continuation(Enum):
+    """What may continue in the next text: nothing, the arguments of a call, or a secret in these arguments."""
 
     NOTHING = auto()
     ARGUMENTS = auto()
     SECRET = auto()
 
 
-def _commands(text: str) -> Iterator[str]:
+def _split_commands(text: str) -> Iterator[str]:
     """Split the text before each line that begins with a slash."""
     piece: list[str] = []
     for line in text.split("\n"):
@@ -54,33 +54,33 @@ def _commands(text: str) -> Iterator[str]:
     yield "\n".join(piece)
 
 
-def _mask_command(piece: str, mask: Mask, unfinished: _Unfinished) -> tuple[str, _Unfinished]:
+def _mask_command(piece: str, mask: Mask, continuation: _Continuation) -> tuple[str, _Continuation]:
     """Mask a command, and return what may continue after it."""
     call = _CALL.fullmatch(piece)
     if call is None:
-        if unfinished is _Unfinished.NOTHING or piece.lstrip().startswith("/"):
-            return mask.mask_known(piece), _Unfinished.NOTHING
-        return _mask_invalid(piece, mask, unfinished)
+        if continuation is _Continuation.NOTHING or piece.lstrip().startswith("/"):
+            return mask.mask_known(piece), _Continuation.NOTHING
+        return _mask_invalid(piece, mask, continuation)
     head, rest = call[1], call[2]
     try:
         arguments, end = _DECODER.raw_decode(rest)
         masked = mask.mask_all_in_json(arguments)
         after = rest[end:]
         if after.partition("\n")[0].strip():
-            raise ValueError("There is more than one value.")
+            raise ValueError("There is text after the JSON value.")
     except (ValueError, RecursionError):
-        masked_text, unfinished = _mask_invalid(rest, mask, _Unfinished.ARGUMENTS)
-        return mask.mask_known(head) + masked_text, unfinished
+        masked_text, continuation = _mask_invalid(rest, mask, _Continuation.ARGUMENTS)
+        return mask.mask_known(head) + masked_text, continuation
     if masked == arguments:
-        return mask.mask_known(piece), _Unfinished.NOTHING
-    return mask.mask_known(head) + _encode(masked) + mask.mask_known(after), _Unfinished.NOTHING
+        return mask.mask_known(piece), _Continuation.NOTHING
+    return mask.mask_known(head) + _encode(masked) + mask.mask_known(after), _Continuation.NOTHING
 
 
-def _mask_invalid(text: str, mask: Mask, unfinished: _Unfinished) -> tuple[str, _Unfinished]:
-    """Mask text that is not valid JSON. If a secret may begin in it, mask all of it: the secret's end cannot be found."""
-    if unfinished is _Unfinished.SECRET or any(map(is_secret_name, _WORD.findall(text))):
-        return MASKED, _Unfinished.SECRET
-    return mask.mask_known(text), _Unfinished.ARGUMENTS
+def _mask_invalid(text: str, mask: Mask, continuation: _Continuation) -> tuple[str, _Continuation]:
+    """Mask arguments that are not valid JSON. If a secret may begin in them, mask them all: the secret's end cannot be found."""
+    if continuation is _Continuation.SECRET or any(map(is_secret_name, _WORD.findall(text))):
+        return MASKED, _Continuation.SECRET
+    return mask.mask_known(text), _Continuation.ARGUMENTS
 
 
 def _encode(arguments: Json) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from holdfast.model.json import Json
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
-_MAX_NAME = 100  # of a longer name, only the end is checked
+_MAX_NAME = 100  # only the end of a longer name is checked
 
 
 def _words(text: str) -> frozenset[str]:
@@ -23,13 +23,14 @@ _SECRET_PAIRS = {("pass", "word"), ("pass", "phrase"), ("pass", "code"), ("pass"
 # `keys` and `tokens` are ordinary words, unless one of these words is before them.
 _BEFORE_PLURAL = _words("access api auth bearer encryption private refresh secret signing ssh")
 
-# A name that ends with one of these describes a secret: `TOKEN_URL`, `password_file`, `auth_method`.
+# A name that ends with one of these says something about a secret and is not one: `TOKEN_URL`, `password_file`.
 _DESCRIPTIONS = _words(
     "alg algorithm budget count dir email enabled endpoint env expiration expires expiry field file files folder format"
     " helper hint host in kind length limit method mode name names path paths policy port prefix provider realm required"
     " scheme scope scopes size sock status store suffix timeout ttl type uri url urls usage user username var variable"
     " version"
 )
+# After one of these, `key` is an ordinary word: `primary_key`, `sort_key`. The next lists are alike, for `token` and `pass`.
 _BEFORE_HARMLESS_KEY = _words(
     "alt any arrow attribute attr bucket by cache column composite config ctrl dedup dict down each enum event field"
     " foreign group hash hot i18n id idempotency index issue item json label last less locale lookup low map message"
@@ -49,16 +50,16 @@ _AFTER_HARMLESS_PASS = _words("along args by criteria fail if number on over rat
 _ORDINARY_WORDS = _words(
     "donkey flunkey hockey jockey lackey latchkey malarkey mickey monkey smokey turkey whiskey"
 )
-_FOLDERS = {"PWD", "OLDPWD"}  # the current folder, not a password
+_FOLDER_VARIABLES = {"PWD", "OLDPWD"}  # here, `PWD` means a folder, not a password
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the value of this name is a secret."""
-    return name not in _FOLDERS and _is_secret(name[-_MAX_NAME:])
+    """Whether a value with this name is likely a secret."""
+    return name not in _FOLDER_VARIABLES and _is_secret(name[-_MAX_NAME:])
 
 
 def is_secret_value(name: str, value: Json) -> bool:
-    """Whether a value is a secret because of its name."""
+    """Whether a value is likely a secret because of its name. Empty values and booleans are not."""
     return value not in (None, "", False, True) and is_secret_name(name)
 
 
@@ -73,9 +74,9 @@ def _is_secret(name: str) -> bool:
     words = [word.lower() for word in _WORD.findall(name) if not word.isdigit()]
     if not words or (len(words) > 1 and words[-1] in _DESCRIPTIONS):
         return False
-    around = zip(("", *words), words, (*words[1:], ""), strict=False)
+    with_neighbours = zip(("", *words), words, (*words[1:], ""), strict=False)
     return (
-        any(_is_secret_word(before, word, after) for before, word, after in around)
+        any(_is_secret_word(before, word, after) for before, word, after in with_neighbours)
         or "".join(words) in _SECRET_WORDS
     )
 
@@ -86,8 +87,7 @@ def _is_secret_word(before: str, word: str, after: str) -> bool:
         case "token":
             return before not in _BEFORE_HARMLESS_TOKEN
         case "pass":
-            is_ordinary = before in _BEFORE_HARMLESS_PASS or after in _AFTER_HARMLESS_PASS
-            return not is_ordinary
+            return before not in _BEFORE_HARMLESS_PASS and after not in _AFTER_HARMLESS_PASS
         case "key":
             if after == "id":
                 return before == "access"

@@ -6,32 +6,32 @@ from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, skip_token
 
 
 class StreamMask:
-    """Masks a stream of text. The end of a piece is delayed only while it may be the beginning of a known secret.
+    """Masks a stream of text. The end of a piece is delayed while it may be the beginning of a known secret.
 
-    The delayed text is shorter than `MAX_PIECE_LENGTH`, and the cost of a piece does not depend on the text before it.
+    The delayed text is shorter than `MAX_PIECE_LENGTH`, and the time for a piece does not depend on the earlier pieces.
     """
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
-        self._sent = ""  # already returned, but what follows may complete a secret
+        self._sent = ""  # the end of the returned text, if a secret may begin in it
         self._sent_is_masked = False
-        self._is_in_token = False  # the text ended within a signed token
+        self._is_in_token = False  # the last piece ended within a signed token
         self.pending = ""
         """The delayed text."""
 
-    def use(self, mask: Mask) -> None:
-        """Mask the text with this mask from now on."""
+    def set_mask(self, mask: Mask) -> None:
+        """Use this mask for the following pieces."""
         self._mask = mask
 
     def feed(self, piece: str) -> str:
-        """The text that can be shown after this piece."""
+        """Add a piece, and return the text that can be shown now."""
         if self._is_in_token:
             piece = skip_token(piece)
             if not piece:
                 return ""
             self._is_in_token = False
         text = self._sent + self.pending + piece
-        spans = self._mask.find(text)
+        spans = self._mask.find(text) if self._mask.contains(text) else []
         if spans and spans[-1][1] == len(text) and CONTEXT_TOKEN_START in text[spans[-1][0] :]:
             self._is_in_token = True
             unfinished = len(text)
@@ -42,23 +42,23 @@ class StreamMask:
             self._sent = self.pending = ""
             return shown
         begin, end = len(self._sent), max(unfinished, spans[-1][1] if spans else 0)
-        shown = self._show(text, spans, begin, end)
+        shown = self._mask_part(text, spans, begin, end)
         self._sent_is_masked = unfinished < end and (end > begin or self._sent_is_masked)
         self._sent, self.pending = text[unfinished : max(unfinished, end)], text[end:]
         return shown
 
     def flush(self) -> str:
-        """The delayed text, at the end of a message. If the next message completes the secret, its rest is masked."""
-        held, self.pending = self.pending, ""
-        if not held:
+        """End a message, and return its delayed text. If a secret began in it, the part of the secret in the next piece is masked."""
+        delayed, self.pending = self.pending, ""
+        if not delayed:
             return ""
-        self._sent += held
+        self._sent += delayed
         self._sent_is_masked = self._mask.is_nearly_whole(self._sent)
-        return MASKED if self._sent_is_masked else held
+        return MASKED if self._sent_is_masked else delayed
 
-    def _show(self, text: str, spans: list[tuple[int, int]], begin: int, end: int) -> str:
-        """The text between two positions, masked."""
-        here = [(max(first, begin), last) for first, last in spans if last > begin]
-        if here and self._sent_is_masked and spans[-len(here)][0] < begin:  # the mask was shown before
-            begin = here.pop(0)[1]
-        return mask_spans(text[begin:end], [(first - begin, last - begin) for first, last in here])
+    def _mask_part(self, text: str, spans: list[tuple[int, int]], begin: int, end: int) -> str:
+        """The masked text from `begin` to `end`."""
+        shown_spans = [(max(first, begin), last) for first, last in spans if last > begin]
+        if shown_spans and self._sent_is_masked and spans[-len(shown_spans)][0] < begin:
+            begin = shown_spans.pop(0)[1]  # `[masked]` was already returned for this span
+        return mask_spans(text[begin:end], [(first - begin, last - begin) for first, last in shown_spans])

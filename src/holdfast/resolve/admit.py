@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from holdfast.model.reserved_variables import risky_variable_reason
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
@@ -48,7 +49,9 @@ def admit(resolution: Resolution, trust: Trust, approvals: ServerApprovals = NO_
         # One file may contain both `test1` and `testl`: its author knows which is which.
         if look_alike.origin != server.origin:
             return _looks_like(look_alike)
-        return None if server.may_be_used_by(trust) else _not_for_sandboxed_sessions(server)
+        if not server.may_be_used_by(trust):
+            return _not_for_sandboxed_sessions(server)
+        return _why_variables_refused(server, trust)
 
     granted = replace(resolution, servers=tuple(_apply_grant(one, approvals) for one in resolution.servers))
     admitted = granted.refuse_if(why_refused, stage=Stage.ADMIT)
@@ -65,7 +68,7 @@ def _why_not_approved(server: ServerSpec, approvals: ServerApprovals) -> str | N
         return None
     if server.digest in approvals.declined:
         return f"You declined it. To review it again, run: {_approve_command(server)}"
-    return f"It is not approved as it is now. {_REVIEW}"
+    return f"It is not approved, or has changed since you approved it. {_REVIEW}"
 
 
 def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
@@ -74,6 +77,21 @@ def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
     if not is_confined or server.lifetime is not Lifetime.HOST:
         return server
     return replace(server, lifetime=Lifetime.SESSION)
+
+
+def _why_variables_refused(server: ServerSpec, trust: Trust) -> str | None:
+    """Why a client's server may not set its variables in a sandboxed session: because one of the variables can change which code runs."""
+    if server.source is not Source.CLIENT or not isinstance(server.transport, Stdio):
+        return None
+    if server.trust_in(trust) is Trust.DIRECT:
+        return None
+    for name in server.transport.env:
+        if why := risky_variable_reason(name):
+            return (
+                f"env: {name} may not come from {server.origin} in a sandboxed session: {why}. "
+                "Remove it, or open the session in a direct workspace."
+            )
+    return None
 
 
 def _looks_like(other: ServerSpec) -> str:

@@ -1,22 +1,30 @@
 """Store and read the approvals of servers and tools.
 
-The key of an approval names the server or tool. Its `content_hash` says which version of it is approved. A key is a JSON
-list that begins with its kind:
+The store's table of approvals also keeps other answers of the user, and notes that are needed later: "not an approval" below.
+
+The key of a row names the server or tool. Its `content_hash` says which version of it is approved. A key is a JSON list that begins
+with its kind. An *origin* is the file of a server's entry, a *pin* is the stored fingerprint of a tool's definition, and an
+*identity* is what `server_identity` returns:
 
 - `["server", origin, name]`: an entry, to run with the user's rights.
 - `["program", origin, name, entry digest]`: all parts of a program, together with its entry.
 - `["program file", origin, name, path]`: one part of a program.
 - `["confined server", origin, name, grant]`, `["confined program", …]`, `["confined program file", …]`: the same for a server
-  that may run confined only.
+  that may run only while confined.
+- `["edits", origin, name]`: later edits of the program of an entry that has the user's rights. The hash is the entry's.
+- `["ended edits", origin, name, confined server]`: later edits are no longer approved, because this confined server could write in the
+  project's folder. Not an approval.
 - `["declined server", origin, name]`: an entry that the user declined. Not an approval.
 - `["entry", origin, name, text]`: an approved entry, to show later what changed. Not an approval.
-- `["pins", owner, server, identity, {tool: fingerprint, …}]`: the definitions of all tools at the first use of a server, for one
-  user. One row, whatever the number of tools: writing must not take long, because all sessions share the writer.
-- `["pin", owner, server, identity, tool]`: a tool's definition, for one user: approved by a person or, in stores of earlier
+- `["pins", user_id, server, identity, {tool: fingerprint, …}]`: the definitions of all tools at the first use of a server, for one
+  user. One row for all tools: writing must not take long, because all sessions share the writer.
+- `["pin", user_id, server, identity, tool]`: a tool's definition, for one user: approved by a person or, in stores of earlier
   Holdfast versions, at the first use.
-- `["client", owner, server, identity]`: a server that a client brought and that has pins. Not an approval.
+- `["client", user_id, server, identity]`: a server that a client brought and that has pins. Not an approval.
 - `["definition", fingerprint, text]`: a tool's definition, to show later what changed. Not an approval.
-- `["tool", origin, server, tool]`: a pin of an earlier Holdfast version, which had no owner.
+- `["agent", file, name]`: a project's definition of an agent.
+- `["instructions", folder, file]`: a project's instructions for its agents.
+- `["tool", origin, server, tool]`: a pin of an earlier Holdfast version, in which all users shared the pins.
 """
 
 import hashlib
@@ -45,8 +53,12 @@ _MAX_STORED_BYTES = 1024 * 1024  # of all definitions that are approved together
 _MAX_ENTRY_BYTES = 64 * 1024  # of a stored entry
 _DIRECT_KINDS = ("server", "program", "program file")
 _CONFINED_KINDS = ("confined server", "confined program", "confined program file")
+_EDITS = "edits"
+_ENDED_EDITS = "ended edits"
 _DECLINED = "declined server"
 _ENTRY = "entry"
+_FIRST_USE_PINS = "pins"
+_TOOL_PIN = "pin"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +90,8 @@ class ServerAnswer:
     program: Program | None = None
     grant: ConfinedGrant | None = None
     """None if the server gets the user's rights."""
+    covers_later_edits: bool = False
+    """Whether later edits of the program are approved, too. Only for a server with the user's rights."""
     shown: str = ""
     """The entry as it was shown, with secrets masked."""
 
@@ -98,6 +112,8 @@ def store_server_approval(
         parts = answer.program.parts.items()
         approvals.append(approval(program, entry.digest, content_hash=answer.program.digest))
         approvals += (approval(program_file, path, content_hash=digest) for path, digest in parts)
+    if answer.covers_later_edits and answer.grant is None:
+        approvals.append(approval(_EDITS, content_hash=entry.digest))
     for each in approvals:
         tx.approve(each)
     if len(answer.shown.encode()) <= _MAX_ENTRY_BYTES:
@@ -107,12 +123,13 @@ def store_server_approval(
 
 
 def remove_other_answers(tx: Tx, entry: ServerEntry, grant: ConfinedGrant | None) -> tuple[Approval, ...]:
-    """Remove what contradicts a new answer: the last one counts. Return the removed approvals.
+    """Remove the earlier answers that a new answer replaces. Return the removed approvals.
 
     An approval as confined ends the approvals of all versions of the server with the user's rights, and the other way round.
     """
     _remove(tx, _DECLINED, entry.origin, entry.name)
-    removed: list[Approval] = []
+    _remove(tx, _ENDED_EDITS, entry.origin, entry.name)
+    removed = _remove(tx, _EDITS, entry.origin, entry.name)
     for what in _CONFINED_KINDS if grant is None else _DIRECT_KINDS:
         removed += _remove(tx, what, entry.origin, entry.name)
     if grant is not None:  # an earlier grant for the same entry
@@ -132,9 +149,37 @@ def store_declined(tx: Tx, entry: ServerEntry, *, by: str, at: datetime) -> None
 
 def remove_server_approval(tx: Tx, origin: str, name: str) -> tuple[Approval, ...]:
     """Remove every approval of a project's server and of its program. Return the removed approvals."""
-    return tuple(
-        removed for what in (*_DIRECT_KINDS, *_CONFINED_KINDS) for removed in _remove(tx, what, origin, name)
-    )
+    _remove(tx, _ENDED_EDITS, origin, name)
+    kinds = (*_DIRECT_KINDS, *_CONFINED_KINDS, _EDITS)
+    return tuple(removed for what in kinds for removed in _remove(tx, what, origin, name))
+
+
+def read_edit_approvals(tx: ReadTx) -> tuple[Approval, ...]:
+    """The approvals of later edits, of all projects' servers."""
+    return tuple(tx.approvals(f'["{_EDITS}", '))
+
+
+def covers_later_edits(tx: ReadTx, origin: str, name: str, entry_digest: str) -> bool:
+    """Whether later edits of the program are approved, for a server with its current entry."""
+    found = tx.approvals(json.dumps([_EDITS, origin, name]))
+    return any(approval.content_hash == entry_digest for approval in found)
+
+
+def end_edit_approval(tx: Tx, edits: Approval, server: str, *, by: str, at: datetime) -> tuple[Approval, ...]:
+    """End an approval of later edits, because this confined server can write in the folder. Return what was removed."""
+    _, origin, name = json.loads(edits.key)
+    removed = _remove(tx, _EDITS, origin, name)
+    if removed:
+        key = json.dumps([_ENDED_EDITS, origin, name, server])
+        tx.approve(Approval(key=key, content_hash=edits.content_hash, by=by, at=at))
+    return tuple(removed)
+
+
+def read_ended_edits(tx: ReadTx, origin: str, name: str) -> str:
+    """The name of the confined server that ended the approval of later edits; empty if there is none."""
+    for ended in tx.approvals(json.dumps([_ENDED_EDITS, origin, name])[:-1] + ", "):
+        return json.loads(ended.key)[-1]
+    return ""
 
 
 def _remove(tx: Tx, what: str, origin: str, name: str) -> list[Approval]:
@@ -161,6 +206,13 @@ def read_server_approvals(tx: ReadTx) -> ServerApprovals:
     )
 
 
+def answers_digest(tx: ReadTx) -> str:
+    """A digest of all answers that a person gave about servers and tools. It changes with every new or revoked one."""
+    kinds = (*_DIRECT_KINDS, *_CONFINED_KINDS, _EDITS, _DECLINED, _TOOL_PIN)
+    rows = [(row.key, row.content_hash) for kind in kinds for row in tx.approvals(f'["{kind}", ')]
+    return hashlib.sha256(msgspec.json.encode(sorted(rows))).hexdigest()
+
+
 def is_entry_approved(tx: ReadTx, spec: ServerSpec) -> bool:
     """Whether a project's server is still approved as this session got it: with the user's rights, or with the same grant."""
     kind = _CONFINED_KINDS[0] if spec.grant else _DIRECT_KINDS[0]
@@ -170,6 +222,16 @@ def is_entry_approved(tx: ReadTx, spec: ServerSpec) -> bool:
         and (not spec.grant or decode_grant(json.loads(approval.key)[-1]).encode() == spec.grant)
         for approval in tx.approvals(prefix + (", " if spec.grant else "]"))
     )
+
+
+def read_last_answer(tx: ReadTx, origin: str, name: str) -> ServerAnswer | None:
+    """The last approval of any version of a project's server: its grant, or none if it got the user's rights. None if there is none."""
+    key = json.dumps([_DIRECT_KINDS[0], origin, name])
+    confined_prefix = json.dumps([_CONFINED_KINDS[0], origin, name])[:-1] + ", "
+    last = max((*tx.approvals(key), *tx.approvals(confined_prefix)), key=lambda one: one.at, default=None)
+    if last is None:
+        return None
+    return ServerAnswer(grant=None if last.key == key else decode_grant(json.loads(last.key)[-1]))
 
 
 def read_shown_entry(tx: ReadTx, origin: str, name: str) -> tuple[str, str] | None:
@@ -208,10 +270,10 @@ def approved_program_folders(tx: ReadTx) -> frozenset[str]:
     return frozenset(found)
 
 
-def read_tool_pins(tx: ReadTx, spec: ServerSpec, owner: str) -> ToolPins:
-    """The pins of a server for one user. If there are none, the pins of earlier Holdfast versions, which had no owner."""
-    first_use = tx.approvals(_first_use_prefix(spec, owner))
-    approvals = tx.approvals(_tool_key_prefix(spec, owner))
+def read_tool_pins(tx: ReadTx, spec: ServerSpec, user_id: str) -> ToolPins:
+    """The pins of a server for one user. If there are none, the pins of earlier Holdfast versions, which all users shared."""
+    first_use = tx.approvals(_first_use_prefix(spec, user_id))
+    approvals = tx.approvals(_tool_key_prefix(spec, user_id))
     # In those versions, clients' servers with the same name shared their pins, so those pins are not used.
     if not first_use and not approvals and spec.source is not Source.CLIENT:
         approvals = tx.approvals(_old_tool_key_prefix(spec))
@@ -224,15 +286,15 @@ def read_tool_pins(tx: ReadTx, spec: ServerSpec, owner: str) -> ToolPins:
 
 
 def store_tool_approvals(
-    tx: Tx, spec: ServerSpec, fingerprints: Mapping[str, str], *, owner: str, by: str, at: datetime
+    tx: Tx, spec: ServerSpec, fingerprints: Mapping[str, str], *, user_id: str, by: str, at: datetime
 ) -> tuple[Approval, ...]:
     """Approve the tools with these fingerprints, given by tool name, for one user. Return the approvals."""
-    prefix = _tool_key_prefix(spec, owner)
-    is_first_use = not tx.approvals(_first_use_prefix(spec, owner)) and not tx.approvals(prefix)
+    prefix = _tool_key_prefix(spec, user_id)
+    is_first_use = not tx.approvals(_first_use_prefix(spec, user_id)) and not tx.approvals(prefix)
     if by == APPROVED_ON_FIRST_USE and not is_first_use:  # another session has used the server first
         return ()
     if is_first_use and spec.source is Source.CLIENT:
-        _register_client_server_and_drop_oldest(tx, spec, owner, by=by, at=at)
+        _register_client_server_and_drop_oldest(tx, spec, user_id, by=by, at=at)
     if is_first_use and spec.source is not Source.CLIENT:
         for old in tx.approvals(_old_tool_key_prefix(spec)):
             tool = json.loads(old.key)[-1]
@@ -240,7 +302,9 @@ def store_tool_approvals(
                 Approval(key=_tool_key(prefix, tool), content_hash=old.content_hash, by=old.by, at=old.at)
             )
     if by == APPROVED_ON_FIRST_USE:
-        approvals = (_first_use(_first_use_prefix(spec, owner), fingerprints, at=at),) if fingerprints else ()
+        approvals = (
+            (_first_use(_first_use_prefix(spec, user_id), fingerprints, at=at),) if fingerprints else ()
+        )
     else:
         approvals = tuple(
             Approval(key=_tool_key(prefix, tool), content_hash=fingerprint, by=by, at=at)
@@ -263,17 +327,17 @@ def _read_first_use(pins: Approval) -> dict[str, str]:
 
 
 def _register_client_server_and_drop_oldest(
-    tx: Tx, spec: ServerSpec, owner: str, *, by: str, at: datetime
+    tx: Tx, spec: ServerSpec, user_id: str, *, by: str, at: datetime
 ) -> None:
     """Register a server that a client brought. If a user has too many of them, remove the oldest with their pins."""
     identity = server_identity(spec)
-    key = json.dumps(["client", owner, spec.name, identity])
+    key = json.dumps(["client", user_id, spec.name, identity])
     tx.approve(Approval(key=key, content_hash=identity, by=by, at=at))
-    servers = sorted(tx.approvals(json.dumps(["client", owner])[:-1] + ", "), key=lambda server: server.at)
+    servers = sorted(tx.approvals(json.dumps(["client", user_id])[:-1] + ", "), key=lambda server: server.at)
     for oldest in servers[:-MAX_CLIENT_SERVERS]:
         _, _, name, identity = json.loads(oldest.key)
-        for what in ("pins", "pin"):
-            tx.remove_approvals(json.dumps([what, owner, name, identity])[:-1] + ", ")
+        for what in (_FIRST_USE_PINS, _TOOL_PIN):
+            tx.remove_approvals(json.dumps([what, user_id, name, identity])[:-1] + ", ")
         tx.remove_approvals(oldest.key)
 
 
@@ -293,10 +357,10 @@ def definition_approvals(
     return approvals
 
 
-def read_last_definition(tx: ReadTx, spec: ServerSpec, owner: str, tool: str) -> Tool | None:
+def read_last_definition(tx: ReadTx, spec: ServerSpec, user_id: str, tool: str) -> Tool | None:
     """The definition of a tool that was approved last, if it is known."""
-    approvals = [*tx.approvals(_tool_key(_tool_key_prefix(spec, owner), tool))]
-    for pins in tx.approvals(_first_use_prefix(spec, owner)):
+    approvals = [*tx.approvals(_tool_key(_tool_key_prefix(spec, user_id), tool))]
+    for pins in tx.approvals(_first_use_prefix(spec, user_id)):
         if fingerprint := _read_first_use(pins).get(tool):
             approvals.append(replace(pins, content_hash=fingerprint))
     last = max(approvals, key=lambda approval: approval.at, default=None)
@@ -311,13 +375,13 @@ def _tool_key(prefix: str, tool: str) -> str:
     return f"{prefix}{json.dumps(tool)}]"
 
 
-def _tool_key_prefix(spec: ServerSpec, owner: str) -> str:
+def _tool_key_prefix(spec: ServerSpec, user_id: str) -> str:
     """The approval keys of all tools of a server begin with this: the user, the server's name and its identity."""
-    return json.dumps(["pin", owner, spec.name, server_identity(spec)])[:-1] + ", "
+    return json.dumps([_TOOL_PIN, user_id, spec.name, server_identity(spec)])[:-1] + ", "
 
 
-def _first_use_prefix(spec: ServerSpec, owner: str) -> str:
-    return json.dumps(["pins", owner, spec.name, server_identity(spec)])[:-1] + ", "
+def _first_use_prefix(spec: ServerSpec, user_id: str) -> str:
+    return json.dumps([_FIRST_USE_PINS, user_id, spec.name, server_identity(spec)])[:-1] + ", "
 
 
 def _old_tool_key_prefix(spec: ServerSpec) -> str:

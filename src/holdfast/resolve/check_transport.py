@@ -31,21 +31,27 @@ def check_transport(transport: Transport) -> None:
 
 def _check_stdio(stdio: Stdio) -> None:
     if not stdio.command.strip():
-        raise RefusedEntryError('"command" is empty.')
+        raise RefusedEntryError('"command" is empty. Write the program to start.')
     if any("\0" in word for word in (stdio.command, *stdio.args)):
-        raise RefusedEntryError('"command" and "args" must not contain a NUL character.')
+        raise RefusedEntryError('"command" and "args" must not contain a NUL character. Remove it.')
     for name, value in stdio.env.items():
         if "\0" in value:
-            raise RefusedEntryError(f"env: the value of {name} contains a NUL character.")
+            raise RefusedEntryError(f"env: the value of {name} contains a NUL character. Remove it.")
     for index, path in enumerate(stdio.readable):
         if not path.startswith("/"):
-            raise RefusedEntryError(f"readable[{index}] is not an absolute path.")
+            raise RefusedEntryError(
+                f"readable[{index}] is not an absolute path. Write it with a / at its beginning."
+            )
     for index, name in enumerate(stdio.writable):
         allowed = (".", *GUARDED_NAMES, *GUARDED_IF_PRESENT)
         if name not in allowed:
-            raise RefusedEntryError(f"writable[{index}] is not one of {', '.join(allowed)}.")
+            raise RefusedEntryError(
+                f"writable[{index}] is not one of {', '.join(allowed)}. Remove it, or write one of them."
+            )
     if stdio.cwd not in ("", ".") and not stdio.cwd.startswith("/"):
-        raise RefusedEntryError('"cwd" is neither "." (the session\'s folder) nor an absolute path.')
+        raise RefusedEntryError(
+            '"cwd" is neither "." (the session\'s folder) nor an absolute path. Write one of these.'
+        )
 
 
 def _check_url(url: str) -> None:
@@ -53,23 +59,33 @@ def _check_url(url: str) -> None:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError:
-        raise RefusedEntryError('"url" is not a valid URL.') from None
+        raise RefusedEntryError(
+            '"url" is not a valid URL. Write one such as https://example.org/mcp.'
+        ) from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise RefusedEntryError('"url" is not an http or https URL.')
+        raise RefusedEntryError(
+            '"url" is not an http or https URL. Write one such as https://example.org/mcp.'
+        )
     if parts.username is not None or parts.password is not None:
         raise RefusedEntryError(
             'The URL contains a user name or password. Put it into "headers", as a ${VARIABLE}.'
         )
     if not url.isprintable() or " " in url:
-        raise RefusedEntryError("The URL contains a space or a control character.")
+        raise RefusedEntryError(
+            "The URL contains a space or a control character. Write it percent-encoded: a space is %20."
+        )
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
         if not _HEADER.fullmatch(name):
-            raise RefusedEntryError(f"headers: {quote_name(name)} is not a valid header name.")
+            raise RefusedEntryError(
+                f"headers: {quote_name(name)} is not a valid header name. Use letters, digits and hyphens."
+            )
         if any(char in value for char in "\r\n\0"):
-            raise RefusedEntryError(f"headers: the value of {name} contains a line break or a NUL character.")
+            raise RefusedEntryError(
+                f"headers: the value of {name} contains a line break or a NUL character. Remove it."
+            )
 
 
 def quote_name(name: str) -> str:

@@ -1,9 +1,10 @@
 """Find what the words of a command can name: files, packages, modules, and the files that its launcher reads."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import PurePosixPath
 
 # Files with these suffixes are code, or settings that can name code. Other files, such as databases, are data.
@@ -89,8 +90,10 @@ TASK_FILES = frozenset(
         *("Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml", "tox.ini", "Pipfile"),
         *("deno.json", "deno.jsonc", "mise.toml", ".mise.toml", "poe_tasks.toml", "composer.json", ".envrc"),
         *("Dockerfile", *_COMPOSE_FILES),
+        *(".npmrc", "pnpm-workspace.yaml", ".yarnrc", ".yarnrc.yml", "bunfig.toml"),
     )
 )
+NPM_SETTINGS_FILES = frozenset((".npmrc", "pnpm-workspace.yaml"))
 _JVM_SUFFIXES = (".java", ".kt", ".kts", ".scala", ".groovy", ".class", ".jar")
 # These launchers compile and run, or load, all sources in the folder, not only the files that the command names.
 _SOURCE_SUFFIXES: dict[str, tuple[str, ...]] = {
@@ -103,7 +106,7 @@ _SOURCE_SUFFIXES: dict[str, tuple[str, ...]] = {
     "mix": (".ex", ".exs"),
 }
 _COMPLETE_PROGRAMS = (".jar", ".dll", ".war")  # `java -jar x.jar` and `dotnet x.dll` load no source files
-# These run only what a file in their working folder, or in a folder above it, says.
+# These programs, with these subcommands, run what a file in their working folder, or in a folder above it, says. `""` stands for any subcommand.
 _SCRIPT_RUNNERS = {
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("run", "run-script", "start", "test")),
     "deno": ("task",),
@@ -112,7 +115,7 @@ _SCRIPT_RUNNERS = {
     **dict.fromkeys(("cargo", "go", "dotnet", "mix", "swift"), ("run",)),
     **dict.fromkeys(("gradle", "gradlew", "mvn", "mvnw"), ("",)),
 }
-# With these, a launcher runs a script of another package in the project.
+# With these options, a launcher runs a script of another package in the project.
 _OTHER_PACKAGE_OPTIONS = {
     "npm": ("-w", "--workspace", "-ws", "--workspaces"),
     "pnpm": ("-F", "--filter", "-w", "--workspace-root", "-r", "--recursive"),
@@ -129,7 +132,7 @@ PACKAGE_FILES = (
 _FOLDER_OPTIONS = frozenset(
     (
         *("--directory", "--project", "--prefix", "--cwd", "--dir", "-C", "--workdir", "--app-dir"),
-        *("--chdir", "cd"),
+        *("--chdir", "cd", "pushd"),
     )
 )
 _SUBCOMMANDS = frozenset({"run", "exec", "x", "dlx", "start", "tool", "task", "script", "run-script"})
@@ -146,6 +149,7 @@ _SHELL_SEPARATORS = re.compile(r"[\s;&|()<>\"'`]+")
 _OPTION_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m([^/]*)")
 _MODULE = re.compile(r"\w+(?:\.\w+)*")
 _MAX_PATHS_IN_WORD = 100
+_MAX_SHELL_TEXT = 65536
 MAX_WORDS = 2000
 
 
@@ -207,8 +211,8 @@ def source_suffixes(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def why_other_package(argv: Sequence[str]) -> str:
-    """Why it cannot be found out what a command runs: it runs another package of the project. Empty if it does not."""
+def problem_with_workspace_option(argv: Sequence[str]) -> str:
+    """A message if an option makes the command run another package of the project, so that its files cannot be found; empty otherwise."""
     launcher = _program_name(argv[0]) if argv else ""
     for previous, word in pairwise(("", *argv[1:])):
         option = word.partition("=")[0]
@@ -223,13 +227,13 @@ def why_other_package(argv: Sequence[str]) -> str:
     return ""
 
 
-def why_file_missing(argv: Sequence[str]) -> str:
-    """Why a command for which no file of the project was found may run unchecked code. Empty if no file is needed."""
+def problem_with_missing_script(argv: Sequence[str]) -> str:
+    """A message if only a file of the project says what the command runs; empty otherwise. Call this if no such file was found."""
     program, *words = argv or [""]
     launcher = _program_name(program)
     first = next((word for word in words if not word.startswith("-")), "")
     runs_script = any(
-        sub in ("", first) or "--run" == sub in words for sub in _SCRIPT_RUNNERS.get(launcher, ())
+        sub in ("", first) or (sub == "--run" and sub in words) for sub in _SCRIPT_RUNNERS.get(launcher, ())
     )
     is_elsewhere = any(word.startswith("/") or "@" in word for word in words)
     if not runs_script or is_elsewhere:
@@ -272,7 +276,7 @@ def runs_absolute_script(argv: Sequence[str]) -> bool:
 def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
     """Everything that the words of a command can name, in order."""
     launcher, previous = "", ""
-    for number, word in enumerate(_words(argv)):
+    for number, (word, is_split) in enumerate(islice(_all_words(argv), MAX_WORDS)):
         name = _program_name(word)
         yield NamedFile(path=word, is_program=number == 0 or bool(launcher))
         for part in _possible_paths(word):
@@ -281,6 +285,10 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
                 yield NamedPackage(name=part)
         if ":" in word and _MODULE.fullmatch(module := word.rpartition("=")[2].partition(":")[0]):
             yield NamedModule(name=module)  # `uvicorn app.main:app`
+        if (
+            is_split
+        ):  # the words inside it, which follow, decide what is the program and what are its arguments
+            continue
         option = _OPTION_M.fullmatch(previous)
         if option is not None and not option[1] and "/" not in word:
             yield NamedModule(name=word)
@@ -288,8 +296,8 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
         elif (option := _OPTION_M.fullmatch(word)) is not None and option[1]:
             yield NamedModule(name=option[1])
             launcher = ""
-        elif _INTERPRETER.fullmatch(name) or name in _PACKAGE_RUNNERS:
-            launcher = name
+        elif _INTERPRETER.fullmatch(name) or name in _PACKAGE_RUNNERS or (word == "." and not launcher):
+            launcher = name or word
         elif launcher and not word.startswith("-"):
             yield NamedPackage(name=word)  # `start` may be a subcommand or a script
             if word not in _SUBCOMMANDS and (not previous.startswith("-") or previous in _FLAGS):
@@ -303,14 +311,37 @@ def package_name(word: str) -> str:
     return word[:1] + name
 
 
+def has_too_many_words(argv: Sequence[str]) -> bool:
+    """Whether the command has more words than are checked."""
+    return next(islice(_all_words(argv), MAX_WORDS, None), None) is not None
+
+
+def shell_words(text: str) -> list[str]:
+    """The words of a shell command, without the quotation marks and the operators between them."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = [*lexer] if len(text) <= _MAX_SHELL_TEXT else _SHELL_SEPARATORS.split(text)
+    except ValueError:  # a quotation mark is missing
+        words = _SHELL_SEPARATORS.split(text)
+    return [word for word in words if word.strip(";&|()<>")]
+
+
 def _words(argv: Sequence[str]) -> Iterator[str]:
     """The words of a command, and the words inside shell text: `sh -c "python server.py"`."""
-    count = 0
-    for word in argv:
-        for inner in (word, *(_SHELL_SEPARATORS.split(word) if _SHELL_SEPARATORS.search(word) else ())):
-            if inner and count < MAX_WORDS:
-                count += 1
-                yield inner
+    return (word for word, _ in islice(_all_words(argv), MAX_WORDS))
+
+
+def _all_words(argv: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """The words, and whether the words inside this one follow. Text in quotes can be shell text, too."""
+    for word in filter(None, argv):
+        is_text = _SHELL_SEPARATORS.search(word) is not None
+        yield word, is_text
+        for inner in shell_words(word) if is_text else ():
+            is_inner_text = _SHELL_SEPARATORS.search(inner) is not None
+            yield inner, is_inner_text
+            for part in filter(None, _SHELL_SEPARATORS.split(inner)) if is_inner_text else ():
+                yield part, False
 
 
 def _possible_paths(word: str) -> Iterator[str]:

@@ -5,25 +5,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from holdfast.model.address import why_host_blocked
+from holdfast.model.address import is_loopback_host, why_host_blocked
 from holdfast.model.process import Confinement, Quota
-from holdfast.model.reserved_variables import is_holdfast_variable
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.command_words import named_scripts, runs_absolute_script, runs_relative_script
+from holdfast.resolve.server_environment import confined_environment, direct_environment
 from holdfast.sandbox.read_only_names import top_level_names
-
-_DIRECT_VARIABLES = frozenset(
-    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"}
-    | {"XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"}
-)
-_CONFINED_VARIABLES = frozenset({"LANG", "LANGUAGE", "PATH", "TERM", "TZ"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfinePolicy:
-    """What the stage decides by: facts about the session, the machine and the settings."""
+    """The rules and facts that the stage applies, about the session, the machine and the settings."""
 
     roots: tuple[str, ...] = ()
     quota: Quota = field(default_factory=Quota)
@@ -36,10 +30,10 @@ class ConfinePolicy:
     session may add or change a file there."""
     package_folder: str = ""
     """Where the packages of confined servers are kept. No session may work there: it could change them."""
-    own_code: tuple[str, ...] = ()
-    """The files and folders that this process executes and imports. The sandbox makes them read-only."""
-    own_programs: tuple[str, ...] = ()
-    """The user's own programs, and the folders of the `PATH`. The sandbox makes them read-only."""
+    holdfast_code: tuple[str, ...] = ()
+    """The files and folders that this Holdfast process executes and imports. The sandbox makes them read-only."""
+    user_programs: tuple[str, ...] = ()
+    """The programs of the application's, the operator's and the user's servers, and the folders of the `PATH`. The sandbox makes them read-only."""
     bytecode_folder: str = ""
     """Where Python keeps the compiled modules of project servers. Not in `__pycache__`, where others can replace them."""
     allowed_private_hosts: tuple[str, ...] = ()
@@ -74,10 +68,12 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
     if trust is Trust.DIRECT and server.source is not Source.CLIENT:
         return None
     host = urlsplit(server.transport.url).hostname or ""
+    if trust is Trust.DIRECT and is_loopback_host(host):
+        return None  # the client of a direct session is the user's own program; the connection goes to this host and port only
     why = why_host_blocked(host)
     if why is None or host in policy.allowed_private_hosts:
         return None
-    who = "It is approved as confined, so it" if server.is_confined else "This session"
+    who = "It runs confined, so it" if server.is_confined else "This session"
     return (
         f"{who} may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
     )
@@ -86,10 +82,10 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
 def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
     for root in map(PurePath, policy.roots):
         others = (policy.package_folder,) if policy.package_folder else ()
-        for own in map(PurePath, (*policy.protected, *others)):
-            if root == own or root in own.parents or own in root.parents:
+        for path in map(PurePath, (*policy.protected, *others)):
+            if root == path or root in path.parents or path in root.parents:
                 return (
-                    f"{root} overlaps with Holdfast's own files ({own}). Open the session in another folder."
+                    f"{root} overlaps with Holdfast's own files ({path}). Open the session in another folder."
                 )
     return None
 
@@ -108,7 +104,7 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
     if server.confinement is None:
         return
     for root in server.confinement.roots:
-        for name in sorted(top_level_names(root, policy.own_code)):
+        for name in sorted(top_level_names(root, policy.holdfast_code)):
             folder = root if name == "." else f"{root}/{name}"
             text = (
                 f"It can read {folder} but not change it: Holdfast runs and imports code from there. To let it write "
@@ -136,15 +132,15 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         return server
     stdio = _choose_start_folder(server, server.transport, policy)
     if trust is Trust.DIRECT or server.confines_itself:
-        env = {**_direct_environment(policy.environ, policy.extra_variables), **stdio.env}
+        env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
-    env = {**_confined_environment(policy.environ), **stdio.env}
+    env = {**confined_environment(policy.environ), **stdio.env}
     confinement = Confinement(
         roots=policy.roots,
         readable=stdio.readable,
         writable=stdio.writable,
         read_only=() if "." in stdio.writable else _read_only_roots(policy),  # "." is the user's grant
-        executed=() if "." in stdio.writable else policy.own_programs,
+        executed=() if "." in stdio.writable else policy.user_programs,
         protected=policy.protected,
         network=stdio.network,
         scripts=None
@@ -171,22 +167,3 @@ def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy
     argv = (stdio.command, *stdio.args)
     is_named = bool(stdio.cwd) or runs_relative_script(argv) or runs_absolute_script(argv)
     return replace(stdio, has_empty_folder=not is_named)
-
-
-def _direct_environment(environ: Mapping[str, str], extra: Collection[str] = ()) -> dict[str, str]:
-    """The variables that a direct server starts with: the usual ones, and those named in `extra`."""
-    return {
-        name: value
-        for name, value in environ.items()
-        if _is_listed(name, _DIRECT_VARIABLES) or (name in extra and not is_holdfast_variable(name))
-    }
-
-
-def _confined_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a confined server starts with. None of them reveals the user or the home folder."""
-    kept = {name: value for name, value in environ.items() if _is_listed(name, _CONFINED_VARIABLES)}
-    return {**kept, "HOME": "/tmp", "TMPDIR": "/tmp"}  # each sandbox has a /tmp of its own
-
-
-def _is_listed(name: str, names: Collection[str]) -> bool:
-    return name in names or name.startswith("LC_")

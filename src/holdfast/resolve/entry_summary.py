@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from holdfast.masking.configured_secrets import mask_command
 from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing
 from holdfast.model.json import Json
-from holdfast.model.server import OWN_SOURCES, Source
+from holdfast.model.server import TRUSTED_SOURCES, Source
 from holdfast.resolve.expand import Expander, ExpandError, referenced_variables
 from holdfast.resolve.server_entry import ServerEntry
 
@@ -63,7 +63,7 @@ def summarize_unmasked(entry: ServerEntry) -> EntrySummary:
         name=entry.name,
         origin=entry.origin,
         command=tuple(entry_command(entry)),
-        cwd=str(value.get("cwd") or "") if entry.source in OWN_SOURCES else "",
+        cwd=str(value.get("cwd") or "") if entry.source in TRUSTED_SOURCES else "",
         url=str(value.get("url") or ""),
         env=_mapping(value.get("env")),
         headers=_mapping(value.get("headers")),

@@ -74,7 +74,7 @@ class Expander:
         self._characters_left -= len(piece)
         if self._characters_left < 0:
             raise ExpandError(
-                f"With its variables filled in, the entry has more than {MAX_EXPANDED_LENGTH} characters."
+                f"With its variables filled in, the entry has more than {MAX_EXPANDED_LENGTH} characters. Shorten a variable."
             )
         return piece
 

@@ -1,4 +1,4 @@
-"""What a person allowed to a project's server that may run confined only."""
+"""What a person permits a project's server that may run only while confined."""
 
 from dataclasses import dataclass, replace
 

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from holdfast.masking.configured_secrets import secrets_in_json
-from holdfast.masking.looks_generated import looks_random
+from holdfast.masking.secret_shapes import looks_random
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
@@ -16,19 +16,20 @@ from holdfast.model.json import Json
 from holdfast.model.mounts import read_mounts, with_bind_mounts
 from holdfast.model.process import Quota
 from holdfast.model.resolution import Refusal, Stage
-from holdfast.model.server import OWN_SOURCES, ServerSpec, Source
+from holdfast.model.server import TRUSTED_SOURCES, ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
 from holdfast.resolve.admit import NO_APPROVALS, ServerApprovals
 from holdfast.resolve.approval_store import read_server_approvals
 from holdfast.resolve.confine import ConfinePolicy
-from holdfast.resolve.executed_paths import ExecutedPaths
+from holdfast.resolve.last_good import LastGood
 from holdfast.resolve.load import PROJECT_FILE, LoadedEntries, combine, load, load_file
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.resolve.resolve import ResolvePolicy
 from holdfast.resolve.select import Restriction
 from holdfast.resolve.server_entry import ServerEntry
+from holdfast.resolve.unconfined_paths import UnconfinedPathFinder
 from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.sandbox import SandboxBackend
 from holdfast.settings import Settings
@@ -51,6 +52,8 @@ class BuiltinServer:
 
     spec: ServerSpec
     is_offered_to: Callable[[SessionContext], bool] = _any_session
+    is_on_request: bool = False
+    """Whether a session gets it only if the caller that opens the session asks for it by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +64,12 @@ class ResolveInputs:
     builtins: tuple[BuiltinServer, ...] = ()
     app_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed to `Host`, by name."""
+    app_boxes: frozenset[str] = frozenset()
+    """The names of those that are toolboxes."""
     sandbox: SandboxBackend | None = None
     """What confines the servers. None if no server is started."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
+    last_good: LastGood = field(default_factory=LastGood, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +78,15 @@ class GivenServers:
 
     by_app: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed for this session, by name. Each replaces a server of `app_servers` with its name."""
+    boxes: frozenset[str] = frozenset()
+    """The names of those that are toolboxes."""
     by_client: tuple[Json, ...] = field(default=(), repr=False)
     only_these: bool = False
     """Whether the session gets no other servers: neither configured nor built-in ones."""
+    on_request: frozenset[str] = frozenset()
+    """The names of the built-in servers that the caller asks for (see `BuiltinServer.is_on_request`)."""
+    is_open: bool = False
+    """Whether the session is already open: then a damaged config file does not take its servers away."""
 
 
 NONE_GIVEN = GivenServers()
@@ -93,14 +105,19 @@ async def prepare_resolution(
     policy = ResolvePolicy(
         builtins=()
         if given.only_these
-        else tuple(builtin.spec for builtin in inputs.builtins if builtin.is_offered_to(context)),
+        else tuple(
+            builtin.spec
+            for builtin in inputs.builtins
+            if (not builtin.is_on_request or builtin.spec.name in given.on_request)
+            and builtin.is_offered_to(context)
+        ),
         reserved_names=frozenset(builtin.spec.name for builtin in inputs.builtins),
         approvals=approvals,
         restrictions=() if workspace is None else (workspace_restriction(workspace),),
         env_overrides=workspace.env if workspace is not None else {},
         aliases=inputs.settings.aliases,
         confinement=await _confine_policy(
-            inputs, store, context, workspace, confines=_confines_any(loaded, approvals, context)
+            inputs, store, context, workspace, may_confine=_may_confine_any(loaded, approvals, context)
         ),
     )
     return loaded, policy
@@ -110,7 +127,13 @@ async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServ
     by_app = given.by_app if given.only_these else {**inputs.app_servers, **given.by_app}
     from_app = LoadedEntries(
         entries=tuple(
-            ServerEntry(name=name, source=Source.APP, origin=APP_ORIGIN, value=value)
+            ServerEntry(
+                name=name,
+                source=Source.APP,
+                origin=APP_ORIGIN,
+                value=value,
+                is_in_process=name in (given.boxes if name in given.by_app else inputs.app_boxes),
+            )
             for name, value in by_app.items()
         )
     )
@@ -121,7 +144,11 @@ async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServ
         if context.cwd:
             paths.append((Source.PROJECT, Path(context.cwd) / PROJECT_FILE))
     files = await asyncio.gather(*(_load_file(source, path) for source, path in paths))
-    loaded = combine(from_app, *files, load((), given.by_client))
+    kept = (
+        inputs.last_good.note(str(path), file, is_open=given.is_open)
+        for (_, path), file in zip(paths, files, strict=True)
+    )
+    loaded = combine(from_app, *kept, load((), given.by_client))
     if not loaded.entries and not given.by_client:
         return loaded
     return await _THREADS.run(_add_secrets, loaded, given.by_client, owner=context.cwd)
@@ -134,8 +161,8 @@ async def _read_approvals(store: Store, loaded: LoadedEntries) -> ServerApproval
     return await store.read(read_server_approvals)
 
 
-def _confines_any(loaded: LoadedEntries, approvals: ServerApprovals, context: SessionContext) -> bool:
-    """Whether a server of this session may run confined."""
+def _may_confine_any(loaded: LoadedEntries, approvals: ServerApprovals, context: SessionContext) -> bool:
+    """Whether some server of this session could be confined."""
     return (
         context.trust_level is Trust.SANDBOXED
         or bool(approvals.confined)
@@ -149,7 +176,7 @@ async def _confine_policy(
     context: SessionContext,
     workspace: Workspace | None,
     *,
-    confines: bool,
+    may_confine: bool,
 ) -> ConfinePolicy:
     policy = ConfinePolicy(
         roots=context.roots,
@@ -159,17 +186,19 @@ async def _confine_policy(
         environ=inputs.environ,
         extra_variables=inputs.settings.servers.pass_on,
     )
-    if not confines:
+    if not may_confine:
         return policy
-    executed = await ExecutedPaths(inputs.settings, inputs.app_servers, inputs.environ, store).find()
+    executed = await UnconfinedPathFinder(
+        inputs.settings, inputs.app_servers, inputs.environ, store, inputs.last_good
+    ).find()
     return replace(
         policy,
         sandbox_problem=(await inputs.sandbox.check()).reason if inputs.sandbox is not None else "",
         protected=paths_hidden_from_sandboxes(inputs.settings),
         approved_folders=executed.approved_folders,
-        own_programs=executed.programs_in(context.roots),
+        user_programs=executed.programs_in(context.roots),
         package_folder=str(inputs.settings.servers.packages.resolve()),
-        own_code=with_bind_mounts(OWN_CODE, read_mounts()),
+        holdfast_code=with_bind_mounts(OWN_CODE, read_mounts()),
     )
 
 
@@ -179,13 +208,14 @@ async def _load_file(source: Source, path: Path) -> LoadedEntries:
         return await run_with_file_timeout(load_file, source, path, path=str(path))
     except HoldfastError as error:
         reason = f"{error.message} Check that its file system responds, then open the session again."
-        return LoadedEntries(refusals=(Refusal(server=str(path), stage=Stage.LOAD, reason=reason),))
+        refusal = Refusal(server=str(path), stage=Stage.LOAD, reason=reason)
+        return LoadedEntries(refusals=(refusal,), is_damaged=True)
 
 
 def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> LoadedEntries:
-    """Find the secrets in the entries. Runs in a thread, because a large project file takes long."""
-    trusted = (entry for entry in loaded.entries if entry.source in OWN_SOURCES)
-    own = tuple(secret for entry in trusted for secret in secrets_in_json(entry.value))
+    """Find the secrets in the entries. Runs in a thread, because searching a large project file takes a long time."""
+    trusted = (entry for entry in loaded.entries if entry.source in TRUSTED_SOURCES)
+    from_trusted = tuple(secret for entry in trusted for secret in secrets_in_json(entry.value))
     # All values that the client sent, even those that are not valid entries.
     from_client = (secret for value in client_servers for secret in secrets_in_json(value))
     project = (entry for entry in loaded.entries if entry.source is Source.PROJECT)
@@ -193,7 +223,7 @@ def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> Loade
     # to hide words of its choice in the records. So its values are masked only if they look random.
     in_project = (secret for entry in project for secret in secrets_in_json(entry.value))
     from_project = islice(filter(looks_random, in_project), _MAX_PROJECT_SECRETS)
-    return replace(loaded, secrets=(*own, *from_client, *from_project), own_secrets=own)
+    return replace(loaded, secrets=(*from_trusted, *from_client, *from_project), trusted_secrets=from_trusted)
 
 
 def workspace_restriction(workspace: Workspace) -> Restriction:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, Budget, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, Limits, SizeLimit
 from holdfast.model.resolution import Refusal, SessionWarning, Stage
 from holdfast.model.server import Source
 from holdfast.model.untrusted_file import (
@@ -20,10 +20,11 @@ from holdfast.model.untrusted_file import (
 from holdfast.resolve.json_with_comments import decode_json_with_comments
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.sandbox.placeholders import is_placeholder_path
-from holdfast.wire.strict_json import StrictJsonError, exceeds_budget
+from holdfast.wire.strict_json import StrictJsonError, exceeds_limit
 
 CLIENT_ORIGIN = "the client's request"
 PROJECT_FILE = ".mcp.json"
+LEFT_OUT = "Its servers are left out until the file is corrected."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,9 @@ class LoadedEntries:
     warnings: tuple[SessionWarning, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """The secrets in all entries, including entries that are refused later. They are masked in everything that is stored."""
-    own_secrets: tuple[str, ...] = field(default=(), repr=False)
+    is_damaged: bool = False
+    """Whether this is a file that may be half saved: it is no JSON object, or could not be read in time."""
+    trusted_secrets: tuple[str, ...] = field(default=(), repr=False)
     """The secrets in the entries of the application, the operator and the user. Only these are masked in questions to the user."""
 
 
@@ -55,7 +58,7 @@ def load(files: Iterable[ConfigFile], client_servers: Iterable[Json] = ()) -> Lo
 
 
 def combine(*parts: LoadedEntries) -> LoadedEntries:
-    """Merge the entries, most trusted source first. Only entries and refusals: the parts have no warnings and secrets yet."""
+    """Merge the entries, most trusted source first. Warnings and secrets are not merged: the parts have none yet."""
     order = list(Source)
     entries = sorted(
         (entry for part in parts for entry in part.entries), key=lambda entry: order.index(entry.source)
@@ -66,8 +69,9 @@ def combine(*parts: LoadedEntries) -> LoadedEntries:
 
 
 def _from_file(file: ConfigFile) -> LoadedEntries:
-    def refused(reason: str) -> LoadedEntries:
-        return LoadedEntries(refusals=(Refusal(server=file.path, stage=Stage.LOAD, reason=reason),))
+    def refused(reason: str, *, is_damaged: bool = False) -> LoadedEntries:
+        refusal = Refusal(server=file.path, stage=Stage.LOAD, reason=reason)
+        return LoadedEntries(refusals=(refusal,), is_damaged=is_damaged)
 
     limits = _limits(file.source)
     if file.problem:
@@ -76,12 +80,14 @@ def _from_file(file: ConfigFile) -> LoadedEntries:
         document = decode_json_with_comments(file.content, limits.json)
     except StrictJsonError as error:
         return refused(
-            f"It is not valid JSON: {error}. Its servers are left out until the file is corrected."
+            f"It is not valid JSON: {error}. {LEFT_OUT}",
+            is_damaged=True,
         )
     servers = document.get("mcpServers", document.get("servers", {})) if isinstance(document, dict) else None
     if not isinstance(servers, dict):
         return refused(
-            '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.'
+            '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.',
+            is_damaged=True,
         )
     if len(servers) > limits.servers:
         return refused(f"It has {len(servers)} servers, more than {limits.servers}. Remove some of them.")
@@ -118,14 +124,14 @@ def _from_client(client_servers: tuple[Json, ...]) -> LoadedEntries:
 def _why_too_large(client_servers: tuple[Json, ...]) -> str:
     if len(client_servers) > _MAX_CLIENT_SERVERS:
         problem = f"has {len(client_servers)} servers, more than {_MAX_CLIENT_SERVERS}"
-    elif exceeds_budget(_encode_lossy(client_servers), _CLIENT_BUDGET):
-        problem = f"describes its servers with more than {_CLIENT_BUDGET.bytes} bytes or {_CLIENT_BUDGET.values} values"
+    elif exceeds_limit(_encode_any_text(client_servers), _CLIENT_LIMIT):
+        problem = f"describes its servers with more than {_CLIENT_LIMIT.bytes} bytes or {_CLIENT_LIMIT.values} values"
     else:
         return ""
     return f"The client's request {problem}, so none of them is used. Configure fewer in the client."
 
 
-def _encode_lossy(client_servers: tuple[Json, ...]) -> bytes:
+def _encode_any_text(client_servers: tuple[Json, ...]) -> bytes:
     try:
         return msgspec.json.encode(client_servers)
     except UnicodeEncodeError:  # a lone surrogate
@@ -155,7 +161,7 @@ class _Pair(msgspec.Struct):
 def load_file(source: Source, path: Path) -> LoadedEntries:
     """Read one config file. A missing file has no entries."""
     file = read_config_file(source, path)
-    return load([file] if file is not None else [])
+    return LoadedEntries() if file is None else _from_file(file)
 
 
 def read_config_file(source: Source, path: Path) -> ConfigFile | None:
@@ -175,9 +181,8 @@ def read_config_file(source: Source, path: Path) -> ConfigFile | None:
     except SharedFileError as error:
         problem = f"It is not read: {error.strerror}"
     except UnusableFileError as error:
-        if is_placeholder_path(
-            path
-        ):  # an empty folder, while a confined server runs: see `sandbox/placeholders.py`
+        # While a confined server runs, an empty folder may be in the file's place: see `sandbox/placeholders.py`.
+        if is_placeholder_path(path):
             return None
         problem = f"It is not read: {error.strerror}. It must be a regular file of at most {limit} bytes."
     except OSError as error:
@@ -186,7 +191,7 @@ def read_config_file(source: Source, path: Path) -> ConfigFile | None:
 
 
 def _limits(source: Source) -> "_FileLimits":
-    return _PROJECT_LIMITS if source is Source.PROJECT else _OWN_LIMITS
+    return _PROJECT_LIMITS if source is Source.PROJECT else _TRUSTED_LIMITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +202,7 @@ class _FileLimits:
 
 
 _MAX_CLIENT_SERVERS = 100
-_CLIENT_BUDGET = Budget(bytes=256 * 1024, values=10_000)
+_CLIENT_LIMIT = SizeLimit(bytes=256 * 1024, values=10_000)
 # A project's file may come from anyone, and it is read before it is approved.
 _PROJECT_LIMITS = _FileLimits(bytes=64 * 1024, servers=100, json=Limits(depth=32, values=10_000))
-_OWN_LIMITS = _FileLimits(bytes=4 * 1024 * 1024, servers=10_000, json=DEFAULT_LIMITS)
+_TRUSTED_LIMITS = _FileLimits(bytes=4 * 1024 * 1024, servers=10_000, json=DEFAULT_LIMITS)

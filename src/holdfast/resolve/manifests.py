@@ -11,12 +11,39 @@ from holdfast.resolve.command_words import package_name
 _TABLE = re.compile(r"[ \t]*\[+([\w.\"' \t-]{1,300})\]+[ \t\r]*(?:#.*)?$")
 _KEY = re.compile(r"([ \t]*)([\w.\"'-]{1,300})[ \t]*=")
 _TEXT = re.compile(r"[^\"'\[\]{},\r]+")
+_RECIPE_PREFIX = re.compile(r"^\t[ \t@+-]+", re.MULTILINE)  # in a Makefile: `-@node server.js`
+_INCLUDE = re.compile(r"^[ \t]*(?:[-s]?include|import\??|mod\??|load|!include)[ \t]+(.+)$", re.MULTILINE)
+_LINE_BREAKS = re.compile(r"[\r\n]+")
+_END_OF_KEY = re.compile(r"[ \t]*(?:=|:(?=[ \t]|$))")
+_PLAIN_KEY = re.compile(r"[^\"'\\$]*")  # quotes, escapes and variables could hide the name of a setting
+_NOT_LETTERS = re.compile(r"[^A-Za-z]")
+# Settings of npm and pnpm that decide what runs, without `-` and `_`.
+_NPM_SETTINGS = frozenset(
+    (
+        *("nodeoptions", "scriptshell", "shell", "call", "package", "git", "nodegyp", "python"),
+        *("workspace", "workspaces", "includeworkspaceroot", "filter", "recursive", "dir"),
+        *("userconfig", "globalconfig", "pnpmfile", "globalpnpmfile", "usenodeversion"),
+    )
+)
 _TASK_SEPARATORS = re.compile(r"[\s;&|()<>\"'`,\[\]{}=]+")
 
 
-def package_scripts(package: bytes, name: str) -> Iterator[str]:
-    """The programs and entry points of a package; with a name, only the script and the program with this name."""
-    content = _decode(package)
+def decode_package(text: str) -> JsonObject:
+    """The content of a package.json. Raise ValueError if it is not a JSON object. An empty text counts as `{}`."""
+    try:
+        content: Json = msgspec.json.decode(text) if text else {}
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(content, dict):
+        raise ValueError("not an object")
+    return content
+
+
+def package_scripts(content: JsonObject, name: str) -> Iterator[str]:
+    """The files and commands that a package.json names.
+
+    Without a name: the package's programs and entry points. With a name: the program and the npm scripts (with `pre` and `post`) of this name.
+    """
     programs = content.get("bin")
     if isinstance(programs, str):
         if not name or package_name(str(content.get("name"))).endswith(name):
@@ -31,7 +58,7 @@ def package_scripts(package: bytes, name: str) -> Iterator[str]:
             yield from _texts(content, key)
 
 
-def toml_scripts(manifest: bytes) -> dict[str, list[str]]:
+def texts_by_key(manifest: str) -> dict[str, list[str]]:
     """The texts in a TOML file, a setup.cfg or a setup.py, by the key and by the table that contains them.
 
     Among them are the commands and entry points of all scripts: in `[project.scripts]`, in `[tool.pdm.scripts.serve]` and so on.
@@ -39,7 +66,7 @@ def toml_scripts(manifest: bytes) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     table, outer_key, key = "", "", ""
-    for line in manifest.decode(errors="replace").split("\n"):
+    for line in manifest.split("\n"):
         rest = line
         if header := _TABLE.match(line):
             table, outer_key, key = _last_part(header[1]), "", ""
@@ -60,14 +87,35 @@ def _last_part(key: str) -> str:
     return key.rpartition(".")[2].strip("\"' \t")
 
 
-def task_words(text: bytes) -> list[str]:
+def task_words(text: str) -> list[str]:
     """The words of a task file, such as a Makefile, without the characters that surround commands in it."""
-    return [word.lstrip("@+") for word in _TASK_SEPARATORS.split(text.decode(errors="replace")) if word]
+    text = _RECIPE_PREFIX.sub("\t", text)
+    return [word.lstrip("@+") for word in _TASK_SEPARATORS.split(text) if word]
 
 
-def mapped_files(package: bytes) -> Iterator[str]:
+def included_files(text: str) -> list[str]:
+    """The words after `include`, `import` and the like in a task file: the names of further task files."""
+    return [word for rest in _INCLUDE.findall(text) for word in task_words(rest)]
+
+
+def problem_with_npm_settings(text: str) -> str:
+    """What is wrong with a .npmrc or pnpm-workspace.yaml: it makes npm run code that no command names. Empty if nothing is."""
+    for line in _LINE_BREAKS.split(text):
+        key = _END_OF_KEY.split(line.strip(), 1)[0]
+        if key.startswith(("#", ";")):
+            continue
+        if not _PLAIN_KEY.fullmatch(key):
+            return f"a file of settings with a name that cannot be checked, {key[:80]!r}; remove this line"
+        if _NOT_LETTERS.sub("", key).lower() in _NPM_SETTINGS:
+            return (
+                f"a file with the setting {key!r}, which decides what npm runs; remove this line, and write in .mcp.json"
+                " the command that should run"
+            )
+    return ""
+
+
+def mapped_files(content: JsonObject) -> Iterator[str]:
     """The files that a package.json maps names to (`imports`, `exports`), under any condition."""
-    content = _decode(package)
     pending = [content.get("imports"), content.get("exports")]
     while pending:
         match pending.pop():
@@ -79,14 +127,6 @@ def mapped_files(package: bytes) -> Iterator[str]:
                 pending += inner
             case _:
                 pass
-
-
-def _decode(package: bytes) -> JsonObject:
-    try:
-        content: Json = msgspec.json.decode(package) if package else None
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _texts(named: Json, name: str) -> Iterator[str]:

@@ -15,11 +15,13 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from holdfast.model.json import JsonObject
 from holdfast.model.real_path import real_path
-from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
+from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
 from holdfast.resolve.command_words import (
     CODE_SUFFIXES,
     MAX_WORDS,
+    NPM_SETTINGS_FILES,
     PACKAGE_FILES,
     TASK_FILES,
     NamedFile,
@@ -27,15 +29,25 @@ from holdfast.resolve.command_words import (
     NamedPackage,
     base_folders,
     find_named_items,
+    has_too_many_words,
     imports_from_working_folder,
     launcher_files,
     package_name,
+    problem_with_missing_script,
+    problem_with_workspace_option,
+    shell_words,
     source_suffixes,
-    why_file_missing,
-    why_other_package,
 )
 from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES, FileHashes
-from holdfast.resolve.manifests import mapped_files, package_scripts, task_words, toml_scripts
+from holdfast.resolve.manifests import (
+    decode_package,
+    included_files,
+    mapped_files,
+    package_scripts,
+    problem_with_npm_settings,
+    task_words,
+    texts_by_key,
+)
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
     UNCHECKED,
@@ -59,6 +71,9 @@ _TOML_MANIFESTS = (
     "Pipfile",
     "poe_tasks.toml",
 )
+_TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")  # they may be included
+_COMPUTED_NAME = re.compile(r"[$*?%]")
+_MAX_FOLDERS = 100  # that a command changes into
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./@+-]+")
 _NAME_ONLY = "only the name is checked"
 # System updates change files in these folders. So if a link leads there, its path is hashed, not the file's content.
@@ -124,7 +139,8 @@ def read_program(
         return Program(files=reader.files, problem=f"{_shorten(error.filename)}: {error.strerror}")
     return Program(
         files=reader.files,
-        problem=why_other_package(argv) or ("" if reader.files else why_file_missing(argv)),
+        problem=problem_with_workspace_option(argv)
+        or ("" if reader.files else problem_with_missing_script(argv)),
         stamps=frozenset(reader.stamps),
         is_partial=reader.is_partial,
         sibling_modules=frozenset(reader.sibling_modules),
@@ -158,7 +174,8 @@ class _Reader:
         self._commands: deque[tuple[list[str], str]] = deque()
         self._seen_commands: set[tuple[str, ...]] = set()
         self._packages: set[str] = set()
-        self._scripts: dict[str, dict[str, list[str]]] = {}
+        self._task_files: set[tuple[str, str]] = set()
+        self._manifest_texts: dict[str, dict[str, list[str]]] = {}
 
     def read(self, argv: Sequence[str], search_path: str) -> None:
         argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
@@ -179,20 +196,24 @@ class _Reader:
 
     def _add_command(self, argv: Sequence[str], folder: str) -> list[str]:
         """Add what a command in this folder runs. Return this folder, and those that the command changes into."""
-        self.is_partial |= bool(why_other_package(argv))
+        self.is_partial |= bool(problem_with_workspace_option(argv)) or has_too_many_words(argv)
         bases = [folder]
         for word in base_folders(argv):
-            path = self._absolute(word, folder)
-            self._include_outside_folder(word, path)
-            if self._is_folder_in_project(path):
-                bases.append(path)
-        bases = [*dict.fromkeys(bases)]
+            for base in [*bases]:  # `cd a && cd b`
+                path = self._absolute(word, base)
+                self._include_outside_folder(word, path)
+                if self._is_folder_in_project(path) and path not in bases:
+                    bases.append(path)
+            if len(bases) > _MAX_FOLDERS:
+                raise UnusableFileError(
+                    errno.EFBIG, "changed into with too many others; write one `cd`", word
+                )
         for base in bases:
             self._add_named(argv, base)
             for word in argv:
                 if word.startswith("@"):  # a file with more arguments
-                    self._run_later(
-                        self._read_start(self._absolute(word[1:], base)).decode(errors="replace").split(),
+                    self._queue_command(
+                        self._read_manifest(self._absolute(word[1:], base)).split(),
                         base,
                     )
             if imports_from_working_folder(argv):
@@ -201,7 +222,7 @@ class _Reader:
                 self._add_sources(base, suffixes)
         return bases
 
-    def _run_later(self, words: list[str], folder: str) -> None:
+    def _queue_command(self, words: list[str], folder: str) -> None:
         """Treat these words as a command of the program, too: it is in a script, a `#!` line or a file of arguments."""
         self.is_partial |= len(words) > MAX_WORDS
         words = words[:MAX_WORDS]
@@ -273,15 +294,20 @@ class _Reader:
             return
         self._packages.add(folder)
         self._add(f"{folder}/package.json")
-        for target in mapped_files(self._read_start(f"{folder}/package.json")):
+        for target in mapped_files(self._read_package(folder)):
             self._look_up(UNCHECKED if "*" in target else self._absolute(target, folder))
 
     def _add_named(self, argv: Sequence[str], base: str) -> None:
         for name in launcher_files(argv):
             for path in _files_in(f"{base}/{name}") if name.endswith("/") else (f"{base}/{name}",):
-                self._add(path)
                 if name in TASK_FILES:
-                    self._run_later(task_words(self._read_start(path)), base)
+                    self._add_task_file(path, base)
+                else:
+                    self._add(path)
+            if name in NPM_SETTINGS_FILES:
+                path = f"{base}/{name}"
+                if problem := problem_with_npm_settings(self._read_manifest(path)):
+                    raise UnusableFileError(errno.EPERM, problem, path)
         for named in find_named_items(argv):
             self._hashes.check_deadline(base)
             match named:
@@ -293,6 +319,26 @@ class _Reader:
                     self._add_module(name, base)
                 case NamedPackage(name=name):
                     self._add_package(name, base)
+
+    def _add_task_file(self, path: str, base: str) -> None:
+        """Add a file with commands, the task files that it includes, and every file that these name."""
+        pending = [path]
+        while pending and (path := pending.pop()):
+            if (path, base) in self._task_files or not self._is_in_project(path) or not _is_file(path):
+                continue
+            self._task_files.add((path, base))
+            self._add(path)
+            text = self._read_manifest(path)
+            words, included = task_words(text), {*included_files(text)}
+            self._queue_command(words, base)
+            self.is_partial |= any(_COMPUTED_NAME.search(word) for word in included)
+            for word in dict.fromkeys(words):
+                self._hashes.check_deadline(path)
+                named = self._absolute(word, base)
+                if word in included or PurePosixPath(word).suffix in _TASK_SUFFIXES:
+                    pending.append(named)
+                if self._is_in_project(named):
+                    self._add(named)
 
     def _add_named_file(self, path: str, *, is_program: bool) -> None:
         if not self._is_in_project(path):
@@ -333,23 +379,23 @@ class _Reader:
 
     def _add_entry_points(self, folder: str, *, name: str) -> None:
         """Add the entry points in the manifests of a folder; with a name, only the script with this name."""
-        package = self._read_start(f"{folder}/package.json")
+        package = self._read_package(folder)
         for text in package_scripts(package, name):
             self._add(f"{folder}/package.json")
             for path in javascript_candidates(self._absolute(text, folder)):
                 if self._is_in_project(path) and _is_file(path):
                     self._add(path)
-            self._run_later(text.split(), folder)
+            self._queue_command(shell_words(text), folder)
         if name == "start":  # npm runs it if there is no script of this name
             self._add(f"{folder}/server.js")
         for manifest in _TOML_MANIFESTS if name else ():
             path = f"{folder}/{manifest}"
-            if path not in self._scripts:
-                self._scripts[path] = toml_scripts(self._read_start(path))
-            if texts := self._scripts[path].get(name):
+            if path not in self._manifest_texts:
+                self._manifest_texts[path] = texts_by_key(self._read_manifest(path))
+            if texts := self._manifest_texts[path].get(name):
                 self._add(path)
                 for text in (" ".join(texts), *texts):
-                    self._run_later(text.split(), folder)
+                    self._queue_command(shell_words(text), folder)
 
     def _add(self, path: str) -> None:
         """Hash a file of the project, if there is one at this path."""
@@ -368,7 +414,7 @@ class _Reader:
             return
         start = self._hash(path, relative)
         if start.startswith(b"#!"):
-            self._run_later(start[2:].partition(b"\n")[0].decode(errors="replace").split(), self._folder)
+            self._queue_command(start[2:].partition(b"\n")[0].decode(errors="replace").split(), self._folder)
         if may_be_source(path) and b"\0" not in start:
             # Python and Node look for imports in the folder of the link's target.
             for place in dict.fromkeys((path, real)):
@@ -383,21 +429,30 @@ class _Reader:
         return start
 
     def _check_approved(self, part: str, digest: str = "") -> None:
-        """Raise if a part is not approved or, if its digest is given, not in this version."""
+        """Raise unless the part is approved; with a digest, unless this version of it is."""
         if self._approved is None:
             return
         approved = self._approved.get(part, ())
         if not approved or (digest and digest not in approved):
             raise _UnapprovedPartError(part)
 
-    def _read_start(self, path: str) -> bytes:
-        if not self._is_in_project(path) or not _is_file(path):
-            return b""
-        descriptor = open_untrusted_file(path)
+    def _read_package(self, folder: str) -> JsonObject:
+        path = f"{folder}/package.json"
         try:
-            return os.read(descriptor, MAX_SCANNED_BYTES)
-        finally:
-            os.close(descriptor)
+            return decode_package(self._read_manifest(path))
+        except ValueError:
+            raise UnusableFileError(errno.EINVAL, "not a valid JSON object", path) from None
+
+    def _read_manifest(self, path: str) -> str:
+        """The text of a file that says what runs; empty if there is none. Raise if it cannot be read as a whole."""
+        if not self._is_in_project(path) or not _is_file(path):
+            return ""
+        try:
+            return read_untrusted_file(path, limit=MAX_SCANNED_BYTES).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise UnusableFileError(
+                errno.EILSEQ, "not UTF-8 text, so what it runs cannot be checked", path
+            ) from None
 
     def _absolute(self, path: str, base: str = "") -> str:
         if "\0" in path or len(path) > 4096:
@@ -430,7 +485,9 @@ class _Reader:
         return self._is_in_project(path) and _is_folder(path)
 
     def _is_under_project_folder(self, path: str) -> bool:
-        return any(path == own or path.startswith(own.rstrip("/") + "/") for own in self._project_folders)
+        return any(
+            path == folder or path.startswith(folder.rstrip("/") + "/") for folder in self._project_folders
+        )
 
 
 def _find_in_path(command: str, search_path: str) -> str:

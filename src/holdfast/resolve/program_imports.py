@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import PurePosixPath
 
 UNCHECKED = ""
-"""Yielded in place of a path if there are more imports than are checked."""
+"""Yielded in place of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
 _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
 _MAX_IMPORT_LIST_BYTES = 2000  # the names in `from x import (…)`; the same number is in `_PYTHON_IMPORT`
@@ -35,6 +35,7 @@ _ADDED_SUFFIXES = (*_JAVASCRIPT_SUFFIXES, ".json", ".node")
 _PYTHON_SUFFIXES = (".py", ".pyw")
 _PYTHON_COMPILED_SUFFIXES = (".pyc", ".so", ".abi3.so")
 _NAME = re.compile(r"[^\W\d]\w*")
+_AS = re.compile(r"\bas\b")
 COMPILED_SUFFIXES = (".pyc", ".so", ".node")
 """The suffixes of compiled modules. They are hashed, but not searched for imports."""
 _MODULE_SUFFIXES = (".py", ".pyw", ".js", ".cjs", ".mjs", *COMPILED_SUFFIXES)
@@ -143,7 +144,9 @@ def _imported_by_python(folder: str, root: str, source: str) -> Iterator[str]:
         seen.add(found[0])
         if modules is not None:
             for module in modules.split(","):
-                yield from python_module_candidates(root, module.split(" as ")[0].strip())
+                # `import a . b as\tc`: white space may surround the dots, and any may surround `as`.
+                name = "".join(_AS.split(module, 1)[0].split())
+                yield from python_module_candidates(root, name)
             continue
         if len(in_brackets or "") == _MAX_IMPORT_LIST_BYTES:
             yield UNCHECKED

@@ -16,20 +16,20 @@ def paths_hidden_from_sandboxes(settings: Settings) -> tuple[str, ...]:
     """
     # The folder of the operator's file is not included: it may contain files that sessions work on.
     folders = (settings.file.parent, settings.servers.user_file.parent)
-    return resolve_with_links((*_own_paths(settings), *folders))
+    return resolve_with_links((*_holdfast_paths(settings), *folders))
 
 
 def paths_closed_to_tools(settings: Settings) -> tuple[str, ...]:
     """The paths that no built-in tool may access: the folders that only Holdfast uses, and its files in other folders."""
-    return _resolve_paths(*_own_paths(settings))
+    return _resolve_paths(*_holdfast_paths(settings))
 
 
 def is_protected(path: str, protected: Sequence[str]) -> bool:
     """Whether a resolved path is one of the protected paths, or lies in one."""
-    return any(path == own or path.startswith(own.rstrip("/") + "/") for own in protected)
+    return any(path == other or path.startswith(other.rstrip("/") + "/") for other in protected)
 
 
-def _own_paths(settings: Settings) -> tuple[Path, ...]:
+def _holdfast_paths(settings: Settings) -> tuple[Path, ...]:
     config_folder = settings_module.settings_file({}).parent
     servers = settings.servers
     return settings.data_dir, config_folder, settings.file, servers.user_file, servers.host_file

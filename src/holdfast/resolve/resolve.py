@@ -13,7 +13,7 @@ from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.inject import inject
 from holdfast.resolve.load import LoadedEntries
-from holdfast.resolve.select import Restriction, select
+from holdfast.resolve.select import Restriction, refuse_outside_folders, select
 from holdfast.resolve.validate import validate
 
 _THREADS = WorkerThreads("resolve", threads=4, per_owner=1)
@@ -21,7 +21,7 @@ _THREADS = WorkerThreads("resolve", threads=4, per_owner=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvePolicy:
-    """What the stages decide by: settings, workspaces and approvals. Nothing in it comes from a model."""
+    """The rules and facts that the stages apply: settings, workspaces and approvals. Nothing in it comes from a model."""
 
     builtins: tuple[ServerSpec, ...] = ()
     reserved_names: Collection[str] = ()
@@ -38,7 +38,7 @@ class ResolvePolicy:
 async def resolve_in_thread(
     loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy
 ) -> Resolution:
-    """Run `resolve` in a thread, because a large project file takes long."""
+    """Run `resolve` in a thread, because resolving a large project file takes a long time."""
     if not loaded.entries:
         return resolve(loaded, context, policy)
     return await _THREADS.run(resolve, loaded, context, policy, owner=context.cwd)
@@ -53,6 +53,7 @@ def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolic
     resolution = validate(loaded, builtins=policy.builtins, reserved_names=policy.reserved_names)
     resolution = admit(resolution, trust, policy.approvals)
     resolution = expand_servers(resolution, policy.confinement.environ)
+    resolution = refuse_outside_folders(resolution, context.cwd)
     resolution = select(resolution, *policy.restrictions, env_overrides=policy.env_overrides)
     resolution = inject(resolution, context, policy.aliases)
     return confine(resolution, trust, policy.confinement)

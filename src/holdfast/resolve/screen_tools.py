@@ -8,6 +8,7 @@ are removed unless a person approved its definition.
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from msgspec import UNSET, Raw, UnsetType
 from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.visible_text import strip_invisible
-from holdfast.wire.loop_throttle import LoopThrottle, finish, finish_in_slices
+from holdfast.wire.loop_throttle import LoopThrottle, run_steps, run_steps_in_slices
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import StrictJsonError, check_json, decode_json
 
@@ -49,6 +50,7 @@ class ToolWithoutHints:
 
     name: str
     definition: Tool
+    """The definition with its hints and title, so that a person can approve it."""
     fingerprint: str
 
 
@@ -91,16 +93,21 @@ class ScreenedTools:
         return (*invalid, *self.cleanup_notes)
 
 
+def approve_command(server: str) -> str:
+    """The command that reviews and approves the tools of a server."""
+    return shlex.join(["holdfast", "servers", "approve", server])
+
+
 def screen_tools(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:
     """Offer the valid tools that are approved. Remove the hints and titles of those that no person approved."""
-    return finish(_screening_steps(tools, approved))
+    return run_steps(_screening_steps(tools, approved))
 
 
 async def screen_tools_async(
     tools: Sequence[Tool], approved: ApprovedTools, throttle: LoopThrottle | None = None
 ) -> ScreenedTools:
     """Screen the tools like `screen_tools`, but with pauses, so that other tasks can run."""
-    return await finish_in_slices(_screening_steps(tools, approved), throttle)
+    return await run_steps_in_slices(_screening_steps(tools, approved), throttle)
 
 
 def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generator[None, None, ScreenedTools]:
@@ -214,8 +221,8 @@ def _without_hints(tool: Tool) -> Tool:
 
 def _why_unapproved(approved: Mapping[str, frozenset[str]] | None, tool: str) -> str:
     if approved is None or tool not in approved:
-        return "It is new since this server was first used or approved. To review it, run: holdfast servers approve"
-    return "It has changed since it was first used or approved. To review it, run: holdfast servers approve"
+        return "It was added after this server was first used or approved."
+    return "It has changed since it was first used or approved."
 
 
 def _as_dict(tool: Tool) -> dict[str, Any]:

@@ -4,15 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
-from holdfast.model.permission import ToolPattern
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.tool_pattern import ToolPattern
 
 _NO_OVERRIDES: Mapping[str, Mapping[str, str]] = {}
-_NOT_FOR_OTHERS = (
-    "only servers in your own list and the operator's list get them. To use them, copy the server's entry to your own "
-    "list (the setting servers.user_file)."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +44,29 @@ def select(
             servers.append(server)
         elif server.source in (Source.PROJECT, Source.CLIENT):
             servers.append(server)
-            text = f"It does not get the workspace's variables for {server.name}: {_NOT_FOR_OTHERS}"
+            text = (
+                f"It does not get the workspace's variables for {server.name}, because its entry comes from a {server.source}. "
+                "To use them, copy the entry to your own list (the setting servers.user_file)."
+            )
             warnings.append(SessionWarning(server=server.name, stage=Stage.SELECT, text=text))
         else:
             env = {**server.transport.env, **overrides}
             servers.append(replace(server, transport=replace(server.transport, env=env)))
     return replace(resolution, servers=tuple(servers), warnings=(*resolution.warnings, *warnings))
+
+
+def refuse_outside_folders(resolution: Resolution, cwd: str) -> Resolution:
+    """Refuse the servers whose `folders` do not contain the session's folder."""
+
+    def why_refused(server: ServerSpec) -> str | None:
+        folders = server.folders
+        if not folders or any(
+            cwd == folder or cwd.startswith(f"{folder.rstrip('/')}/") for folder in folders
+        ):
+            return None
+        return f'It is only for sessions in {", ".join(folders)}. To use it here, add this folder to its "folders".'
+
+    return resolution.refuse_if(why_refused, stage=Stage.SELECT)
 
 
 def _restrict(resolution: Resolution, restriction: Restriction) -> Resolution:

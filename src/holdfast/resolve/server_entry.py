@@ -3,16 +3,26 @@
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 
-# Keys that have an effect only in entries from `OWN_SOURCES`. A project or a client cannot grant itself anything.
-OWN_SOURCE_KEYS = ("trust_level", "lifetime", "network", "readable", "writable", "cwd", "asks")
-# These of them have an effect in a project's entry, too: they are shown to the user who approves the server as confined.
+# Keys that have an effect only in entries from `TRUSTED_SOURCES`. A project or a client cannot grant itself anything.
+TRUSTED_SOURCE_KEYS = (
+    "trust_level",
+    "lifetime",
+    "network",
+    "readable",
+    "writable",
+    "cwd",
+    "asks",
+    "pin_tools",
+    "folders",
+)
+# Of these, two also work in a project's entry: the user sees them when approving the server as confined.
 APPROVED_KEYS = ("network", "readable")
 ASKS_HELP = (
     '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
@@ -29,6 +39,8 @@ class ServerEntry:
     origin: str
     """The path of the file, or another description of where the entry comes from."""
     value: Json = field(repr=False)
+    is_in_process: bool = False
+    """Whether the server is a toolbox that runs in the application's process. Then `value` has no command and no URL."""
 
     @property
     def digest(self) -> str:
@@ -56,7 +68,10 @@ def server_identity(spec: ServerSpec) -> str:
 
 
 class EntryFields(msgspec.Struct, rename={"kind": "type"}):
-    """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other MCP clients use them."""
+    """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other MCP clients use them.
+
+    In an application's entry, the keys of `AppFields` work, too, and `AppFields.pin_tools` counts instead of the one here.
+    """
 
     command: str | None = None
     args: list[str] = []
@@ -74,3 +89,18 @@ class EntryFields(msgspec.Struct, rename={"kind": "type"}):
     tools: Literal["all", "none"] | list[str] = "all"
     asks: Literal["all", "none"] | list[Literal["roots", "sampling", "elicitation"]] = "none"
     disabled: bool = False
+    pin_tools: bool = True
+    folders: list[str] = []
+
+
+class AppFields(msgspec.Struct):
+    """What is different in an entry that an application passes to `Host` or `session`.
+
+    It has the further keys `lazy`, `warm`, `timeout` and `era`, and `pin_tools` has another default.
+    """
+
+    lazy: bool = False
+    warm: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    pin_tools: bool = False
+    timeout: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    era: Literal["handshake", "modern"] | None = None

@@ -3,18 +3,30 @@
 An invalid entry is refused, with a reason that says what to do. The other entries are not affected.
 """
 
+import os
 import re
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.reserved_variables import risky_variable_reason
+from holdfast.model.reserved_variables import loader_variable_reason, risky_variable_reason
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
-from holdfast.model.server import OWN_SOURCES, Http, Lifetime, ServerSpec, Source, Sse, Stdio, Transport
+from holdfast.model.server import (
+    TRUSTED_SOURCES,
+    Http,
+    InProcess,
+    Lifetime,
+    ServerSpec,
+    Source,
+    Sse,
+    Stdio,
+    Transport,
+    app_service,
+)
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport, quote_name
 from holdfast.resolve.expand import find_variables
@@ -22,16 +34,31 @@ from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import (
     APPROVED_KEYS,
     ASKS_HELP,
-    OWN_SOURCE_KEYS,
+    TRUSTED_SOURCE_KEYS,
+    AppFields,
     EntryFields,
     ServerEntry,
     server_identity,
 )
 from holdfast.resolve.server_names import looks_like_tool_of, skeleton, why_bad_name
 
+T = TypeVar("T")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?")
 _MAX_PORT = 65535
+_PROCESS_KEYS = (
+    "command",
+    "args",
+    "env",
+    "url",
+    "headers",
+    "type",
+    "cwd",
+    "network",
+    "readable",
+    "writable",
+    "era",
+)
 
 
 def validate(
@@ -45,13 +72,23 @@ def validate(
     for entry in loaded.entries:
         try:
             _check_name(entry, reserved)
-            fields = _parse(entry)
-            servers.append(_build_server(entry, fields))
+            fields = _parse(entry, EntryFields)
+            servers.append(_make_server(entry, fields))
         except RefusedEntryError as error:
             refusals.append(Refusal(server=entry.name, stage=Stage.VALIDATE, reason=str(error)))
             continue
         warnings += _warnings(entry, fields)
     return Resolution(servers=tuple(servers), refusals=tuple(refusals), warnings=tuple(warnings))
+
+
+def find_mistake(entry: ServerEntry) -> str:
+    """What is wrong with an entry, whether it is disabled or not; empty if nothing is."""
+    try:
+        _check_name(entry, ())
+        _make_server(entry, msgspec.structs.replace(_parse(entry, EntryFields), disabled=False))
+    except RefusedEntryError as error:
+        return str(error)
+    return ""
 
 
 def is_granted_host(text: str) -> bool:
@@ -72,9 +109,9 @@ def _check_name(entry: ServerEntry, reserved_names: Collection[str]) -> None:
             )
 
 
-def _parse(entry: ServerEntry) -> EntryFields:
+def _parse(entry: ServerEntry, kind: type[T]) -> T:
     try:
-        return msgspec.convert(entry.value, EntryFields)
+        return msgspec.convert(entry.value, kind)
     except msgspec.ValidationError as error:
         raise RefusedEntryError(f"{_describe(error)} Correct it in {entry.origin}.") from None
 
@@ -88,10 +125,15 @@ def _describe(error: msgspec.ValidationError) -> str:
     return f"{key or 'The entry'}: {problem}.{explanation}"
 
 
+def _make_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
+    server = _build_server(entry, fields)
+    return _add_app_fields(entry, server) if entry.source is Source.APP else server
+
+
 def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
     if fields.disabled:
         raise RefusedEntryError(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
-    is_trusted = entry.source in OWN_SOURCES
+    is_trusted = entry.source in TRUSTED_SOURCES
     server = ServerSpec(
         name=entry.name,
         source=entry.source,
@@ -101,7 +143,9 @@ def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
         min_trust=_trust(fields) if is_trusted else Trust.DIRECT,
         is_confined=fields.confined,
         lifetime=fields.lifetime if is_trusted else Lifetime.SESSION,
+        pins_tools=fields.pin_tools or not is_trusted,
         tools=_allowlist(fields.tools),
+        folders=_folders(fields.folders) if is_trusted else (),
         allowed_requests=_allowlist(fields.asks) if is_trusted else ALLOW_NONE,
     )
     server = replace(server, identity=server_identity(server))
@@ -110,16 +154,55 @@ def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
     return server
 
 
+def _add_app_fields(entry: ServerEntry, server: ServerSpec) -> ServerSpec:
+    """The server with what only an application can set."""
+    fields = _parse(entry, AppFields)
+    if fields.warm and (not isinstance(server.transport, Stdio) or server.lifetime is Lifetime.HOST):
+        raise RefusedEntryError(
+            '"warm" works only for a server that has a "command" and is not shared (no "lifetime": "host"). Remove it, or change that.'
+        )
+    return replace(
+        server,
+        is_lazy=fields.lazy,
+        warm=fields.warm,
+        pins_tools=fields.pin_tools,
+        call_seconds=fields.timeout,
+        era=fields.era or "",
+    )
+
+
+def _in_process(entry: ServerEntry, fields: EntryFields) -> InProcess:
+    """The transport of a toolbox. It runs in the application's process, so it cannot be started elsewhere or confined."""
+    given = entry.value if isinstance(entry.value, dict) else {}
+    if fields.confined or fields.lifetime is Lifetime.HOST:
+        key = "confined" if fields.confined else "lifetime"
+        raise RefusedEntryError(
+            f'It is a toolbox, which runs in the application\'s process: "{key}" is for servers that are started. Remove it, '
+            "or start the toolbox as a program."
+        )
+    if unusable := [key for key in _PROCESS_KEYS if key in given]:
+        raise RefusedEntryError(
+            f'It is a toolbox, which runs in the application\'s process: "{unusable[0]}" has no effect. Remove it.'
+        )
+    return InProcess(service=app_service(entry.name))
+
+
 def _transport(entry: ServerEntry, fields: EntryFields) -> Transport:
+    if entry.is_in_process:
+        return _in_process(entry, fields)
     if fields.command is not None and fields.url is not None:
         raise RefusedEntryError('It has both "command" and "url". Keep one.')
     if fields.command is not None:
         if fields.kind not in (None, "stdio"):
-            raise RefusedEntryError(f'"type" must be stdio for a server with a "command", not {fields.kind}.')
+            raise RefusedEntryError(
+                f'"type" must be stdio for a server with a "command", not {fields.kind}. Correct or remove it.'
+            )
         return _stdio(entry, fields, fields.command)
     if fields.url is not None:
         if fields.kind == "stdio":
-            raise RefusedEntryError('"type" must be http or sse for a server with a "url", not stdio.')
+            raise RefusedEntryError(
+                '"type" must be http or sse for a server with a "url", not stdio. Correct or remove it.'
+            )
         kind = Sse if fields.kind == "sse" else Http
         return kind(url=fields.url, headers=fields.headers)
     raise RefusedEntryError('It has neither a "command" nor a "url". Add one of them.')
@@ -128,9 +211,13 @@ def _transport(entry: ServerEntry, fields: EntryFields) -> Transport:
 def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
     for name in fields.env:
         if not _VARIABLE.fullmatch(name):
-            raise RefusedEntryError(f"env: {quote_name(name)} is not a valid variable name.")
-        if entry.source in (Source.PROJECT, Source.CLIENT) and (why := risky_variable_reason(name)):
-            raise RefusedEntryError(f"env: {name} may not come from {entry.origin}: {why}.")
+            raise RefusedEntryError(
+                f"env: {quote_name(name)} is not a valid variable name. Use letters, digits and _."
+            )
+        if why := _why_variable_refused(name, entry.source):
+            raise RefusedEntryError(
+                f"env: {name} may not come from {entry.origin}: {why}. Remove it there, or copy the entry to your own list of servers."
+            )
     for index, host in enumerate(fields.network):
         if "*" in host:
             raise RefusedEntryError(
@@ -140,17 +227,25 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
             raise RefusedEntryError(
                 f"network[{index}] is not a host name. Write example.org or example.org:443."
             )
-    is_trusted = entry.source in OWN_SOURCES
-    is_granted = is_trusted or entry.source is Source.PROJECT  # a project's: if the user approves them
+    is_trusted = entry.source in TRUSTED_SOURCES
+    # A project may request access to hosts and paths. It gets the access only after the user's approval.
+    may_request_access = is_trusted or entry.source is Source.PROJECT
     return Stdio(
         command=command,
         args=tuple(fields.args),
         env=fields.env,
-        network=tuple(fields.network) if is_granted else (),
-        readable=tuple(fields.readable) if is_granted else (),
+        network=tuple(fields.network) if may_request_access else (),
+        readable=tuple(fields.readable) if may_request_access else (),
         writable=tuple(fields.writable) if is_trusted else (),
         cwd=fields.cwd if is_trusted else "",
     )
+
+
+def _why_variable_refused(name: str, source: Source) -> str | None:
+    """Why an entry from this source may not set the variable. For clients' entries in sandboxed sessions, `admit` refuses further variables."""
+    if source is Source.PROJECT:
+        return risky_variable_reason(name)
+    return loader_variable_reason(name) if source is Source.CLIENT else None
 
 
 def _trust(fields: EntryFields) -> Trust:
@@ -161,6 +256,12 @@ def _trust(fields: EntryFields) -> Trust:
         return parse_trust(fields.trust_level)
     except HoldfastError as error:
         raise RefusedEntryError(f"trust_level: {error.message}") from None
+
+
+def _folders(folders: list[str]) -> tuple[str, ...]:
+    if any(not folder.startswith("/") for folder in folders):
+        raise RefusedEntryError('"folders" has a path that is not absolute. Write absolute paths.')
+    return tuple(os.path.normpath(folder) for folder in folders)
 
 
 def _allowlist(names: Any) -> Allowlist:
@@ -174,12 +275,14 @@ def _allowlist(names: Any) -> Allowlist:
 
 
 def _warnings(entry: ServerEntry, fields: EntryFields) -> list[SessionWarning]:
-    if entry.source in OWN_SOURCES:
+    if entry.source in TRUSTED_SOURCES:
         return []
     defaults = EntryFields()
     kept = APPROVED_KEYS if entry.source is Source.PROJECT else ()
     ignored = [
-        key for key in OWN_SOURCE_KEYS if key not in kept and getattr(fields, key) != getattr(defaults, key)
+        key
+        for key in TRUSTED_SOURCE_KEYS
+        if key not in kept and getattr(fields, key) != getattr(defaults, key)
     ]
     if not ignored:
         return []

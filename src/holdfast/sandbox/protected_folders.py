@@ -1,5 +1,6 @@
 """Refuse to mount Holdfast's own folders, whichever path leads there: links and bind mounts are recognised."""
 
+import os
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -40,6 +41,21 @@ class ProtectedFolders:
                 or any(_overlap(self._locations[path], location) for location in shown)
             ):
                 raise _refused(opened.path, path)
+
+
+def why_not_mounted(paths: Iterable[str], protected: Iterable[str]) -> str:
+    """Why a sandbox would not mount one of these paths; empty if it would. Paths that do not exist are left out."""
+    with ExitStack() as resources:
+        folders = ProtectedFolders(protected, resources)
+        for path in paths:
+            try:
+                if os.path.isabs(path):  # noqa: PTH117 - a word of a server's entry
+                    folders.check(PathOpener(resources).open(path, links="in folders"))
+            except HoldfastError as error:
+                return error.message
+            except (OSError, ValueError):
+                continue
+    return ""
 
 
 def _overlap(one: Location, other: Location) -> bool:

@@ -115,9 +115,9 @@ def _find_links(folder: str, budget: StepBudget) -> list[str]:
             seen = list(islice(entries, _MAX_FOLDER_ENTRIES + 1))
     except OSError:  # missing, or no folder
         return []
-    budget.take(len(seen) if len(seen) <= _MAX_FOLDER_ENTRIES else _MAX_STEPS + 1)
+    budget.spend(len(seen) if len(seen) <= _MAX_FOLDER_ENTRIES else _MAX_STEPS + 1)
     links = [entry.path for entry in seen if entry.is_symlink()]
-    budget.take(len(links) * _STEPS_PER_LINK)
+    budget.spend(len(links) * _STEPS_PER_LINK)
     return links
 
 

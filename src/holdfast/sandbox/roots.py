@@ -42,7 +42,7 @@ def open_no_symlinks(path: str, opener: PathOpener) -> OpenedPath:
 def server_user(root: OpenedPath | None) -> tuple[int, int]:
     """The uid and gid that a confined server runs with.
 
-    A host that runs as uid 0 uses the owner of the server's first root, or nobody if the server has no roots. Any other
+    A host that runs as uid 0 uses the owner of the server's first root, or the user `nobody` if the server has no roots. Any other
     host uses its own ids.
     """
     if os.geteuid() != 0:
@@ -54,7 +54,7 @@ def owner_ids(status: os.stat_result) -> tuple[int, int]:
     """The owner of the folder with this `status`, and the primary group of the owner's account.
 
     Never the folder's group: it may be `docker` or root's, and the server would get that group's access. An owner
-    without an account gets the group of nobody.
+    without an account gets the group of the user `nobody`.
     """
     try:
         return status.st_uid, pwd.getpwuid(status.st_uid).pw_gid

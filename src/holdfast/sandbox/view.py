@@ -1,11 +1,22 @@
 """What a confined process sees of the machine, and which hosts it was refused. Used to explain why it fails."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from holdfast.model.mounts import is_within
 
 _MAX_REFUSED = 50
 _PRIVATE_FOLDERS = ("/tmp", "/run", "/proc", "/dev")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedHost:
+    """A host that a confined process tried to reach, and was refused."""
+
+    endpoint: str
+    """The host and port."""
+    reason: str = ""
+    """Why a granted host is refused, and what to do; empty if it was not granted."""
 
 
 class SandboxView:
@@ -14,8 +25,8 @@ class SandboxView:
     def __init__(self, visible: Sequence[str]) -> None:
         self._visible = (*_PRIVATE_FOLDERS, *visible)
         self._outer_of_private = tuple(path for path in visible if is_within(path, "/tmp"))
-        self.refused_hosts: list[str] = []
-        """The hosts and ports that it was refused, each once, in order. No more than 50 are kept."""
+        self.refused_hosts: list[RefusedHost] = []
+        """The hosts that it was refused, each once, in order. No more than 50 are kept."""
 
     def can_see(self, path: str) -> bool:
         """Whether this path of the machine is visible. Its own `/tmp` is not the machine's."""
@@ -23,7 +34,12 @@ class SandboxView:
             return any(is_within(path, outer) for outer in self._outer_of_private)
         return any(is_within(path, folder) for folder in self._visible)
 
-    def add_refused(self, endpoint: str) -> None:
+    def add_refused(self, host: RefusedHost) -> None:
         """Remember a host that it was refused."""
-        if endpoint not in self.refused_hosts and len(self.refused_hosts) < _MAX_REFUSED:
-            self.refused_hosts.append(endpoint)
+        if host not in self.refused_hosts and len(self.refused_hosts) < _MAX_REFUSED:
+            self.refused_hosts.append(host)
+
+
+def without_default_port(endpoint: str) -> str:
+    """The host and port as a grant names it: ports 80 and 443 are left out."""
+    return endpoint.removesuffix(":443").removesuffix(":80")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.model import codes
-from holdfast.model.confined_folders import locks_folder, running_roots
+from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement, ProcessSpec
@@ -30,6 +30,7 @@ from holdfast.sandbox.bwrap.arguments import (
     prlimit_command,
 )
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
+from holdfast.sandbox.bwrap.known_roots import KnownRoots
 from holdfast.sandbox.bwrap.mount_check import plan_mounts
 from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, Roots, find_runtime
 from holdfast.sandbox.bwrap.seccomp import compile_filter
@@ -69,9 +70,7 @@ class BwrapSandbox:
         """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`."""
         self._search_path = system_path() if search_path is None else search_path
         self._check = CheckedOnce(self._run_true)
-        self._all_roots: set[Identity] = set()
-        """The roots of all servers that it ever prepared. Nothing in these folders is followed when another server's mounts
-        are planned."""
+        self._known_roots = KnownRoots()
 
     async def check(self) -> Availability:
         """Run `true` in a sandbox. Remember it if that worked."""
@@ -85,7 +84,7 @@ class BwrapSandbox:
         with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
             builder = _ProcessBuilder(spec, resources, after_setup, after_exit, bwrap=bwrap, prlimit=prlimit)
             try:
-                return builder.build(self._all_roots)
+                return builder.build(self._known_roots)
             except BaseException:
                 builder.close_own_ends()
                 raise
@@ -96,8 +95,7 @@ class BwrapSandbox:
         with ExitStack() as resources:
             roots = [open_root(path, PathOpener(resources)) for path in outermost(spec.confinement.roots)]
             own = _paths_by_identity((*roots, *_open_untrusted(spec.confinement, resources)))
-            others = frozenset((*self._all_roots, *running_roots()))
-            runtime = find_runtime(spec, Roots(own=own, all=others), resources)
+            runtime = find_runtime(spec, Roots(own=own, all=self._known_roots.identities()), resources)
             visible = (*spec.confinement.roots, *spec.confinement.readable)
             return tuple(path for path in runtime.paths if not _is_within(path, visible))
 
@@ -186,12 +184,12 @@ class _ProcessBuilder:
         self.guarded_roots: tuple[GuardedRoot, ...] = ()
         self.egress_channel: socket.socket | None = None
 
-    def build(self, all_roots: set[Identity]) -> PreparedProcess:
+    def build(self, all_roots: KnownRoots) -> PreparedProcess:
         roots = self._open_roots()
-        all_roots.update(root.identity for root in roots)
-        all_roots.update(running_roots())
+        for root in roots:
+            all_roots.add(root)
         untrusted = _open_untrusted(self.confinement, self.resources)
-        known_roots = Roots(own=_paths_by_identity((*roots, *untrusted)), all=frozenset(all_roots))
+        known_roots = Roots(own=_paths_by_identity((*roots, *untrusted)), all=all_roots.identities())
         runtime = find_runtime(self.spec, known_roots, self.resources)
         command = [
             *prlimit_command(self.prlimit, self.confinement.quota, rlimits(self.confinement.quota)),
@@ -233,6 +231,7 @@ class _ProcessBuilder:
             filesystem,
             {str(3 + position): fd for position, fd in enumerate(self.descriptors)},
             protect_devices=self._has_uid_0,
+            lower_priority=self.confinement.lower_priority,
         )
         encoded = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
         self.descriptors[0] = open_memory_file(encoded, self.resources)
@@ -274,13 +273,16 @@ class _ProcessBuilder:
 
     @property
     def _ids_inside(self) -> tuple[int, int]:
-        """The uid and gid that the server sees. A server with the machine's uid 0 sees those of nobody."""
+        """The uid and gid that the server sees. A server with the machine's uid 0 sees those of the user `nobody`."""
         return (NOBODY, NOBODY) if self._has_uid_0 else self.user
 
     def _cgroups(self) -> tuple[Cgroup, ...]:
         """The server's control groups. A server with the machine's uid 0 needs one that limits its processes."""
         groups = plan_cgroups(
-            self.confinement.quota, limit_processes=self._has_uid_0, shared_with=self.folder_group
+            self.confinement.quota,
+            limit_processes=self._has_uid_0,
+            lower_priority=self.confinement.lower_priority,
+            shared_with=self.folder_group,
         )
         if self._has_uid_0 and not any("pids.max" in group.limits for group in groups):
             raise HoldfastError(
@@ -301,11 +303,12 @@ class _ProcessBuilder:
         return roots
 
     def _mount_readable(self, runtime: ProgramRuntime) -> list[Mount]:
-        # Paths inside a root are visible already. Do not mount them: the server may have replaced them with links.
+        # Paths inside a root are visible already. Do not mount them: the server may have replaced them with links. The
+        # system's folders are mounted in every sandbox.
         readable = [
             open_no_symlinks(path, PathOpener(self.resources))
             for path in outermost(self.confinement.readable)
-            if not _is_within(path, self.confinement.roots)
+            if not _is_within(path, (*self.confinement.roots, *_SYSTEM, *_ETC))
         ]
         visible = (*self.confinement.roots, *(opened.path for opened in readable))
         needed = [opened for opened in runtime.needed if not _is_within(opened.path, visible)]

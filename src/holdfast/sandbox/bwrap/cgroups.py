@@ -8,15 +8,22 @@ from holdfast.model.process import Quota
 from holdfast.sandbox.keeper.spawn_request import Cgroup
 
 _ALL_SERVERS = "holdfast-confined"
+_NORMAL_PRIORITY = "holdfast-foreground"
 _TCP_PART = 8  # which part of a server's memory may be TCP buffers, which version 1 counts separately
 
 
 def plan_cgroups(
-    quota: Quota, *, limit_processes: bool, shared_with: str = "", root: Path = Path("/")
+    quota: Quota,
+    *,
+    limit_processes: bool,
+    lower_priority: bool = True,
+    shared_with: str = "",
+    root: Path = Path("/"),
 ) -> tuple[Cgroup, ...]:
     """The groups that limit a server's total memory, its share of processor time and, if set, its number of processes.
 
-    All confined servers together have the share of one program, and three quarters of the memory. `shared_with` names the
+    All confined servers together have half the share of another program, and three quarters of the memory. Those that do not
+    yield processor time have no lower share. `shared_with` names the
     group in which the servers of one folder share a part of that. Set `limit_processes` for a server that runs as root: the
     kernel does not apply RLIMIT_NPROC to root. If this host may not create groups, the result is empty, and only the limits
     per process apply.
@@ -24,18 +31,23 @@ def plan_cgroups(
     hierarchies = _parse_hierarchies((root / "proc/self/cgroup").read_text(encoding="utf-8"))
     planned: list[Cgroup] = []
     if (unified := hierarchies.get("")) is not None:
-        limits = _unified_limits(quota, limit_processes=limit_processes)
+        limits = _unified_limits(quota, limit_processes=limit_processes, lower_priority=lower_priority)
         for mount in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
             parent = _parent_group(root / mount, unified)
             controllers = _read_words(parent / "cgroup.subtree_control")
             usable = {name: value for name, value in limits.items() if name.partition(".")[0] in controllers}
             if usable and _is_writable(parent):
                 planned.append(
-                    Cgroup(parent=str(parent), limits=usable, outer=_unified_outer(usable, shared_with))
+                    Cgroup(
+                        parent=str(parent),
+                        limits=usable,
+                        outer=_unified_outer(usable, shared_with, lower_priority=lower_priority),
+                    )
                 )
                 break
     used = {name.partition(".")[0] for group in planned for name in group.limits}
-    for controller, wanted in _version_1_limits(quota, limit_processes=limit_processes).items():
+    version_1 = _version_1_limits(quota, limit_processes=limit_processes, lower_priority=lower_priority)
+    for controller, wanted in version_1.items():
         if controller in hierarchies and controller not in used:
             parent = root / "sys/fs/cgroup" / controller / hierarchies[controller].lstrip("/")
             limits = wanted
@@ -47,28 +59,35 @@ def plan_cgroups(
     return tuple(planned)
 
 
-def _unified_limits(quota: Quota, *, limit_processes: bool) -> dict[str, str]:
+def _unified_limits(quota: Quota, *, limit_processes: bool, lower_priority: bool) -> dict[str, str]:
     memory = {"memory.max": str(quota.memory_bytes), "memory.swap.max": "0", "memory.oom.group": "1"}
     pids = {"pids.max": str(quota.processes)} if limit_processes else {}
-    return {**memory, **pids, "cpu.weight": "50"}  # the default of a group is 100
+    cpu = {"cpu.weight": "50"} if lower_priority else {}  # the default of a group is 100
+    return {**memory, **pids, **cpu}
 
 
-def _unified_outer(limits: Mapping[str, str], shared_with: str) -> tuple[tuple[str, Mapping[str, str]], ...]:
+def _unified_outer(
+    limits: Mapping[str, str], shared_with: str, *, lower_priority: bool
+) -> tuple[tuple[str, Mapping[str, str]], ...]:
     controllers = dict.fromkeys(name.partition(".")[0] for name in limits)
     delegate = {"cgroup.subtree_control": " ".join(f"+{name}" for name in controllers)}
     wanted = {"cpu.weight": "50", "memory.max": str(total_memory())}
     for_all = {name: value for name, value in wanted.items() if name in limits}
-    return (_ALL_SERVERS, {**for_all, **delegate}), *([(shared_with, delegate)] if shared_with else [])
+    outermost = _ALL_SERVERS if lower_priority else _NORMAL_PRIORITY
+    return (outermost, {**for_all, **delegate}), *([(shared_with, delegate)] if shared_with else [])
 
 
-def _version_1_limits(quota: Quota, *, limit_processes: bool) -> dict[str, dict[str, str]]:
+def _version_1_limits(
+    quota: Quota, *, limit_processes: bool, lower_priority: bool
+) -> dict[str, dict[str, str]]:
     pids = {"pids": {"pids.max": str(quota.processes)}} if limit_processes else {}
     memory = {
         "memory.limit_in_bytes": str(quota.memory_bytes),
         "memory.memsw.limit_in_bytes": str(quota.memory_bytes),
         "memory.kmem.tcp.limit_in_bytes": str(quota.memory_bytes // _TCP_PART),
     }
-    return {**pids, "cpu": {"cpu.shares": "512"}, "memory": memory}  # the default of cpu.shares is 1024
+    cpu = {"cpu": {"cpu.shares": "512"}} if lower_priority else {}  # the default is 1024
+    return {**pids, **cpu, "memory": memory}
 
 
 def _version_1_outer(

@@ -18,6 +18,7 @@ from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.name_resolver import RESOLVER
 from holdfast.model.process import Confinement
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint, ProxyRequest, parse_request
+from holdfast.sandbox.view import RefusedHost
 
 log = logging.getLogger(__name__)
 
@@ -66,9 +67,9 @@ class EgressProxy:
         self,
         confinement: Confinement,
         resolve: Resolve | None = None,
-        on_refused: Callable[[str], None] = lambda _: None,
+        on_refused: Callable[[RefusedHost], None] = lambda _: None,
     ) -> None:
-        """`on_refused` is called with the host and port of each connection that is refused."""
+        """`on_refused` is called with the host of each connection that is refused."""
         self._policy = EgressPolicy(confinement)
         self._on_refused = on_refused
         self._owner = f"sandbox {next(_numbers)}"
@@ -184,7 +185,8 @@ class EgressProxy:
         """Check the name, then connect to the first address that the policy allows. On failure, answer and return None."""
         endpoint = request.endpoint
         reason, status = self._policy.why_name_refused(endpoint), 403
-        if reason is None:
+        is_granted = reason is None
+        if is_granted:
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
                     for address in await self._resolve(endpoint):
@@ -197,7 +199,7 @@ class EgressProxy:
                 reason, status = f"{endpoint} cannot be reached: {str(error) or 'no answer in time'}.", 502
         message = "egress refused" if status == 403 else "egress failed"
         if status == 403:
-            self._on_refused(str(endpoint))
+            self._on_refused(RefusedHost(endpoint=str(endpoint), reason=reason if is_granted else ""))
         log.warning(message, extra={"endpoint": str(endpoint), "reason": reason})
         await self._refuse(client, status, reason)
         return None

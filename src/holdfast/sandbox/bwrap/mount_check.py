@@ -43,12 +43,13 @@ class MountPlan:
     """The paths of all other mounts: empty file systems and generated files."""
     protect_devices: bool = False
     """Whether to make the device files read-only. A server with the machine's uid 0 owns them, so it could change them."""
+    lower_priority: bool = True
 
     def wait_and_check(self, pid: int) -> bool:
         """Wait until bubblewrap has mounted everything in this process. Raise if the result is not as planned. Blocks.
 
-        Then make the device files read-only, if `protect_devices` is set, and lower the priority of the process. False if
-        the process has ended.
+        Then make the device files read-only and lower the priority of the process, if the plan says so. False if the process
+        has ended.
         """
         deadline = time.monotonic() + _SETUP_SECONDS
         problem = "it took too long"
@@ -63,8 +64,8 @@ class MountPlan:
                     break
                 if self.protect_devices:
                     _protect_devices(pid, mounts)
-                with contextlib.suppress(OSError):  # from here on, other programs get more processor time
-                    os.setpriority(os.PRIO_PROCESS, pid, min(os.getpriority(os.PRIO_PROCESS, 0) + _NICE, 19))
+                if self.lower_priority:
+                    _lower_priority(pid)
                 return True
             time.sleep(_POLL_SECONDS)
         raise HoldfastError(
@@ -98,7 +99,7 @@ class MountPlan:
 
 
 def plan_mounts(
-    filesystem: Filesystem, descriptors: Mapping[str, int], *, protect_devices: bool
+    filesystem: Filesystem, descriptors: Mapping[str, int], *, protect_devices: bool, lower_priority: bool
 ) -> MountPlan:
     """The plan for this file system. `descriptors` holds this process's descriptor for each number in the sandbox."""
     mounts = [mount for mount in (*filesystem.system_mounts, *filesystem.mounts) if mount.kind != "symlink"]
@@ -110,6 +111,7 @@ def plan_mounts(
             (*_BWRAP_MOUNTS, *filesystem.files, *(mount.path for mount in mounts if mount.kind == "empty"))
         ),
         protect_devices=protect_devices,
+        lower_priority=lower_priority,
     )
 
 
@@ -153,6 +155,12 @@ def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
             f"The sandbox could not be set up: the device files cannot be made read-only ({failed[0]}). Run Holdfast as a user"
             " other than root, or open the session in a folder that root does not own.",
         )
+
+
+def _lower_priority(pid: int) -> None:
+    """From here on, other programs get more processor time."""
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, pid, min(os.getpriority(os.PRIO_PROCESS, 0) + _NICE, 19))
 
 
 def _check(result: int) -> None:

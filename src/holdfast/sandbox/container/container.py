@@ -14,6 +14,7 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import parse_session_id
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.container.seccomp import seccomp_profile
 from holdfast.sandbox.guards import Guard, GuardPlan, guard_roots, outermost
@@ -66,7 +67,7 @@ class ContainerSandbox:
                 codes.SPAWN_FAILED,
                 f"Could not start {spec.argv[0]!r}: containers get no network. Use bubblewrap, or remove the server's 'network' list.",
             )
-        name = f"holdfast-{secrets.token_hex(8)}"
+        name = _container_name(spec)
         with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
             executed = (*OWN_CODE, os.path.realpath(engine), *confinement.executed)
             user, guarded = _check_paths(confinement, resources, after_setup, after_exit, executed)
@@ -198,6 +199,15 @@ def run_arguments(
         *(word for mount in mounts for word in ("--mount", mount)),
         *("--entrypoint", spec.argv[0], image, *spec.argv[1:]),
     )
+
+
+def _container_name(spec: ProcessSpec) -> str:
+    """A name with the id of the session that the server runs for, if it runs for one."""
+    try:
+        owner = f"{parse_session_id(spec.env.get('HOLDFAST_SESSION_ID', ''))}-"
+    except HoldfastError:
+        owner = ""
+    return f"holdfast-{owner}{secrets.token_hex(8)}"
 
 
 def host_id() -> str:

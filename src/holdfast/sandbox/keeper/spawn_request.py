@@ -48,6 +48,7 @@ def direct_request(spec: ProcessSpec) -> SpawnRequest:
     return SpawnRequest(argv=spec.argv, env=spec.env, cwd=spec.cwd)
 
 
+_MAX_FOLDERS = 5
 _EXEC_REASONS = {
     errno.ENOENT: "there is no such program. Install it, or correct the server's command.",
     errno.EACCES: "it may not be executed. Check its permissions, or correct the server's command.",
@@ -89,6 +90,8 @@ def spawn_error(request: SpawnRequest, step: str, number: int | None, text: str)
         reason = "there is a NUL character in its command, working directory or environment. Remove it."
     elif step == "exec" and number == errno.ENOENT and _exists(request):
         reason = "the interpreter in its `#!` line is missing. Install it, or correct the line."
+    elif step == "exec" and number == errno.EACCES and not _exists(request):
+        reason = f"{_EXEC_REASONS[errno.ENOENT]}{_unsearched_folders(request)}"
     elif step == "exec" and number in _EXEC_REASONS:
         reason = _EXEC_REASONS[number]
     elif step == "pipes" and number in _PIPES_REASONS:
@@ -106,3 +109,21 @@ def _exists(request: SpawnRequest) -> bool:
     if "/" in name:
         return os.path.exists(os.path.join(request.cwd, name))  # noqa: PTH110, PTH118 - names, not paths yet
     return shutil.which(name, path=request.env.get("PATH", os.defpath)) is not None
+
+
+def _unsearched_folders(request: SpawnRequest) -> str:
+    """Which folders of the PATH could not be searched. The kernel reports them as a program that may not be executed."""
+    folders = request.env.get("PATH", os.defpath).split(os.pathsep)
+    unsearched = [folder for folder in folders if folder and _is_unsearchable(folder)][:_MAX_FOLDERS]
+    named = ", ".join(map(repr, unsearched))
+    return f" These folders of the PATH could not be searched: {named}." if unsearched else ""
+
+
+def _is_unsearchable(folder: str) -> bool:
+    try:
+        os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(folder, os.X_OK)

@@ -1,8 +1,10 @@
 """Import servers from the config files of other MCP clients."""
 
+import itertools
+import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,18 +70,26 @@ class ImportedServer:
 
 
 def read_servers(text: bytes, app: ClientApp, path: Path) -> tuple[ImportedServer, ...]:
-    """All servers in another client's config file. Of several servers with one name, only the first is returned."""
+    """All servers in another client's config file. If projects have servers of the same name, a number is added to the name."""
     try:
         content = decode_json_with_comments(text)
     except StrictJsonError as error:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"{path} is not valid JSON: {error}.") from None
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"{path} is not valid JSON: {error}. Correct the file, then import again."
+        ) from None
     found: dict[str, ImportedServer] = {}
     for keys in app.keys:
         for project, servers in _find_tables(content, keys):
             for name, entry in servers.items():
-                if isinstance(entry, dict) and name not in found:
-                    found[name] = _convert_entry(name, entry, project, app)
+                if isinstance(entry, dict) and (project or name not in found):
+                    unique = _unique(name, found)
+                    found[unique] = _convert_entry(unique, entry, project, app)
     return tuple(found.values())
+
+
+def _unique(name: str, taken: Collection[str]) -> str:
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return name if name not in taken else next(other for other in numbered if other not in taken)
 
 
 def _find_tables(content: Json, keys: tuple[str, ...], project: str = "") -> Iterator[tuple[str, JsonObject]]:
@@ -98,7 +108,9 @@ def _find_tables(content: Json, keys: tuple[str, ...], project: str = "") -> Ite
 _KEPT_KEYS = ("command", "args", "env", "cwd", "url", "type", "headers", "disabled")
 _INPUT = re.compile(r"\$\{input:([^}$]+)\}")
 _ENV = re.compile(r"\$\{env:([A-Za-z_][A-Za-z0-9_]*)\}")
-_IN_EVERY_FOLDER = "and an imported server is started in sessions in every folder"
+_WRITE_ABSOLUTE_PATH = (
+    "so the server would run another program in each session's folder; write an absolute path"
+)
 
 
 def _convert_entry(name: str, entry: JsonObject, project: str, app: ClientApp) -> ImportedServer:
@@ -107,7 +119,8 @@ def _convert_entry(name: str, entry: JsonObject, project: str, app: ClientApp) -
     if project and "command" in kept:
         kept.setdefault("cwd", project)
     if project:
-        remarks.append(f"it was for {project} only; sessions in every folder can use it now")
+        kept["folders"] = [os.path.realpath(project)]
+        remarks.append(f"only for sessions in {project}, as before")
     dropped = [key for key in entry if key not in _KEPT_KEYS]
     if dropped:
         remarks.append(f"these keys were not imported: {', '.join(sorted(dropped))}")
@@ -126,11 +139,11 @@ def _why_program_depends_on_folder(entry: JsonObject) -> str:
         return ""
     if cwd is not None:
         is_fixed = isinstance(cwd, str) and cwd.startswith(("/", "${HOME}/"))
-        return "" if is_fixed else f'its "cwd" is not an absolute path, {_IN_EVERY_FOLDER}'
+        return "" if is_fixed else f'its "cwd" is not an absolute path, {_WRITE_ABSOLUTE_PATH}'
     words = [command, *(word for word in (args if isinstance(args, list) else ()) if isinstance(word, str))]
     if not runs_relative_script(words):
         return ""
-    return f"its program has a relative path, {_IN_EVERY_FOLDER}; write an absolute path"
+    return f"its program has a relative path, {_WRITE_ABSOLUTE_PATH}"
 
 
 def _convert_value(value: Json, app: ClientApp, remarks: list[str]) -> Json:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.masking.looks_generated import looks_generated
+from holdfast.masking.secret_shapes import looks_generated
 
 GENERATED = "q7Rk2Zp9Xw4Lm8Tb1Vn6"
 

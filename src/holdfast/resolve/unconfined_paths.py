@@ -1,4 +1,4 @@
-"""Find what Holdfast runs unconfined: the programs of approved projects, of the user's own servers, and the folders of the `PATH`.
+"""Find what Holdfast runs unconfined: the programs of approved projects and of the user's own servers, and the folders of the `PATH`.
 
 Nothing in a sandboxed session may change these. They are looked up again at each start of a confined server and before each
 change by the file tools, because the user can approve a project, or add a server, while a session is open.
@@ -20,10 +20,12 @@ from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.resolve.approval_store import approved_program_folders
 from holdfast.resolve.command_words import CODE_SUFFIXES, NamedFile, base_folders, find_named_items
 from holdfast.resolve.expand import expand_servers
+from holdfast.resolve.last_good import LastGood
 from holdfast.resolve.load import LoadedEntries, combine, load_file
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.resolve.validate import validate
-from holdfast.sandbox.own_code import resolve_with_links
+from holdfast.sandbox.own_code import OWN_CODE, resolve_with_links
+from holdfast.sandbox.read_only_names import find_read_only_names
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 
@@ -48,13 +50,13 @@ _KEEP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Executed:
-    """What Holdfast runs unconfined, as far as it overlaps with some folders."""
+class UnconfinedPaths:
+    """The paths of what Holdfast runs unconfined."""
 
     approved_folders: frozenset[str] = frozenset()
     """The folders of approved projects. They are read-only as a whole."""
     programs: tuple[str, ...] = ()
-    """The user's own programs and what they load, and the folders of the `PATH`."""
+    """The programs of the application's, the operator's and the user's servers, what these load, and the folders of the `PATH`."""
 
     def read_only_roots(self, roots: Iterable[str]) -> tuple[str, ...]:
         """The roots that overlap with a folder of an approved project."""
@@ -66,40 +68,57 @@ class Executed:
         )
 
     def programs_in(self, roots: Iterable[str]) -> tuple[str, ...]:
-        """The programs and folders that are a root or lie in one. A program in a folder above loads nothing from a root."""
+        """The programs and folders that are a root or lie in one. A program above a root does not load code from it."""
         known = tuple(roots)
         return tuple(path for path in self.programs if any(is_within(path, root) for root in known))
 
+    def read_only_in(self, roots: Sequence[str]) -> list[str]:
+        """The paths that nothing in a sandboxed session with these roots may change: not a confined server, not a built-in tool. Blocks."""
+        found = find_read_only_names(roots, (*OWN_CODE, *self.programs_in(roots)))
+        paths = [root if name == "." else f"{root}/{name}" for root, names in found.items() for name in names]
+        return [*paths, *self.read_only_roots(roots)]
 
-class ExecutedPaths:
+
+class UnconfinedPathFinder:
     """Looks up what one host runs unconfined."""
 
     def __init__(
-        self, settings: Settings, app_servers: Mapping[str, Json], environ: Mapping[str, str], store: Store
+        self,
+        settings: Settings,
+        app_servers: Mapping[str, Json],
+        environ: Mapping[str, str],
+        store: Store,
+        last_good: LastGood,
     ) -> None:
         self._settings = settings
         self._app_servers = app_servers
         self._environ = environ
         self._store = store
+        self._last_good = last_good
         self._known: tuple[object, tuple[str, ...]] | None = None
 
-    async def find(self) -> Executed:
-        """Look them up now."""
+    async def find(self) -> UnconfinedPaths:
+        """Look up the paths now."""
         approved = await self._store.read(approved_program_folders)
         return await run_with_file_timeout(self._find, approved, path=str(self._settings.servers.user_file))
 
-    def finder_for_threads(self) -> Callable[[], Executed]:
-        """A function that does the same, and blocks. To be called in another thread than the current event loop's."""
+    async def read_only_in(self, roots: Sequence[str]) -> list[str]:
+        """What a sandboxed session with these roots may not change now."""
+        unconfined = await self.find()
+        return await run_with_file_timeout(unconfined.read_only_in, roots, path=roots[0])
+
+    def finder_for_threads(self) -> Callable[[], UnconfinedPaths]:
+        """A function that does the same as `find`, and blocks. Call it in another thread than that of the current event loop."""
         loop = asyncio.get_running_loop()
 
-        def find() -> Executed:
+        def find() -> UnconfinedPaths:
             reading = asyncio.run_coroutine_threadsafe(self._store.read(approved_program_folders), loop)
             return self._find(reading.result(_READ_SECONDS))
 
         return find
 
-    async def protect(self, spec: ServerSpec) -> ServerSpec:
-        """The confined server as it is started now: it cannot change what Holdfast runs unconfined, unless it was granted."""
+    async def add_read_only_paths(self, spec: ServerSpec) -> ServerSpec:
+        """The confined server with what Holdfast runs unconfined as read-only paths, unless its entry has `writable: ["."]`."""
         confinement = spec.confinement
         if confinement is None or (isinstance(spec.transport, Stdio) and "." in spec.transport.writable):
             return spec
@@ -111,27 +130,30 @@ class ExecutedPaths:
         )
         return replace(spec, confinement=confinement)
 
-    def _find(self, approved: Iterable[str]) -> Executed:
+    def _find(self, approved: Iterable[str]) -> UnconfinedPaths:
         folders = [*approved]
-        return Executed(
+        return UnconfinedPaths(
             approved_folders=frozenset(with_bind_mounts(folders, read_mounts()) if folders else ()),
-            programs=self._own_programs(),
+            programs=self._user_programs(),
         )
 
-    def _own_programs(self) -> tuple[str, ...]:
-        """The user's own programs. They are kept for a minute, unless a list of servers changes: a change of a file must not wait."""
+    def _user_programs(self) -> tuple[str, ...]:
+        """The paths in `UnconfinedPaths.programs`.
+
+        The file tools call this before each write, so it must be fast: the paths are kept for a minute, unless a list of servers changes.
+        """
         servers = self._settings.servers
         version = (_stamp(servers.host_file), _stamp(servers.user_file), time.monotonic() // _KEEP_SECONDS)
         if self._known is None or self._known[0] != version:
             search_path = self._environ.get("PATH", os.defpath)
             found = [*_path_folders(search_path)]
-            for spec in self._own_servers():
+            for spec in self._trusted_servers():
                 if isinstance(spec.transport, Stdio) and not spec.is_confined:
                     found += executed_by(spec.transport, search_path)
             self._known = version, resolve_with_links(map(Path, dict.fromkeys(found)))
         return self._known[1]
 
-    def _own_servers(self) -> Sequence[ServerSpec]:
+    def _trusted_servers(self) -> Sequence[ServerSpec]:
         """The servers of the application, the operator and the user, whether or not a session gets them."""
         servers = self._settings.servers
         app = (
@@ -140,10 +162,14 @@ class ExecutedPaths:
         )
         loaded = combine(
             LoadedEntries(entries=tuple(app)),
-            load_file(Source.HOST, servers.host_file),
-            load_file(Source.USER, servers.user_file),
+            self._load(Source.HOST, servers.host_file),
+            self._load(Source.USER, servers.user_file),
         )
         return expand_servers(validate(loaded, builtins=(), reserved_names=()), self._environ).servers
+
+    def _load(self, source: Source, file: Path) -> LoadedEntries:
+        # Open sessions go on running what a damaged file last contained.
+        return self._last_good.note(str(file), load_file(source, file), is_open=True)
 
 
 def executed_by(stdio: Stdio, search_path: str) -> Iterator[str]:

@@ -1,0 +1,43 @@
+"""Recognise generated keys and tokens by their random look or by a known prefix such as `ghp_`."""
+
+import re
+
+_KNOWN_KEY = re.compile(
+    r"(?:sk|pk|rk|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[a-z]|xapp|npm|pypi|hf|dop_v1|shpat|whsec|AKIA|ASIA|AIza|eyJ|SG\.)"
+    r"[\w.-]{12,}"
+)
+_DIGEST = re.compile(r"(?:.*[@:])?sha(?:1|256|384|512)[:-][0-9A-Za-z+/=]+")
+_RANDOM = re.compile(r"[\w+/=.~:-]{16,}")
+_CHANGE = re.compile(r"[0-9][A-Za-z]|[A-Za-z](?=[0-9])|[a-z](?=[A-Z])")
+_OWN_ID = re.compile(r"(?:sess|turn|msg|call|agent)_[0-9a-f]{16,64}")  # Holdfast's ids are in many records
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_HEX = re.compile(r"[0-9a-fA-F-]{20,}")
+
+
+def looks_generated(value: str) -> bool:
+    """Whether a value looks like a generated key: it has a known prefix such as `ghp_`, or looks random.
+
+    Values under 16 characters, paths, package names, image digests and Holdfast's own ids do not look generated.
+    """
+    if len(value) < 16 or value.startswith(("/", "./", "../", "~", "@")):
+        return False
+    if _DIGEST.fullmatch(value) or _OWN_ID.fullmatch(value):
+        return False
+    return _KNOWN_KEY.fullmatch(value) is not None or looks_random(value)
+
+
+def looks_random(value: str) -> bool:
+    """Whether a value of at least 16 characters, without spaces, looks random.
+
+    It does if its letters and digits, at least 14, change on average once in four characters: from letter to digit, from
+    digit to letter, or from lower to upper case. Hexadecimal values need 20 characters, with a letter and a digit.
+    Dates do not look random.
+    """
+    if not _RANDOM.fullmatch(value) or _DATE.match(value):
+        return False
+    characters = re.sub(r"[\W_]", "", value)
+    has_digit = any(map(str.isdigit, characters))
+    if _HEX.fullmatch(value):
+        return has_digit and not characters.isdigit()
+    changes = sum(1 for _ in _CHANGE.finditer(characters))
+    return 4 * changes >= len(characters) >= 14

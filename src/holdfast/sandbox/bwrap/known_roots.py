@@ -1,0 +1,72 @@
+"""The roots of all servers that a sandbox ever prepared, until they are deleted."""
+
+import os
+import threading
+import weakref
+from pathlib import Path
+
+from holdfast.model.confined_folders import running_roots
+from holdfast.sandbox.opened_path import Identity, OpenedPath
+
+_MAX_OPEN = 256
+
+
+class KnownRoots:
+    """Folders in which a server may have left links. Nothing in them is followed when another server's mounts are planned.
+
+    Each folder stays open, so that the file system cannot use its inode number for another folder, which would then count as a
+    root. Beyond `_MAX_OPEN` folders, and on other mounts than that of `/`, folders are known by their number only: an open folder
+    would keep its file system from being unmounted.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Identity, int] = {}
+        self._not_open: set[Identity] = set()
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._open)
+
+    def add(self, root: OpenedPath) -> None:
+        """Remember this root."""
+        with self._lock:
+            if root.identity in self._open:
+                return
+            self._forget_deleted()
+            if len(self._open) < _MAX_OPEN and is_on_main_mount(root.fd):
+                self._open[root.identity] = os.dup(root.fd)
+                self._not_open.discard(root.identity)
+            else:
+                self._not_open.add(root.identity)
+
+    def identities(self) -> frozenset[Identity]:
+        """The device and inode of each root, and of each folder in which a server of another process runs now."""
+        with self._lock:
+            self._forget_deleted()
+            return frozenset((*self._open, *self._not_open, *running_roots()))
+
+    def _forget_deleted(self) -> None:
+        for identity, descriptor in [*self._open.items()]:
+            if not os.fstat(descriptor).st_nlink:
+                del self._open[identity]
+                os.close(descriptor)
+
+
+def is_on_main_mount(descriptor: int) -> bool:
+    """Whether a folder is on the mount of `/`, which is never unmounted."""
+    main = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        return _mount_id(descriptor) == _mount_id(main) != ""
+    finally:
+        os.close(main)
+
+
+def _mount_id(descriptor: int) -> str:
+    try:
+        fields = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii").split()
+    except OSError:
+        return ""
+    return fields[fields.index("mnt_id:") + 1] if "mnt_id:" in fields else ""
+
+
+def _close_all(descriptors: dict[Identity, int]) -> None:
+    while descriptors:
+        os.close(descriptors.popitem()[1])
