@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from holdfast.connect.call import ToolResult
     from holdfast.connect.catalog import CatalogTool
     from holdfast.host.host import Host
-    from holdfast.host.open_options import OpenOptions, ServerConfigs, SessionOptions
+    from holdfast.host.open_options import OpenOptions, SessionOptions
+    from holdfast.host.server_config import ServerConfig, ServerConfigs
     from holdfast.model.context import SessionContext
-    from holdfast.model.door import Door, DoorCapabilities
+    from holdfast.model.door import Door, DoorCapabilities, PermissionQuestion
     from holdfast.model.errors import HoldfastError
     from holdfast.model.json import JsonObject
     from holdfast.model.permission import Mode
@@ -31,7 +32,9 @@ __all__ = [
     "JsonObject",
     "Mode",
     "OpenOptions",
+    "PermissionQuestion",
     "Refusal",
+    "ServerConfig",
     "ServerConfigs",
     "Session",
     "SessionContext",
@@ -55,8 +58,10 @@ _MODULES = {
     "JsonObject": "holdfast.model.json",
     "Mode": "holdfast.model.permission",
     "OpenOptions": "holdfast.host.open_options",
+    "PermissionQuestion": "holdfast.model.door",
     "Refusal": "holdfast.model.resolution",
-    "ServerConfigs": "holdfast.host.open_options",
+    "ServerConfig": "holdfast.host.server_config",
+    "ServerConfigs": "holdfast.host.server_config",
     "Session": "holdfast.session.session",
     "SessionContext": "holdfast.model.context",
     "SessionOptions": "holdfast.host.open_options",

@@ -6,7 +6,9 @@ Each is a `StoredEvent`: its number, its time, and the event itself, which is on
 from holdfast.model.event import (
     Decision,
     Event,
+    HistoryCompacted,
     ModeChanged,
+    ModelResponded,
     Outcome,
     PermissionDecided,
     Planned,
@@ -31,7 +33,9 @@ from holdfast.store.types import StoredEvent
 __all__ = [
     "Decision",
     "Event",
+    "HistoryCompacted",
     "ModeChanged",
+    "ModelResponded",
     "Outcome",
     "PermissionDecided",
     "Planned",

@@ -18,7 +18,7 @@ from holdfast.model import codes
 from holdfast.model.event import Decision
 from holdfast.model.permission import DoorKind, Mode
 from holdfast.session.session import Session
-from holdfast.wire.frame import PeerError
+from holdfast.wire.messages import PeerError
 from tests.acp.zed import Zed, connected
 from tests.connect.conftest import HostFactory, make_host
 from tests.journeys.editor import tools_server
@@ -88,7 +88,9 @@ async def test_resume_sends_only_what_happens_next(make_host: HostFactory, tmp_p
         reason = await two.prompt(session, "/servers")
 
         assert (before, reason) == ([], "end_turn")
-        assert two.shown("agent_message_chunk") == ["- files: available\n"]
+        assert two.shown("agent_message_chunk") == [
+            "".join(f"- {name}: available\n" for name in ("files", "shell", "plan", "agents"))
+        ]
 
 
 @pytest.mark.promise("ACP-08")

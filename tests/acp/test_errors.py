@@ -7,7 +7,7 @@ from holdfast.acp.serve import editor_error
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.wire.frame import Request
+from holdfast.wire.messages import Request
 
 
 def request(params: JsonObject) -> Request:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.host.host import Host
 from holdfast.model.event import Decision
-from holdfast.wire.frame import PeerError
+from holdfast.wire.messages import PeerError
 from tests.acp.zed import Zed, connected
 from tests.connect.conftest import HostFactory, make_host
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.host.host import Host
 from holdfast.session import subscription
 from holdfast.store.sqlite import SqliteStore
-from holdfast.wire.frame import PeerError
+from holdfast.wire.messages import PeerError
 from tests.acp.zed import Zed, connected
 from tests.connect.conftest import HostFactory, make_host
 from tests.store.disks import FailingReads

@@ -10,6 +10,7 @@ from holdfast.model.event import (
     Decision,
     Event,
     ModeChanged,
+    Origin,
     Outcome,
     PermissionDecided,
     Planned,
@@ -150,3 +151,22 @@ def test_interrupted_call_is_replayed_as_failed():
 def test_malformed_block_is_shown_as_its_json_text(block: Any):
     definition_validator("ContentBlock").validate(editor_block(block))
     assert editor_block(block)["type"] == "text"
+
+
+@pytest.mark.promise("TEAM-06")
+def test_what_a_sub_agent_does_is_shown_in_the_call_that_it_works_for():
+    updates, origin = Updates(), Origin(agent="reader-1", parent_call="parent")
+    updates.for_event(ToolCalled(call_id="parent", server="agents", tool="delegate", arguments={}))
+    shown = [
+        updates.for_sub_agent(event, origin)
+        for event in (
+            Replied(message_id="m", text="I read"),
+            Replied(message_id="m", text=" it.\n"),
+            ToolCalled(call_id="inner", server="files", tool="read", arguments={}),
+            ToolEnded(call_id="inner", outcome=Outcome.COMPLETED),
+        )
+    ]
+
+    assert shown[0] == shown[3] == []
+    assert [update["toolCallId"] for sent in shown for update in sent] == ["parent", "parent"]
+    assert shown[2][0]["content"][0]["content"]["text"] == "I read it.\n\n● reader-1: files.read\n"

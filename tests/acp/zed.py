@@ -12,9 +12,9 @@ from holdfast.acp.methods import SessionMethods
 from holdfast.acp.serve import SessionDefaults
 from holdfast.host.host import Host
 from holdfast.model.event import Decision
-from holdfast.wire.frame import Notification, Request
 from holdfast.wire.incoming_requests import ACP_CANCEL
 from holdfast.wire.memory import connect_memory
+from holdfast.wire.messages import Notification, Request
 from holdfast.wire.peer import Peer
 
 TIMEOUT_SECONDS = 30.0
@@ -25,6 +25,8 @@ class Zed:
 
     def __init__(self) -> None:
         self.received: list[dict[str, Any]] = []
+        self.params: list[dict[str, Any]] = []
+        """The params of each update: the session's id, and the update."""
         self.asked: list[dict[str, Any]] = []
         """The params of each request of the agent."""
         self.is_asked = asyncio.Event()
@@ -64,7 +66,9 @@ class Zed:
         return {"outcome": {"outcome": "selected", "optionId": decision}}
 
     def _on_notification(self, notification: Notification) -> None:
-        self.received.append(msgspec.json.decode(notification.params)["update"])
+        params = msgspec.json.decode(notification.params)
+        self.params.append(params)
+        self.received.append(params["update"])
         self._changed.set()
 
     async def wait_until(self, condition: "Callable[[Zed], Any]") -> Any:
@@ -80,10 +84,12 @@ class Zed:
 
 
 @asynccontextmanager
-async def connected(host: Host, capabilities: ClientCapabilities | None = None) -> AsyncIterator[Zed]:
+async def connected(
+    host: Host, capabilities: ClientCapabilities | None = None, editor: Zed | None = None
+) -> AsyncIterator[Zed]:
     """An editor with a connection of its own."""
     async with AsyncExitStack() as stack:
-        zed = Zed()
+        zed = editor or Zed()
         client = InitializeParams(
             protocol_version=1, client_capabilities=capabilities or ClientCapabilities()
         )

@@ -16,6 +16,7 @@ from holdfast.audit.record import AuditKind
 from holdfast.model.ids import SessionId
 from holdfast.store.sqlite import SqliteStore
 from tests.audit.records import SESSION, record
+from tests.commands import run_holdfast
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 OTHER = SessionId("sess_fedcba9876543210")
@@ -156,4 +157,4 @@ def test_an_invalid_session_id_is_an_error(database: Path) -> None:
 
 def _run(*arguments: str, data_dir: Path | None = None) -> "subprocess.CompletedProcess[str]":
     environ = {**os.environ, "HOLDFAST_DATA_DIR": str(data_dir or "/nonexistent"), "HOLDFAST_CONFIG": ""}
-    return subprocess.run([HOLDFAST, *arguments], capture_output=True, text=True, check=False, env=environ)
+    return run_holdfast(*arguments, env=environ)

@@ -11,6 +11,7 @@ from holdfast.cli.output import print_error
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from tests.cli.test_sessions import HOLDFAST, environment, run
+from tests.commands import run_holdfast
 from tests.journeys.editor import SERVER
 
 
@@ -62,6 +63,16 @@ def test_arguments_that_do_not_fit_the_schema_are_an_error_of_usage(tmp_path: Pa
         problem = "Error: files.read was not called: its arguments do not fit its schema. "
         assert (done.stdout, done.stderr.startswith(problem)) == ("", True)
         assert done.stderr.endswith("Hint: Its input schema is in: holdfast tools files --json\n")
+
+
+def test_a_missing_argument_is_told_in_the_words_of_the_chat(tmp_path: Path):
+    called = run(tmp_path, "call", "files.read", "{}").stderr
+    chatted = run_holdfast(
+        "chat", cwd=tmp_path, env=environment(tmp_path), input="/call files.read {}\n"
+    ).stdout
+
+    words = "files.read was not called: its arguments do not fit its schema. “path”: It is required."
+    assert (words in called, words in chatted) == (True, True)
 
 
 def test_arguments_that_are_not_json_are_an_error_of_usage(tmp_path: Path):
@@ -127,3 +138,26 @@ def test_call_and_tools_leave_no_session_but_are_audited(tmp_path: Path):
 
     assert (before, len(kept)) == ("", 1)
     assert [each["record"]["tool"] for each in audited if each["record"]["kind"] == "call"] == ["list"]
+
+
+@pytest.mark.parametrize("envelope", ["content", "meta"])
+def test_hint_at_the_shell_is_for_a_person_not_for_a_model(tmp_path: Path, envelope: str):
+    script = tmp_path / "shop.py"
+    script.write_text(
+        "from holdfast.toolkit import Toolbox, ToolError\n"
+        f"box = Toolbox('shop', envelope={envelope!r})\n"
+        "@box.tool\n"
+        "def order() -> None:\n"
+        "    'Order something.'\n"
+        "    raise ToolError('There is no cake.')\n"
+        "box.main()\n"
+    )
+    entry = {"command": sys.executable, "args": [str(script)], "pin_tools": False}
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"shop": entry}}))
+
+    done = run(tmp_path, "call", "shop.order")
+
+    assert [line.replace("TOOL_FAILED: ", "") for line in done.stderr.splitlines()] == [
+        "Error: There is no cake.",
+        "Hint: The server's log may say more: holdfast servers logs shop",
+    ]

@@ -16,7 +16,7 @@ from holdfast.cli.chat.door import Ask, TerminalDoor
 from holdfast.cli.chat.input import LINE_LIMIT, Completions, PipeInput
 from holdfast.cli.chat.own_chat import ChatOptions, OwnChat
 from holdfast.cli.event_printer import EventPrinter
-from holdfast.cli.text import format_arguments
+from holdfast.cli.terminal_text import format_arguments
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
@@ -57,6 +57,7 @@ COMPLETIONS = Completions(
         "/call": {"files.list": "List\x1b[2J a folder", "files.read": "", "evil\x1b[2J": ""},
         "/tools": {"files": ""},
     },
+    tool_arguments={"files.read": ("path", "lines")}.__getitem__,
 )
 
 
@@ -68,7 +69,12 @@ COMPLETIONS = Completions(
         ("/call ", "", ["files.list", "files.read"]),
         ("/call  files.", "files.", ["files.list", "files.read"]),
         ("/tools f", "f", ["files"]),
-        ("/call files.list {", "files.list {", []),
+        ("/call files.read ", "", ['{"lines": ', '{"path": ']),
+        ("/call files.read {", "{", ['{"lines": ', '{"path": ']),
+        ('/call files.read {"pa', '{"pa', ['{"path": ']),
+        ('/call files.read {"path": "a, b", ', "", ['"lines": ']),
+        ('/call files.read {"path": "a", "l', '"l', ['"lines": ']),
+        ('/call files.read {"path": "a', 'files.read {"path": "a', []),
         ("hello", "hello", []),
         ("hello f", "f", []),
     ],
@@ -401,10 +407,10 @@ def test_a_resumed_session_keeps_its_mode_unless_another_is_given(home: Path):
     written = run(home, "chat", "--resume", stored, "--mode", "auto", text=write)
     again = run(home, "chat", "--resume", stored)
 
-    assert "  mode     read-only: tools that may change something are refused\n" in refused.stdout
-    assert "this session's mode is read-only" in refused.stdout.rpartition("Resuming")[2]
-    assert "  mode     auto:" in written.stdout
-    assert "  mode     auto:" in again.stdout
+    assert "  mode     read-only: tools that may change something are refused\n" in refused.stderr
+    assert "this session's mode is read-only" in refused.stdout
+    assert "  mode     auto:" in written.stderr
+    assert "  mode     auto:" in again.stderr
     assert (home / "file").read_text() == "x"
 
 
@@ -420,7 +426,7 @@ def test_a_resumed_chat_keeps_the_mode_that_an_editor_set(home: Path):
     session_id, _, mode = asyncio.run(change()).partition(" ")
     done = run(home, "chat", "--resume", session_id)
 
-    assert (mode, "  mode     read-only:" in done.stdout) == ("read-only", True)
+    assert (mode, "  mode     read-only:" in done.stderr) == ("read-only", True)
 
 
 def test_resume_skips_sessions_without_a_prompt(home: Path):
@@ -435,7 +441,7 @@ def test_resume_skips_sessions_without_a_prompt(home: Path):
     asyncio.run(open_many())
     done = run(home, "chat", "--resume", cwd=folder)
 
-    assert (done.returncode, "Resuming 'the login bug'." in done.stdout) == (0, True), done.stderr
+    assert (done.returncode, "Resuming 'the login bug'." in done.stderr) == (0, True), done.stderr
 
 
 @pytest.mark.promise("ACP-03")
@@ -450,13 +456,13 @@ def test_a_resumed_session_names_the_folders_to_grant_again(home: Path, tmp_path
     without = run(home, "chat", "--resume", cwd=folder, text=read)
     again = run(home, "chat", "--resume", "--also", str(other), cwd=folder, text=read)
 
-    assert (f"\n           {other}\n" in begun.stdout, "there" in begun.stdout) == (True, True)
+    assert (f"\n           {other}\n" in begun.stderr, "there" in begun.stdout) == (True, True)
     assert "OUTSIDE_ROOTS" in without.stdout
     assert (
         f"The session also used {other}, {third}. To allow these folders again, add --also '{other}' --also {third}"
-        in without.stdout
+        in without.stderr
     )
-    assert ("there" in again.stdout, f"\n           {other}\n" in again.stdout) == (True, True)
+    assert ("there" in again.stdout, f"\n           {other}\n" in again.stderr) == (True, True)
 
 
 @pytest.mark.promise("ACP-03")
@@ -468,7 +474,7 @@ def test_a_chat_refuses_missing_folders_and_those_of_holdfast(home: Path, tmp_pa
         run(home, "chat", "--also", str(data)),
         run(home, "chat", "--also", "nowhere"),
         subprocess.run(
-            ["sh", "-c", f'rmdir "{gone}"; exec "{HOLDFAST}" chat'],
+            ["sh", "-c", f'rmdir "{gone}"; exec "{sys.executable}" "{HOLDFAST}" chat'],
             cwd=gone,
             env=environment(home),
             capture_output=True,
@@ -507,5 +513,7 @@ async def test_chat_says_that_the_rest_cannot_be_shown(tmp_path: Path, capsys: p
         await chat._show_events(feed.subscribe())
 
     error, hint = capsys.readouterr().err.strip().splitlines()
-    assert error.startswith("Error: The rest of this session cannot be shown: its events could not be read.")
+    assert error.startswith(
+        "Error: The rest of this session cannot be shown, because its events cannot be read."
+    )
     assert hint == "Hint: Leave with /quit. To continue the session later: holdfast chat --resume"

@@ -2,7 +2,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from holdfast.cli.health import check_health
 from holdfast.sandbox.escape_probe_runner import ESCAPE_PROBES
 from tests.cli.test_sessions import environment, run
+from tests.commands import run_holdfast
 
 pytestmark = pytest.mark.skipif(
     not shutil.which("bwrap"), reason="needs bubblewrap, and says so where it is missing"
@@ -17,13 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def doctor(*words: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "doctor", *words],
-        check=False,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": path},
-    )
+    return run_holdfast("doctor", *words, env={**os.environ, "PATH": path})
 
 
 @pytest.mark.promise("BOX-04")
@@ -70,14 +64,7 @@ def checks(
     home: Path, cwd: Path | None = None, **variables: str
 ) -> tuple[int, dict[str, list[tuple[str, str]]]]:
     """The exit code of the doctor, and the status and detail of its checks, by name."""
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "doctor", "--json"],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=cwd or home,
-        env={**environment(home), **variables},
-    )
+    done = run_holdfast("doctor", "--json", cwd=cwd or home, env={**environment(home), **variables})
     found: dict[str, list[tuple[str, str]]] = {}
     for check in json.loads(done.stdout)["checks"]:
         found.setdefault(check["name"], []).append((check["status"], check["detail"]))
@@ -123,3 +110,16 @@ def test_check_fails_if_something_is_broken(
 
     statuses = {check.name: check.status for check in check_health() if check.status == "failed"}
     assert statuses.get(broken) == "failed"
+
+
+def test_two_mistakes_in_the_settings_are_one_line_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "config.toml").write_text('nonsense = 1\n[log]\nlevel = "loud"\n')
+
+    (settings,) = check_health()
+
+    assert "\n" not in settings.detail
+    assert ("nonsense" in settings.detail, "loud" in settings.detail) == (True, True)

@@ -36,9 +36,7 @@ sys.argv[0] = "holdfast"
 main()
 """
 SECONDS = 0.4
-MESSAGE = (
-    f"Holdfast did not end by itself within {SECONDS} s, and is ended now. What was stored stays stored.\n"
-)
+MESSAGE = f"Holdfast did not exit within {SECONDS} s, so the process was killed. Everything that was stored is safe.\n"
 
 
 def acp_line(method: str, **params: Any) -> str:

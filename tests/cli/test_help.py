@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import pytest
 
 from holdfast import __version__
 from holdfast.cli.app import COMMANDS, app
+from tests.cli.test_sessions import run
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -85,6 +87,54 @@ def test_every_command_has_an_example() -> None:
     missing = [path for path, command in _commands("holdfast", app) if path not in (command.help or "")]
 
     assert missing == []
+
+
+def test_every_json_option_says_that_each_object_is_on_one_line() -> None:
+    texts = {
+        path: option.help
+        for path, command in _commands("holdfast", app)
+        for option in command.params
+        if isinstance(option, click.Option) and "--json" in option.opts
+    }
+
+    lines, one = (
+        "Print JSON lines, one object per line, for programs.",
+        "Print one JSON object on one line, for programs.",
+    )
+    assert {path for path, text in texts.items() if text not in (lines, one)} == set()
+    assert {path for path, text in texts.items() if text == lines} == {
+        "holdfast agents list",
+        "holdfast audit list",
+        "holdfast servers approvals",
+        "holdfast servers list",
+        "holdfast servers logs",
+        "holdfast sessions list",
+        "holdfast sessions search",
+        "holdfast sessions watch",
+        "holdfast tasks list",
+        "holdfast tokens list",
+        "holdfast tokens revoke",
+        "holdfast tools",
+        "holdfast up",
+        "holdfast workspaces list",
+    }
+
+
+def test_json_is_one_object_per_line_for_one_thing_and_for_lists(tmp_path: Path) -> None:
+    (tmp_path / "blog").mkdir()
+
+    def count_objects(*words: str) -> int:
+        printed = run(tmp_path, *words, "--json", cwd=tmp_path / "blog").stdout.splitlines()
+        assert {type(json.loads(line)) for line in printed} <= {dict}
+        return len(printed)
+
+    assert count_objects("call", "files.list") == 1
+    assert count_objects("tools", "files") > 1
+    assert count_objects("workspaces", "list") == 0
+    assert count_objects("workspaces", "add", ".") == 1
+    assert count_objects("workspaces", "list") == 1
+    assert count_objects("workspaces", "show", "blog") == 1
+    assert count_objects("settings", "show") == 1
 
 
 def _commands(path: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:

@@ -1,14 +1,17 @@
 """Exports that cannot be written are an error and leave no file behind."""
 
+import io
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.output import write_json_lines
 from holdfast.model.errors import HoldfastError
-from tests.cli.test_sessions import home, listed, run
+from holdfast.model.event import Replied, Thought
+from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
 
 __all__ = ["home"]
 
@@ -102,9 +105,30 @@ def test_a_data_dir_that_is_a_file_is_an_error(tmp_path: Path, command: tuple[st
 
 def test_a_full_standard_output_is_an_error(home: Path):
     with Path("/dev/full").open("w") as full:
-        done = run(home, "sessions", "list", stdout=full)
+        done = subprocess.run(
+            [HOLDFAST, "sessions", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=environment(home),
+            text=True,
+            check=False,
+        )
 
     assert (done.returncode, done.stderr) == (
         1,
         "Error: The operating system reported: no space left on device. Free some space, then try again.\n",
     )
+
+
+def test_a_thought_and_the_answer_after_it_are_on_lines_of_their_own():
+    written = io.StringIO()
+    printer = EventPrinter(written)
+    for event in (
+        Thought(message_id="m", text="Let me"),
+        Thought(message_id="m", text=" see."),
+        Replied(message_id="m", text="I see"),
+        Replied(message_id="m", text=" it."),
+    ):
+        printer.show(event)
+
+    assert written.getvalue() == "Let me see.\nI see it."

@@ -10,6 +10,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.model.context import SessionContext, context_env
+from holdfast.model.ids import new_session_id
+from holdfast.model.trust import Trust
+from tests.commands import run_holdfast
 from tests.connect import counter_server
 from tests.connect.conftest import counter_entry
 
@@ -40,16 +44,7 @@ class Environment:
         (self.project / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
 
     def run(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [HOLDFAST, *words],
-            cwd=self.project,
-            env=self.environ,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_holdfast(*words, cwd=self.project, env=self.environ, input=stdin)
 
     def read_lines(self, *words: str) -> list[Any]:
         return [json.loads(line) for line in self.run(*words, "--json").stdout.splitlines()]
@@ -68,13 +63,14 @@ def test_list_shows_available_servers_and_why_others_are_refused(env: Environmen
     env.own(good={"command": "x"}, bad={"command": "${NOPE}"})
     env.in_project(theirs={"command": "y"})
 
-    listed = env.read("servers", "list")
+    listed = env.read_lines("servers", "list")
 
-    assert [(found["name"], found["source"], found["confined"]) for found in listed["servers"]] == [
+    available = [found for found in listed if found["state"] == "available"]
+    assert [(found["server"], found["source"], found["confined"]) for found in available] == [
         ("files", "builtin", False),
         ("good", "user", False),
     ]
-    assert {refusal["server"]: refusal["stage"] for refusal in listed["refusals"]} == {
+    assert {found["server"]: found["stage"] for found in listed if found["state"] == "refused"} == {
         "bad": "validate",
         "theirs": "admit",
     }
@@ -87,22 +83,32 @@ def test_explain_prints_stage_and_reason_and_exits_with_1(env: Environment):
     done = env.run("servers", "explain", "theirs")
 
     assert done.returncode == 1
-    assert done.stdout.splitlines() == [
+    lines = done.stdout.splitlines()
+    assert lines[:6] == [
         f"theirs is configured in {env.project}/.mcp.json (project).",
         '  command:   "y"',
         '  args:      "--all"',
         '  env:       KEY = "canary"',
-        "Refused at admit: It is not approved as it is now. To review it, run: holdfast servers approve",
+        "  program:   none of the project's files is checked",
+        "  runs:      nothing yet: there is no such program here",
     ]
-
-
-def test_explaining_an_unknown_server_is_an_error(env: Environment):
-    done = env.run("servers", "explain", "nope")
-
-    assert (done.returncode, done.stderr.splitlines()[0]) == (
-        1,
-        "Error: There is no server 'nope' here.",
+    assert lines[-1] == (
+        "Refused at admit: It is not approved, or has changed since you approved it. To review it, run: holdfast servers approve"
     )
+
+
+@pytest.mark.parametrize("command", [("servers", "explain"), ("servers", "approve", "--yes"), ("tools",)])
+def test_an_unknown_server_is_an_error_that_names_the_servers_here(
+    env: Environment, command: tuple[str, ...]
+):
+    env.in_project(github={"command": "run-me"})
+    typo, other = (env.run(*command, name) for name in ("githbu", "nope"))
+
+    assert (typo.returncode, typo.stderr.splitlines()[0]) == (
+        1,
+        "Error: There is no server 'githbu' here. Did you mean 'github'?",
+    )
+    assert "The servers here are: 'files', 'github'." in " ".join(other.stderr.split())
 
 
 @pytest.mark.promise("RES-07")
@@ -110,14 +116,14 @@ def test_a_project_server_runs_only_after_approval_of_its_exact_content(env: Env
     script = {"command": sys.executable, "args": [counter_server.__file__]}
     env.in_project(c=script)
     before = env.run("call", "c.count")
-    env.run("servers", "approve", "--yes")
+    env.run("servers", "approve", "--direct", "--yes")
     after = env.run("call", "c.count")
     env.in_project(c={**script, "args": [counter_server.__file__, "--more"]})
     changed = env.run("call", "c.count")
 
     assert [before.returncode, after.returncode, changed.returncode] == [1, 0, 1]
     assert after.stdout == "1\n"
-    assert "It is not approved as it is now" in changed.stderr
+    assert "It is not approved, or has changed since you approved it" in changed.stderr
 
 
 @pytest.mark.promise("RES-07")
@@ -128,7 +134,7 @@ def test_approve_shows_the_whole_entry_and_asks(env: Environment):
     assert b'command:   "run-me"\r\n  args:      "${HOME}"\r\n  env:       A = "canary"\r\n' in printed
     home = json.dumps(env.environ["HOME"])
     assert f"uses:      HOME = {home} from your environment".encode() in printed
-    assert env.read("servers", "list")["refusals"][0]["server"] == "c"
+    assert env.read_lines("servers", "list")[-1]["server"] == "c"
 
 
 @pytest.mark.promise("RES-07")
@@ -138,7 +144,7 @@ def test_approve_shows_the_program_and_the_tools_and_says_what_changed(env: Envi
     server.write_text(Path(__file__).parents[1].joinpath("safety", "changing_tools_server.py").read_text())
     (tmp_path / "tools").write_text(json.dumps([claim]))
     env.in_project(c={"command": sys.executable, "args": ["server.py", str(tmp_path / "tools")]})
-    first = env.run("servers", "approve", "--yes").stdout
+    first = env.run("servers", "approve", "--direct", "--yes").stdout
     again = env.run("servers", "approve", "--yes").stdout
     server.write_text(f"# changed\n{server.read_text()}")
     refused = env.run("call", "c.add")
@@ -149,6 +155,36 @@ def test_approve_shows_the_program_and_the_tools_and_says_what_changed(env: Envi
     assert "Its program is not as it was approved: server.py changed." in refused.stderr
     assert "since you approved it: server.py changed" in changed
     assert env.run("call", "c.add").stdout == "add ran\n"
+
+
+@pytest.mark.promise("RES-07")
+def test_an_approval_can_follow_edits_until_it_is_revoked(env: Environment, tmp_path: Path):
+    server = env.project / "server.py"
+    server.write_text(Path(__file__).parents[1].joinpath("safety", "changing_tools_server.py").read_text())
+    (tmp_path / "tools").write_text(json.dumps([{"name": "add", "inputSchema": {"type": "object"}}]))
+    env.in_project(c={"command": sys.executable, "args": ["server.py", str(tmp_path / "tools")]})
+    wrong = [
+        env.run("servers", "approve", "c", *words)
+        for words in (("--follow-edits", "--yes"), ("--direct", "--follow-edits", "--trust", "sandboxed"))
+    ]
+    env.run("servers", "approve", "c", "--direct")
+    followed = env.run("servers", "approve", "c", "--direct", "--follow-edits").stdout
+    server.write_text(server.read_text().replace("ran", "was edited"))
+    edited = env.run("call", "c.add").stdout
+    again = env.run("servers", "approve", "c", "--direct", "--follow-edits").stdout
+    listed, explained = env.run("servers", "list").stdout, env.run("servers", "explain", "c").stdout
+    approvals = env.run("servers", "approvals").stdout
+    env.run("servers", "revoke", "c")
+
+    assert [done.returncode for done in wrong] == [2, 1]
+    assert "sessions in this folder are sandboxed" in wrong[1].stderr
+    assert "approved, with your rights, also after your edits" in followed
+    assert (edited, again) == ("add was edited\n", "Nothing awaits approval.\n")
+    assert "direct, follows your edits" in listed
+    assert "A session here gets c: direct, follows your edits." in explained
+    assert "later edits of its program" in approvals
+    assert "It is not approved, or has changed since you approved it" in env.run("call", "c.add").stderr
+    assert "later edits" not in env.run("servers", "approvals").stdout
 
 
 def test_approve_shows_how_a_tool_changed(env: Environment, tmp_path: Path):
@@ -165,10 +201,46 @@ def test_approve_shows_how_a_tool_changed(env: Environment, tmp_path: Path):
     ]
 
 
+@pytest.mark.promise("RES-07")
+def test_approve_fails_and_says_why_if_something_still_awaits_approval(env: Environment):
+    inner = env.project / "inner"
+    inner.mkdir()
+    file = env.project / ".mcp.json"
+    env.in_project(c={"command": "run-me"})
+    yes = env.run("servers", "approve", "--yes")
+    above = env.run("servers", "approve", "--direct", "--cwd", str(inner))
+    named_above = env.run("servers", "approve", "c", "--direct", "--cwd", str(inner))
+    home = env.run("servers", "approve", "c", "--readable", env.environ["HOLDFAST_DATA_DIR"])
+    env.in_project(c={"command": "run-me", "lifetime": "eternal"})
+    invalid = env.run("servers", "approve", "--direct")
+    file.write_text("{")
+    broken = env.run("servers", "approve", "--direct")
+    file.unlink()
+    nothing = env.run("servers", "approve", "--direct")
+
+    runs = (yes, above, named_above, home, invalid, broken, nothing)
+    assert [done.returncode for done in runs] == [1, 1, 1, 1, 1, 1, 0]
+    assert "not approved: --yes alone does not say how it may run. Add --confined" in yes.stdout
+    assert f"run: holdfast servers approve --cwd {env.project}" in " ".join(above.stderr.split())
+    assert f"run: holdfast servers approve c --cwd {env.project}" in " ".join(named_above.stderr.split())
+    assert "overlaps with Holdfast's own files" in home.stdout
+    assert '"c" cannot be used: ' in invalid.stdout
+    assert "It is not valid JSON" in broken.stderr
+    assert nothing.stdout == "Nothing awaits approval.\n"
+
+
 def test_approve_without_a_terminal_requires_yes(env: Environment):
     done = env.run("servers", "approve", stdin="")
 
     assert (done.returncode, "Cannot ask for approval without a terminal" in done.stderr) == (2, True)
+
+
+def test_holdfast_mcp_does_not_run_as_a_server_of_a_session(env: Environment):
+    context = SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT)
+    env.environ |= context_env(context)
+    done = env.run("mcp", stdin="")
+
+    assert (done.returncode, "That is this Holdfast itself" in done.stderr) == (1, True)
 
 
 def test_import_adds_servers_and_keeps_existing_ones(env: Environment, tmp_path: Path):
@@ -215,6 +287,32 @@ def test_import_finds_the_configuration_of_each_client(
     assert json.loads(env.user_file.read_text())["mcpServers"]["a"]["command"] == "x"
 
 
+def test_imported_server_of_a_project_stays_in_that_project(env: Environment, tmp_path: Path):
+    file = tmp_path / "theirs.json"
+    folders = [tmp_path / "one", tmp_path / "two"]
+    projects: dict[str, Any] = {}
+    for folder in folders:
+        folder.mkdir()
+        projects[str(folder)] = {"mcpServers": {"db": {"url": f"https://{folder.name}.example.org/mcp"}}}
+    file.write_text(json.dumps({"projects": projects}))
+
+    env.run("servers", "import", "--from", "claude-code", "--file", str(file))
+    listed = [
+        {
+            name: row["state"]
+            for line in env.run("servers", "list", "--json", "--cwd", str(folder)).stdout.splitlines()
+            if (name := (row := json.loads(line))["server"]).startswith("db")
+        }
+        for folder in folders
+    ]
+
+    assert json.loads(env.user_file.read_text())["mcpServers"]["db-2"]["folders"] == [str(folders[1])]
+    assert [[name for name, state in row.items() if state != "refused"] for row in listed] == [
+        ["db"],
+        ["db-2"],
+    ]
+
+
 def test_import_without_a_configuration_says_where_it_looked(env: Environment, tmp_path: Path):
     env.environ["HOME"] = str(tmp_path)
     done = env.run("servers", "import", "--from", "cursor")
@@ -228,10 +326,10 @@ def test_tools_lists_tools_and_failed_servers(env: Environment):
     done = env.run("tools")
 
     assert "c.count" in done.stdout
-    assert done.stderr.splitlines() == [
-        "gone: Could not start 'no-such-program': there is no such program. Install it, or correct the server's command."
-    ]
-    assert [tool["name"] for tool in env.read("tools", "c")["tools"]][:2] == ["c.count", "c.whoami"]
+    reason = "there is no such program. Install it, or correct the server's command."
+    assert done.stderr.startswith(f"gone: Could not start 'no-such-program': {reason}")
+    assert len(done.stderr.splitlines()) == 1
+    assert [tool["name"] for tool in env.read_lines("tools", "c")][:2] == ["c.count", "c.whoami"]
 
 
 def test_call_prints_the_result_and_sets_the_exit_code(env: Environment):

@@ -1,6 +1,7 @@
 """`holdfast servers add`, `remove` and `edit`."""
 
 import json
+import shlex
 import stat
 import subprocess
 import sys
@@ -55,15 +56,38 @@ def test_server_of_a_project_goes_to_its_file_and_needs_approval(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
+    ("words", "warning"),
+    [
+        (("no-such-program",), "There is no program 'no-such-program' on your PATH."),
+        (("/no/such/program",), "There is no file '/no/such/program'."),
+        (("/etc/passwd",), "'/etc/passwd' cannot be run: it is not executable."),
+        (("sh", "-c", "x"), ""),
+        (("https://example.org/mcp",), ""),
+    ],
+)
+def test_what_is_wrong_with_an_added_server_is_said_at_once(
+    tmp_path: Path, words: tuple[str, ...], warning: str
+):
+    done = run(tmp_path, "servers", "add", "x", "--", *words)
+
+    assert (done.returncode, f"Warning: {warning}" in done.stderr) == (0, bool(warning))
+    assert ("url" in json.dumps(entries(tmp_path / "mcp.json"))) is words[0].startswith("https")
+
+
+@pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (("x",), 2, "Give a command after `--`, or an address with --url."),
         (("x", "--url", "https://a", "--", "y"), 2, "Give a command after `--`"),
         (("x", "--env", "A", "--", "y"), 2, "--env needs NAME=VALUE"),
-        (("x", "--header", "A: b", "--", "y"), 2, "--header is for --url."),
-        (("x", "--url", "https://a", "--env", "A=b"), 2, "--env and --cwd are for commands."),
+        (("x", "--header", "A: b", "--", "y"), 2, "--header needs --url."),
+        (("x", "--url", "https://a", "--env", "A=b"), 2, "--env and --cwd cannot be combined with --url."),
         (("files", "--", "y"), 2, "files: A built-in server has this name."),
-        (("x", "--url", "ftp://a"), 2, 'x: "url" is not an http or https URL.'),
+        (
+            ("x", "--url", "ftp://a"),
+            2,
+            'x: "url" is not an http or https URL. Write one such as https://example.org/mcp.',
+        ),
     ],
 )
 def test_invalid_server_is_not_added(tmp_path: Path, words: tuple[str, ...], code: int, message: str):
@@ -97,7 +121,7 @@ def test_file_with_comments_is_not_rewritten(tmp_path: Path):
 )
 def test_edited_list_is_checked(tmp_path: Path, text: str, code: int, message: str):
     script = tmp_path / "editor"
-    script.write_text(f"#!{sys.executable}\nimport sys\nopen(sys.argv[1], 'w').write({text!r})\n")
+    script.write_text(f'#!/bin/sh\nprintf %s {shlex.quote(text)} > "$1"\n')
     script.chmod(0o700)
     done = subprocess.run(
         [HOLDFAST, "servers", "edit"],

@@ -2,19 +2,21 @@ import asyncio
 import json
 import os
 import platform
+import re
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 
 from holdfast import settings
 from holdfast.host.host import Host
 from holdfast.model.ids import SessionId
+from tests.commands import run_holdfast
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -57,21 +59,11 @@ def run(
     cwd: Path | None = None,
     text: str = "",
     data_dir: Path | None = None,
-    stdout: IO[str] | int = subprocess.PIPE,
 ) -> "subprocess.CompletedProcess[str]":
     environ = environment(home)
     if data_dir is not None:
         environ["HOLDFAST_DATA_DIR"] = str(data_dir)
-    return subprocess.run(
-        [HOLDFAST, *arguments],
-        input=text,
-        stdout=stdout,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=cwd or home,
-        env=environ,
-        check=False,
-    )
+    return run_holdfast(*arguments, cwd=cwd or home, env=environ, input=text)
 
 
 def listed(home: Path, *arguments: str) -> list[dict[str, Any]]:
@@ -92,6 +84,24 @@ def test_list_shows_the_latest_first_and_can_be_narrowed(home: Path, tmp_path: P
     )
 
 
+def test_sessions_and_records_of_several_users_are_shown_with_the_user(tmp_path: Path):
+    async def fill() -> None:
+        async with Host(settings=settings.load(tmp_path / "config.toml", environment(tmp_path))) as host:
+            for user in ("ann", "bob"):
+                async with host.session(cwd=tmp_path, user_id=user) as session:
+                    await session.call("files.list", {})
+
+    asyncio.run(fill())
+    table = run(tmp_path, "sessions", "list").stdout.splitlines()
+    records = run(tmp_path, "audit", "list", "--kind", "call").stdout.splitlines()
+    of_ann = run(tmp_path, "audit", "list", "--user", "ann", "--json").stdout
+
+    assert (table[0].split()[-1], {line.split()[-1] for line in table[1:]}) == ("user", {"ann", "bob"})
+    assert [line.split()[-1] for line in records] == ["user", "ann", "bob"]
+    assert [found["user"] for found in listed(tmp_path, "--user", "bob")] == ["bob"]
+    assert ('"user_id":"ann"' in of_ann.replace(" ", ""), "bob" in of_ann) == (True, False)
+
+
 def test_show_prints_the_details_of_a_session(home: Path, tmp_path: Path):
     (_, stored) = listed(home)
 
@@ -104,6 +114,19 @@ def test_show_prints_the_details_of_a_session(home: Path, tmp_path: Path):
     assert "turns      2\n" in message
     assert (for_programs["title"], for_programs["kinds"]["tool_called"]) == ("the login bug", 1)
     assert "files" in for_programs["servers"]
+
+
+def test_show_prints_how_long_each_stage_of_the_opening_and_each_server_took(home: Path):
+    (_, stored) = listed(home)
+
+    message = run(home, "sessions", "show", stored["id"]).stdout
+    for_programs = json.loads(run(home, "sessions", "show", "--json", stored["id"]).stdout)
+
+    assert re.search(r"^opening    plan [\d,]+ ms, admit [\d,]+ ms, store [\d,]+ ms$", message, re.MULTILINE)
+    assert re.search(r"^starts     files [\d,]+ ms", message, re.MULTILINE)
+    assert [*for_programs["stage_seconds"]] == ["plan", "admit", "store"]
+    assert "files" in for_programs["server_seconds"]
+    assert all(seconds >= 0 for seconds in for_programs["server_seconds"].values())
 
 
 def test_replay_prints_the_conversation_and_calls_no_tools(home: Path, tmp_path: Path):
@@ -199,8 +222,10 @@ def test_prune_deletes_sessions_that_were_not_used_for_long(home: Path):
     before = listed(home)
     done = run(home, "sessions", "prune", "--older-than", "90", "--yes")
     without = run(home, "sessions", "prune")
+    every = run(home, "sessions", "prune", "--older-than", "0", "--dry-run")
 
-    assert nothing.stderr == "No session was unused for 92 days.\n"
+    assert recent["id"][:13] in every.stdout
+    assert nothing.stderr == "Nothing to delete: no closed session was last used more than 92 days ago.\n"
     assert (old["id"][:13] in dry.stdout, recent["id"][:13] in dry.stdout) == (True, False)
     assert (unconfirmed.returncode, len(before)) == (2, 2)
     assert (done.stdout.splitlines()[-1], [each["id"] for each in listed(home)]) == (
@@ -254,7 +279,7 @@ def test_a_moved_session_is_resumed_in_its_new_folder(home: Path, tmp_path: Path
         f"holdfast sessions move {stored['id'][:13]} FOLDER\n" in before.stderr
     )
     assert moved.stdout == f"{stored['id'][:13]} is now in {tmp_path / 'renamed'}.\n"
-    assert (after.returncode, "Resuming 'the login bug'." in after.stdout) == (0, True)
+    assert (after.returncode, "Resuming 'the login bug'." in after.stderr) == (0, True)
 
 
 def test_delete_without_a_terminal_requires_yes(home: Path):
@@ -378,6 +403,7 @@ def test_replay_and_list_show_a_running_or_interrupted_turn(home: Path):
         "› do it\n● a.b {}\n  cancelled\nThis turn was interrupted before it ended.\n"
     )
     assert "state      closed; its last turn was interrupted\n" in shown.stdout
+    assert "calls      2; 1 interrupted\n" in shown.stdout
     assert "the login bug (its last turn was interrupted)" in table.stdout
 
 

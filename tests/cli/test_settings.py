@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.commands import run_holdfast
+
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
 
@@ -15,11 +17,12 @@ def test_show_prints_every_setting_its_value_and_where_it_comes_from(tmp_path: P
     done = _run("settings", "show", HOLDFAST_CONFIG=str(file), HOLDFAST_LOG_LEVEL="debug")
 
     assert done.stderr == ""
-    assert [line.split() for line in done.stdout.splitlines()][:9] == [
+    assert [line.split() for line in done.stdout.splitlines()][:10] == [
         ["setting", "value", "from"],
         ["data_dir", str(tmp_path), str(file)],
         ["log.level", "debug", "HOLDFAST_LOG_LEVEL"],
         ["log.format", "auto", "default"],
+        ["traces.otlp_url", "default"],
         ["wire.line_bytes", "16777216", "default"],
         ["wire.depth", "64", str(file)],
         ["wire.digits", "100", "default"],
@@ -80,6 +83,4 @@ def test_bad_settings_are_an_error_without_a_traceback(tmp_path: Path) -> None:
 
 def _run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    return subprocess.run(
-        [HOLDFAST, *arguments], env={**clean, **environ}, capture_output=True, text=True, check=False
-    )
+    return run_holdfast(*arguments, env={**clean, **environ})

@@ -16,6 +16,7 @@ from holdfast.audit.audit import Audit
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.schema import APPLICATION_ID
 from tests.audit.records import record
+from tests.commands import run_holdfast
 from tests.store.sessions import hold_session, reply
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
@@ -40,10 +41,10 @@ def test_check_reports_no_problems(database: Path) -> None:
 
     assert (done.returncode, done.stdout) == (
         0,
-        f"1 sessions, 3 events, {database.stat().st_size} bytes, schema 2: no problems found.\n",
+        f"1 sessions, 3 events, {database.stat().st_size} bytes, schema 3: no problems found.\n",
     )
     assert printed == {
-        "schema": 2,
+        "schema": 3,
         "sessions": 1,
         "events": 3,
         "bytes": database.stat().st_size,
@@ -227,7 +228,7 @@ def test_vacuum_prints_the_sizes(database: Path) -> None:
     [
         (
             "newer",
-            "was written by a newer version of Holdfast (schema 99; this version supports 2). Nothing was changed.",
+            "was written by a newer version of Holdfast (schema 99; this version supports 3). Nothing was changed.",
         ),
         ("foreign", "is a database of another program. Nothing was changed."),
         ("garbage", "is damaged or not a database. Nothing was changed."),
@@ -349,6 +350,38 @@ def _another_writer(database: Path) -> Iterator[None]:
 def _run(
     *arguments: str, cwd: Path | None = None, timeout: float | None = None
 ) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [HOLDFAST, *arguments], capture_output=True, text=True, check=False, cwd=cwd, timeout=timeout
-    )
+    return run_holdfast(*arguments, cwd=cwd, timeout=timeout or 60)
+
+
+@pytest.fixture
+def damaged(database: Path) -> Path:
+    """A store with damaged pages, which can still be opened."""
+    content = bytearray(database.read_bytes())
+    with closing(sqlite3.connect(database)) as db:
+        roots = db.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name IN ('events', 'audit') AND type = 'table'"
+        )
+        for (page,) in roots.fetchall():
+            content[(page - 1) * 4096 : page * 4096] = b"\xaa" * 4096
+    database.write_bytes(content)
+    return database
+
+
+def test_damage_is_reported_once_and_not_called_tampering(damaged: Path) -> None:
+    checked = _run("store", "check", "--path", str(damaged))
+
+    problems = [line for line in checked.stdout.splitlines() if line.startswith("- ")]
+    assert checked.returncode == 1
+    assert len(problems) == len(set(problems))
+    assert "- The audit cannot be verified: The records cannot be read" in checked.stdout
+    assert "tampered" not in checked.stdout
+
+
+@pytest.mark.promise("STO-03")
+def test_the_gateway_does_not_start_on_a_damaged_store(damaged: Path) -> None:
+    damaged.parent.chmod(0o700)
+    up = run_holdfast("up", "--port", "0", env={**os.environ, "HOLDFAST_DATA_DIR": str(damaged.parent)})
+
+    assert (up.returncode, up.stdout) == (1, "")
+    assert up.stderr.startswith(f"Error: '{damaged}' is damaged or not a database.")
+    assert "Hint: Keep the file, run `holdfast store check`, and restore a backup." in up.stderr

@@ -38,9 +38,9 @@ def test_the_table_shows_the_rule_for_each_tool(home: Path):
 
 
 def test_json_has_the_decision_of_each_mode_and_the_rule(home: Path):
-    printed = json.loads(run(home, "tools", "files", "--json").stdout)
+    printed = [json.loads(line) for line in run(home, "tools", "files", "--json").stdout.splitlines()]
 
-    permission = {tool["name"]: tool["permission"] for tool in printed["tools"]}
+    permission = {tool["name"]: tool["permission"] for tool in printed}
     assert permission["files.read"] == {
         **dict.fromkeys(("read-only", "ask", "auto"), "must ask"),
         "rule": {"pattern": "files.read", "of": "the settings"},
@@ -60,3 +60,12 @@ def test_the_command_in_a_chat_shows_the_rule_and_the_mode(home: Path):
         line = next(line for line in done.stdout.splitlines() if f"- {name} " in line)
         assert f"[{decision}]" in line
     assert f"Permission: {DECIDED['files.read']}\n" in done.stdout
+
+
+def test_a_server_that_does_not_start_sets_the_exit_code(home: Path):
+    entry = {"command": "sh", "args": ["-c", "exit 3"]}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"slow": entry}}))
+    failed = run(home, "tools", "slow")
+
+    assert (failed.returncode, failed.stdout) == (1, "")
+    assert failed.stderr.startswith("slow: ")

@@ -10,12 +10,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import holdfast
+from tests.commands import ForkedProcess, start_holdfast
 from tests.journeys.schema import MessageValidator
 
 TIMEOUT_SECONDS = 30.0
+MAX_LINE_BYTES = 32 * 1024 * 1024
 SERVER = Path(__file__).with_name("server.py")
+LIGHT_SERVER = Path(__file__).parents[1] / "light_server.py"
 HOLDFAST = [sys.executable, "-m", "holdfast", "acp"]
+"""The command as an editor starts it. By default, the tests fork it from a process that has imported its modules."""
 SHORT_WAIT = {"HOLDFAST_LINKS_WAIT_SECONDS": "2"}
 """For tests with a server that never starts."""
 CAPABILITIES: dict[str, Any] = {"fs": {"readTextFile": False, "writeTextFile": False}}
@@ -34,7 +37,7 @@ class RpcError(Exception):
 class Editor:
     """Sends requests, keeps the updates in `received`, and answers the agent's requests from `answers`."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: "asyncio.subprocess.Process | ForkedAgent") -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         self.process = process
@@ -180,6 +183,52 @@ class Editor:
             return await self.process.wait()
 
 
+class ForkedAgent:
+    """A forked command with pipes, used like an `asyncio.subprocess.Process`."""
+
+    def __init__(
+        self, process: ForkedProcess, stdin: asyncio.StreamWriter, stdout: asyncio.StreamReader
+    ) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.stdin = stdin
+        self.stdout = stdout
+        self._reading: asyncio.BaseTransport | None = None
+        self.send_signal, self.kill, self.terminate = process.send_signal, process.kill, process.terminate
+
+    @classmethod
+    async def start(cls, words: list[str], environ: Mapping[str, str], log: int) -> "ForkedAgent":
+        loop = asyncio.get_running_loop()
+        their_input, our_output = os.pipe()
+        our_input, their_output = os.pipe()
+        process = start_holdfast(words, their_input, their_output, log, cwd=Path("/"), env=environ)
+        os.close(their_input)
+        os.close(their_output)
+        stdout = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+        protocol = asyncio.StreamReaderProtocol(stdout)
+        reading, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(our_input, "rb"))
+        transport, writing = await loop.connect_write_pipe(
+            asyncio.streams.FlowControlMixin, os.fdopen(our_output, "wb")
+        )
+        agent = cls(process, asyncio.StreamWriter(transport, writing, None, loop), stdout)
+        agent._reading = reading
+        return agent
+
+    def close(self) -> None:
+        """Close the pipes."""
+        if not self.stdin.transport.is_closing() or self.stdin.transport.get_write_buffer_size():
+            self.stdin.transport.abort()
+        if self._reading is not None:
+            self._reading.close()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.returncode
+
+    async def wait(self) -> int:
+        return await asyncio.to_thread(self._process.wait)
+
+
 @asynccontextmanager
 async def editor(
     home: Path,
@@ -191,17 +240,22 @@ async def editor(
     log: int | None = None,
 ) -> AsyncIterator[Editor]:
     """An editor with its own Holdfast process, whose data is in `home`."""
+    variables = environment(home, environ)
     with (home / "log").open("ab") as log_file:
-        process = await asyncio.create_subprocess_exec(
-            *(command or HOLDFAST),
-            *arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=log or log_file,
-            env=environment(home, environ),
-            limit=32 * 1024 * 1024,
-            cwd="/",
-        )
+        if command is None or command[0] == "-m":
+            words = [*(command or ["acp"]), *arguments]
+            process = await ForkedAgent.start(words, variables, log or log_file.fileno())
+        else:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                *arguments,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log or log_file,
+                env=variables,
+                limit=MAX_LINE_BYTES,
+                cwd="/",
+            )
     connected = Editor(process)
     try:
         if initialize:
@@ -215,6 +269,9 @@ async def editor(
             process.kill()
             await process.wait()
         connected._reading.cancel()
+        if isinstance(process, ForkedAgent):
+            process.close()
+            await asyncio.sleep(0)  # the transports close their pipes
 
 
 def environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -226,6 +283,7 @@ def environment(home: Path, more: Mapping[str, str] | None = None) -> dict[str, 
         "HOLDFAST_DATA_DIR": str(home / "data"),
         "HOLDFAST_SERVERS_USER_FILE": str(home / "mcp.json"),
         "HOLDFAST_SERVERS_HOST_FILE": str(home / "host.json"),
+        "HOLDFAST_STAGE_ENABLED": "false",  # the same tools with and without an installed browser
         **(more or {}),
     }
 
@@ -243,8 +301,8 @@ def tools_server(name: str = "tools", *flags: str, **env: str) -> dict[str, Any]
 def confined_tools_server(folder: Path, name: str = "tools", *flags: str) -> dict[str, Any]:
     """The same server, copied to a folder of the session: in the sandbox it sees no other files of the project."""
     copy = Path(shutil.copy(SERVER, folder))
-    without = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(holdfast.__file__).parent, folder / "holdfast", ignore=without, dirs_exist_ok=True)
+    (folder / "tests").mkdir(exist_ok=True)
+    shutil.copy(LIGHT_SERVER, folder / "tests")
     return {"name": name, "command": sys.executable, "args": [str(copy), *flags], "env": []}
 
 

@@ -11,7 +11,8 @@ from holdfast.agent.agent import TurnContext
 from holdfast.model.event import Event, StopReason
 from holdfast.model.json import JsonObject
 from holdfast.session.subscription import EventFeed
-from holdfast.store.appender import Appender, PendingEvent
+from holdfast.store.appender import Appender
+from holdfast.store.pending_event import PendingEvent
 from holdfast.store.types import StoredEvent
 
 

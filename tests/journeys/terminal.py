@@ -7,23 +7,24 @@ import pty
 import select
 import signal
 import subprocess
-import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from tests.commands import ForkedProcess, start_holdfast
 from tests.journeys.editor import environment
 from tests.journeys.vt100 import Screen
 
 PATIENCE = 30.0
-CHAT = [sys.executable, "-m", "holdfast", "chat"]
+CHAT = ["holdfast", "chat"]
+"""A command that begins with `holdfast` is forked from a process that has imported its modules."""
 
 
 class Terminal:
     """Types, and reads the screen."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", descriptor: int) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes] | ForkedProcess", descriptor: int) -> None:
         self.process = process
         self._descriptor = descriptor
         self._screen = Screen()
@@ -46,6 +47,13 @@ class Terminal:
     def until_anywhere(self, text: str) -> None:
         """Wait until this is on the screen, even above the text that was waited for last."""
         self._wait(text, 0)
+
+    def until_gone(self, text: str) -> None:
+        """Wait until this is no longer on the screen."""
+        deadline = time.monotonic() + PATIENCE
+        while text in self.shown:
+            if not self._read(deadline):
+                raise AssertionError(f"{text!r} is still shown:\n{self.shown}")
 
     def _wait(self, text: str, start: int) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -106,16 +114,21 @@ def terminal(
     """A chat in this folder, which keeps its data in `home`."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, 120))
-    process = subprocess.Popen(
-        [*command, *arguments],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        cwd=cwd,
-        env={**environment(home), "TERM": "xterm-256color", **(environ or {})},
-        start_new_session=True,
-        preexec_fn=_take_terminal,  # noqa: PLW1509  there are no threads here yet
-    )
+    variables = {**environment(home), "TERM": "xterm-256color", **(environ or {})}
+    if command[0] == "holdfast":
+        words = [*command[1:], *arguments]
+        process = start_holdfast(words, theirs, theirs, theirs, cwd=cwd, env=variables, is_in_terminal=True)
+    else:
+        process = subprocess.Popen(
+            [*command, *arguments],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=cwd,
+            env=variables,
+            start_new_session=True,
+            preexec_fn=_take_terminal,  # noqa: PLW1509  there are no threads here yet
+        )
     os.close(theirs)
     screen = Terminal(process, ours)
     try:

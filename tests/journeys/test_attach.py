@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_holdfast
 from tests.journeys.editor import Editor, RpcError, always_choose, editor, environment, tools_server
 from tests.journeys.terminal import PATIENCE, Terminal, terminal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("SES-01", "SES-03")]
 
 HOLDFAST = [sys.executable, "-m", "holdfast"]
-ATTACH = [*HOLDFAST, "sessions", "attach"]
+ATTACH = ["holdfast", "sessions", "attach"]
 READY = "› "
 QUESTION = "[r]eject? "
 PERMISSION = "session/request_permission"
@@ -81,6 +82,25 @@ async def test_prompt_of_the_terminal_and_its_answer_are_shown_in_the_editor(hom
 
         prompts = [update["content"]["text"] for update in zed.updates(session, "user_message_chunk")]
         assert prompts == ["/tools files"]
+
+
+async def test_terminal_shows_the_end_of_a_long_conversation_unless_asked_for_all(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        session = await zed.new(cwd)
+        for number in range(20):
+            await zed.prompt(session, f"/why number{number}.")
+
+        def shown(*options: str) -> str:
+            with terminal(home, cwd, session, *options, command=ATTACH) as screen:
+                return screen.until("Attached to")
+
+        recent, everything = [await asyncio.to_thread(shown, *options) for options in ((), ("--all",))]
+
+    assert (
+        "Earlier parts of the conversation are not shown. To print them: holdfast sessions replay" in recent
+    )
+    assert ("number0." in recent, "number19." in recent) == (False, True)
+    assert "number0." in everything
 
 
 async def test_terminal_that_is_killed_while_asked_changes_nothing_for_the_editor(home: Path, cwd: Path):
@@ -201,13 +221,4 @@ def test_session_that_is_not_open_says_how_to_open_it(home: Path, cwd: Path, com
 
 
 def _run(home: Path, cwd: Path, *arguments: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*HOLDFAST, *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment(home),
-        timeout=PATIENCE,
-        check=False,
-    )
+    return run_holdfast(*arguments, cwd=cwd, env=environment(home), input=text, timeout=PATIENCE)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,11 +13,55 @@ from typing import Any
 
 import pytest
 
+from holdfast import __version__
+from holdfast.testing.scripted_model import Answer, ScriptedModel, Text
+from holdfast.workspaces import Registry
+from tests.commands import run_holdfast
 from tests.journeys.editor import SERVER, environment
-from tests.journeys.terminal import CHAT, PATIENCE, Terminal, terminal
+from tests.journeys.terminal import PATIENCE, Terminal, terminal
 
 READY = "› "
 QUESTION = "[r]eject? "
+ASKING_SERVER = """
+import asyncio, os
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.toolkit import Call, Toolbox
+
+box = Toolbox("trips")
+
+
+@dataclass
+class Trip:
+    city: str
+    nights: int
+
+
+@box.tool
+async def book(call: Call) -> str:
+    "Book a trip."
+    trip = await call.ask("Where to?", Trip)
+    return f"{trip.city} {trip.nights}"
+
+
+@box.tool
+async def wait(call: Call) -> str:
+    "Wait."
+    await call.progress(1, 2, "packing")
+    while not Path("go").exists():
+        await asyncio.sleep(0.05)
+    return "done"
+
+
+@box.tool
+def end() -> str:
+    "End."
+    os._exit(1)
+
+
+box.main()
+"""
 
 
 @pytest.fixture
@@ -27,16 +72,7 @@ def server(home: Path) -> None:
 
 
 def piped(home: Path, cwd: Path, text: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*CHAT, *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env=environment(home),
-        timeout=PATIENCE,
-        check=False,
-    )
+    return run_holdfast("chat", *arguments, input=text, cwd=cwd, env=environment(home), timeout=PATIENCE)
 
 
 def test_the_banner_names_folder_servers_and_commands(home: Path, cwd: Path):
@@ -51,6 +87,112 @@ def test_the_banner_names_folder_servers_and_commands(home: Path, cwd: Path):
     assert "Ctrl-C cancels, Ctrl-D leaves." in banner
     assert b"\x1b[" in screen.raw, "a terminal gets colours"
     assert code == 0
+
+
+def test_chat_asks_whether_the_folder_belongs_to_the_workspace_that_it_names(home: Path, cwd: Path):
+    (home.parent / "blog").mkdir()
+    Registry(home / "data" / "workspaces").add(home.parent / "blog")
+    (cwd / ".holdfast").mkdir()
+    (cwd / ".holdfast" / "workspace.toml").write_text('workspace = "blog"\n')
+
+    with terminal(home, cwd) as screen:
+        question = screen.until("decide later: ")
+        screen.line("y")
+        banner = screen.until(READY)
+        screen.line('/call tasks.task_add {"title": "Here"}')
+        screen.until(QUESTION)
+        screen.line("o")
+        added = screen.until(READY)
+
+    assert f"{cwd} says that it belongs to the workspace 'blog'" in question
+    assert "tasks (" in banner
+    assert "blog-1" in added
+
+
+def test_a_call_without_arguments_asks_for_each_by_its_schema(home: Path, cwd: Path):
+    (cwd / "notes").write_text("one\ntwo\nthree\n")
+
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.line("/call files.read")
+        screen.until("path (text): ")
+        screen.line("notes")
+        screen.until("first_line (whole number, default 1): ")
+        screen.line("second")
+        wrong = screen.until("first_line (whole number, default 1): ")
+        screen.line("2")
+        screen.until("default 2000): ")
+        screen.line("1")
+        shown = screen.until(READY)
+        screen.line("/call files.read")
+        screen.until("path (text): ")
+        screen.type("\x03")
+        cancelled = screen.until(READY)
+
+    assert "It must be a whole number." in wrong
+    assert "two\n" in shown
+    assert "one" not in shown
+    assert "Nothing was called." in cancelled
+
+
+def test_signal_at_a_half_typed_line_clears_it_and_does_not_leave(home: Path, cwd: Path):
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        for _ in range(3):
+            screen.type("half a li")
+            screen.until_anywhere("half a li")
+            screen.process.send_signal(signal.SIGINT)
+            screen.until_gone("half a li")
+        screen.type("/help\n")
+        shown = screen.until(READY)
+
+    assert "/tools" in shown
+
+
+def test_a_server_asks_the_user_with_a_form(home: Path, cwd: Path):
+    server = cwd / "server.py"
+    server.write_text(ASKING_SERVER)
+    entry = {"command": sys.executable, "args": [str(server)]}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"trips": entry}}))
+
+    with terminal(home, cwd, "--mode", "auto") as screen:
+        screen.until(READY)
+        screen.line("/call trips.book {}")
+        question = screen.until("city (text): ")
+        screen.line("Rome")
+        screen.until("nights (whole number): ")
+        screen.line("3")
+        booked = screen.until(READY)
+        screen.line("/call trips.book {}")
+        screen.until("city (text): ")
+        screen.line("/decline")
+        declined = screen.until(READY)
+        screen.line("/call trips.end {}")
+        screen.until(READY)
+        screen.line("/servers")
+        servers = screen.until(READY)
+
+    assert "A question from the MCP server 'trips', not from Holdfast:" in question
+    assert "Rome 3" in booked
+    assert "DECLINED" in declined
+    assert "- trips: ended; the next call starts it again" in servers
+
+
+def test_a_slow_call_shows_its_time_and_the_progress_that_its_server_reports(home: Path, cwd: Path):
+    server = cwd / "server.py"
+    server.write_text(ASKING_SERVER)
+    entry = {"command": sys.executable, "args": [str(server)]}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"trips": entry}}))
+
+    with terminal(home, cwd, "--mode", "auto") as screen:
+        screen.until(READY)
+        screen.line("/call trips.wait {}")
+        screen.until_anywhere("1 of 2 packing")
+        (cwd / "go").touch()
+        shown = screen.until(READY)
+
+    assert re.search(r"trips.wait  [0-9]+ s  1 of 2 packing", screen.raw.decode())
+    assert "packing" not in shown, "the line is gone"
 
 
 def test_a_tool_call_is_shown_when_it_starts_and_its_diff_when_it_ends(home: Path, cwd: Path):
@@ -403,7 +545,7 @@ def test_a_resumed_chat_shows_the_conversation_so_far(home: Path, cwd: Path):
 
     assert "› /call files.list {}\n● files.list {}\n  ✓\n" in before
     assert "› /servers" in by_id.stdout
-    assert f"folder   {cwd}" in by_id.stdout, "a session is resumed in its own folder"
+    assert f"folder   {cwd}" in by_id.stderr, "a session is resumed in its own folder"
     assert [session["id"] for session in _sessions(home)] == [stored["id"]]
 
 
@@ -426,7 +568,10 @@ def test_each_line_of_a_pipe_is_a_prompt_answered_without_colours(home: Path, cw
         home, cwd, '/call files.read {"path": "file"}\n\n/call files.write {"path": "file", "text": ""}\n'
     )
 
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr.partition("  ")[0]) == (1, f"Holdfast {__version__}"), (
+        "a call failed"
+    )
+    assert done.stdout.startswith("● files.read"), "the greeting is on standard error"
     assert "\x1b" not in done.stdout
     assert "files.read:\nwhat is in it\n" in done.stdout
     assert (
@@ -455,11 +600,22 @@ def test_without_a_terminal_the_mode_decides(home: Path, cwd: Path):
     assert (cwd / "file").read_text() == "x"
 
 
+def test_the_mode_can_be_changed_and_words_after_quit_do_no_harm(home: Path, cwd: Path):
+    write = '/call files.write {"path": "file", "text": "x"}'
+
+    done = piped(home, cwd, f"/mode auto\n{write}\n/mode\n/mode loud\n/quit now please\n{write}\n")
+
+    assert done.stdout.count("● files.write") == 1
+    assert "The mode is auto. To change it, type /mode ask or /mode auto or /mode read-only." in done.stdout
+    assert "loud" in done.stderr
+    assert (cwd / "file").read_text() == "x"
+
+
 def test_empty_input_ends_the_chat(home: Path, cwd: Path):
     done = piped(home, cwd, "")
 
-    assert done.returncode == 0
-    assert "/help" in done.stdout
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "/help" in done.stderr
 
 
 @pytest.mark.usefixtures("server")
@@ -502,26 +658,27 @@ def test_a_session_that_cannot_be_opened_is_an_error(
     assert "Traceback" not in done.stderr
 
 
+def test_a_sign_of_life_is_shown_while_a_model_is_slow_and_removed_when_it_answers(home: Path, cwd: Path):
+    with ScriptedModel([Answer(parts=(Text("Here I am."),), first_after=2.5)]) as endpoint:
+        environ = {"HOLDFAST_MODEL_NAME": "openai-chat:slow", "HOLDFAST_MODEL_BASE_URL": endpoint.base_url}
+        with terminal(home, cwd, environ=environ) as screen:
+            screen.until(READY)
+            screen.line("Are you there?")
+            screen.until_anywhere("thinking …")
+            screen.until_anywhere("Here I am.")
+            screen.until(READY)
+
+    assert "thinking" not in screen.shown
+
+
 def _sessions(home: Path) -> list[dict[str, Any]]:
-    done = subprocess.run(
-        [*CHAT[:-1], "sessions", "list", "--json"],
-        capture_output=True,
-        text=True,
-        env=environment(home),
-        check=True,
-    )
+    done = run_holdfast("sessions", "list", "--json", env=environment(home))
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def _prompts(home: Path) -> list[str]:
     (stored,) = _sessions(home)
-    done = subprocess.run(
-        [*CHAT[:-1], "sessions", "export", stored["id"]],
-        capture_output=True,
-        text=True,
-        env=environment(home),
-        check=True,
-    )
+    done = run_holdfast("sessions", "export", stored["id"], env=environment(home))
     lines = [json.loads(line) for line in done.stdout.splitlines()[1:]]
     return [line["event"]["blocks"][0]["text"] for line in lines if line["kind"] == "prompted"]
 

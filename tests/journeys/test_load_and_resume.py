@@ -4,7 +4,6 @@ import asyncio
 import os
 import platform
 import signal
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.journeys.editor import HOLDFAST, RpcError, editor, prompt_params, too
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-13")]
 
-AGENT = [sys.executable, str(Path(__file__).with_name("sample_agent.py"))]
+AGENT = ["-m", "tests.journeys.sample_agent"]
 ALREADY_OPEN = "The session {} is already open on this connection: use it, or close it first."
 NOT_REPLAYED = ("available_commands_update", "config_option_update")
 

@@ -1,13 +1,13 @@
 """Rules in the settings and in a workspace decide about the calls of `holdfast call`."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.workspaces import Registry
+from tests.commands import run_holdfast
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -44,13 +44,12 @@ def test_a_rule_refuses_a_call(
     file.write_text(file.read_text() + in_workspace)
     environ = {key: value for key, value in os.environ.items() if not key.startswith("HOLDFAST_")}
 
-    done = subprocess.run(
-        [HOLDFAST, "call", "files.read", '{"path": "notes.md"}'],
+    done = run_holdfast(
+        "call",
+        "files.read",
+        '{"path": "notes.md"}',
         cwd=folder,
         env={**environ, **setting, "HOLDFAST_DATA_DIR": str(data), "HOLDFAST_LOG_LEVEL": "error"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
     assert done.returncode == code, done.stderr

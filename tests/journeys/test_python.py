@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import run_program
 from tests.connect.processes import wait_until
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
@@ -46,21 +47,18 @@ def test_every_python_block_of_the_page_is_run():
     assert (len(re.findall("```python", PAGE)), set(PROGRAMS)) == (
         len(PROGRAMS),
         {
-            *("counter.py", "first.py", "options.py", "agents.py", "agent.py", "app.py"),
-            *("results.py", "threads.py"),
+            *("counter.py", "first.py", "options.py", "sub_agents.py", "agent.py", "app.py"),
+            *("results.py", "threads.py", "boxes.py", "questions.py", "script.py"),
         },
     )
 
 
 @pytest.mark.promise("LNK-01", "LNK-02", "LNK-18")
 @pytest.mark.parametrize("name", sorted(name for name, (_, output) in PROGRAMS.items() if output))
-async def test_program_prints_the_output_shown_below_it(folder: Path, tmp_path: Path, name: str):
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, name, cwd=folder, env=environment(tmp_path), stdout=-1, stderr=-1
-    )
-    out, err = await process.communicate()
+def test_program_prints_the_output_shown_below_it(folder: Path, tmp_path: Path, name: str):
+    done = run_program(name, folder, environment(tmp_path))
 
-    assert (out.decode(), err.decode()) == (PROGRAMS[name][1], "")
+    assert (done.stdout, done.stderr) == (PROGRAMS[name][1], "")
 
 
 @pytest.mark.promise("LNK-02")

@@ -16,6 +16,7 @@ import pytest
 from holdfast import settings
 from holdfast.host.host import Host
 from holdfast.model.trust import Trust
+from tests.commands import run_holdfast
 from tests.host.test_packages import serve_registry, write_stand_ins
 from tests.journeys.editor import environment
 from tests.journeys.terminal import Terminal
@@ -49,16 +50,7 @@ class Repository:
         (self.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"stranger": entry}}))
 
     def run(self, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "holdfast", *words],
-            cwd=self.folder,
-            env={**environment(self.home), **variables},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_holdfast(*words, cwd=self.folder, env={**environment(self.home), **variables})
 
     def call(self, tool: str, *words: str, **arguments: str) -> str:
         """What a tool returned, or why it was not called, as `holdfast call` prints it."""
@@ -196,7 +188,7 @@ def test_after_a_change_it_does_not_run_and_the_review_shows_the_difference(clon
     refused = clone.call("told")
     review = clone.run("servers", "approve", "--confined").stdout.splitlines()
 
-    assert "It is not approved as it is now" in refused
+    assert "It is not approved, or has changed since you approved it" in refused
     start = review.index("  since you approved it, the entry changed:")
     changed = [line.strip() for line in review[start + 1 :] if line.strip()[:1] in ("+", "-")]
     assert changed == ['+           "--all"', '+network:   "evil.example"']
@@ -226,10 +218,14 @@ def test_a_start_mounts_nothing_that_the_approval_did_not_show(clone: Repository
 def test_paths_and_hosts_can_be_granted_with_the_approval(clone: Repository):
     clone.run("servers", "approve", "--confined")
     _, hidden = clone.look()
-    clone.run("servers", "approve", "stranger", "--readable", str(clone.secret))
+    clone.run("servers", "approve", "stranger", "--readable", str(clone.secret), "--network", "api.example")
     listed = json.loads(clone.run("servers", "approvals", "--json").stdout.splitlines()[0])
+    explained = clone.run("servers", "explain", "stranger").stdout
 
     assert (hidden, clone.look()[1]) == ("FileNotFoundError", "canary")
+    assert (listed["network"], listed["readable"]) == (["api.example"], [str(clone.secret)])
+    assert f'  can read:  "{clone.secret}"\n  program:   "server.py"\n' in explained
+    assert f"gets stranger: confined, network: api.example, can read: {clone.secret}." in explained
     assert (listed["server"], listed["approved"], listed["audit"]) == (
         "stranger",
         "the server, confined",
@@ -242,7 +238,7 @@ def test_a_revoked_server_does_not_run(clone: Repository):
     clone.run("servers", "approve", "--confined")
     clone.run("servers", "revoke", "stranger")
 
-    assert "It is not approved as it is now" in clone.call("told")
+    assert "It is not approved, or has changed since you approved it" in clone.call("told")
 
 
 @pytest.mark.promise("BOX-08")

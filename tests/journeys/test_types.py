@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PYRIGHT = ROOT / "peers" / "node_modules" / ".bin" / "pyright"
 # The comment at the end of a line is the rule that must find the mistake in it.
 WRONG = """
-from holdfast import Host
+from holdfast import Host, ServerConfig
 
 async def wrong(host: Host) -> None:
     async with host.session(titel="x"):  # reportCallIssue
@@ -28,6 +28,10 @@ async def wrong(host: Host) -> None:
     async with host.run(keep="no") as session:  # reportArgumentType
         session.tool()  # reportAttributeAccessIssue reportUnknownMemberType
     Host(servers={"counter": "counter.py"})  # reportArgumentType
+    async with host.session(ask=lambda: True):  # reportArgumentType
+        pass
+    config: ServerConfig = {"command": "x", "lifetme": "run"}  # reportAssignmentType
+    print(config)
 """
 
 

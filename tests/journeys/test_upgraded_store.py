@@ -2,13 +2,12 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.commands import run_holdfast
 from tests.journeys.editor import editor, environment
 from tests.store.test_upgrade import INTERRUPTED, SHOP, copy_version_1
 
@@ -47,7 +46,7 @@ def test_every_command_works_on_it(home: Path, database: Path) -> None:
     assert "Roses cost 3.20 each" in replayed
     assert "unknown event 'danced', stored by a newer version of Holdfast" in replayed
     assert "3.20 each" in _run(home, "sessions", "search", "roses")
-    assert "schema 2: no problems found" in _run(home, "store", "check")
+    assert "schema 3: no problems found" in _run(home, "store", "check")
     assert "5 records, all unchanged" in _run(home, "audit", "verify")
     assert len([*database.parent.glob("holdfast.db.v1-*.bak")]) == 1
 
@@ -82,14 +81,6 @@ def test_damaged_body_of_an_unknown_event_fails_only_the_check(home: Path, datab
 
 
 def _run(home: Path, *arguments: str, text: str = "", code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
-        input=text,
-        capture_output=True,
-        text=True,
-        env=environment(home),
-        timeout=60,
-        check=False,
-    )
+    done = run_holdfast(*arguments, env=environment(home), input=text)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     return done.stdout

@@ -17,7 +17,9 @@ from holdfast import (
     JsonObject,
     Mode,
     OpenOptions,
+    PermissionQuestion,
     Refusal,
+    ServerConfig,
     ServerConfigs,
     Session,
     SessionContext,
@@ -28,9 +30,30 @@ from holdfast import (
     TurnResult,
     events,
 )
+from holdfast.toolkit import Toolbox
 
 SERVERS = {"counter": {"command": sys.executable, "args": ["counter.py"], "env": {"LEVEL": "1"}}}
 TYPED: ServerConfigs = {"web": {"url": "http://127.0.0.1:8000/mcp"}, "local": {"command": "counter"}}
+
+
+COUNTER: ServerConfig = {"command": sys.executable, "args": ["counter.py"], "lazy": True, "timeout": 5.0}
+BOX = Toolbox("local")
+MIXED: ServerConfigs = {"counter": COUNTER, "box": BOX, "made": lambda: Toolbox("made"), "more": {"box": BOX}}
+
+
+def ask(question: PermissionQuestion) -> bool:
+    """Allow the calls of one tool."""
+    return question.call.tool == "add"
+
+
+async def elicit(params: JsonObject) -> dict[str, str] | None:
+    """Decline some questions."""
+    return {"name": "Ann"} if params.get("message") else None
+
+
+def see(stored: events.StoredEvent) -> None:
+    """Print every event."""
+    print(stored.seq)
 
 
 class Echo(Agent):
@@ -94,9 +117,14 @@ async def main(door: Door) -> None:
             tags=("nightly",),
             permission=Mode.READ_ONLY,
             keep=True,
+            ask=ask,
+            elicit=elicit,
+            on_event=see,
         ) as session:
             watching = asyncio.create_task(watch(session))
         print(await watching)
+        async with host.session(servers=MIXED) as session:
+            print((await session.call("box.add", {"number": 1})).raise_for_error().images)
         async with host.run(servers=SERVERS, trust="direct"), host.run(isolate=True, permission="read-only"):
             result = await host.call("counter.add")
             print(result.data, holdfast.__version__)

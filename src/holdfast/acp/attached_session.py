@@ -20,6 +20,7 @@ from holdfast.model.event import Event, ModeChanged, StopReason, TrustLowered
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.permission import DoorKind, Mode
 from holdfast.model.trust import Trust
+from holdfast.model.visible_text import display_name
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.store.types import StoredEvent
 from holdfast.wire.peer import Peer
@@ -30,7 +31,7 @@ _MAX_NAMES = 5
 
 
 class AttachedSession(EditorSession):
-    """A session of another process, which keeps it as it is: its servers, its folders, and who opens its files.
+    """A session of another process. Its servers and folders stay as they are, and this editor opens no files for it.
 
     The editor sees everything, prompts, answers and cancels. When it leaves, the session goes on.
     """
@@ -44,7 +45,7 @@ class AttachedSession(EditorSession):
         self._remote: RemoteSession | None = None
         self._options = OptionValues(mode=Mode.ASK, max_mode=Mode.ASK, trust=Trust.DIRECT)
         self._limits: list[str] = []
-        """What the editor has sent or offered, and the session does not use."""
+        """What the editor has sent or offered, but the session does not use: the ends of sentences about the session."""
         self._started = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -154,7 +155,9 @@ class AttachedSession(EditorSession):
         """Send the list of slash commands, then report the servers that were refused so far."""
         description = remote.description
         await self._send(available_commands(description.commands))
-        await self._report_once(f"{server}: {reason}" for server, reason in description.refusals.items())
+        await self._report_once(
+            f"{display_name(server)}: {reason}" for server, reason in description.refusals.items()
+        )
 
     async def _report_end(self, remote: RemoteSession) -> None:
         """Tell an editor that shows notices when the session or its process has ended."""
@@ -191,7 +194,7 @@ class AttachedSession(EditorSession):
 
 
 def _describe_limits(remote: RemoteSession, client_servers: Sequence[Json], door: EditorDoor) -> list[str]:
-    """What the editor has sent or offered, and the session does not use."""
+    """What the editor has sent or offered, but the session does not use: the ends of sentences about the session."""
     description = remote.description
     known = {*description.servers, *description.starting, *description.refusals}
     names = [str(entry.get("name")) for entry in client_servers if isinstance(entry, dict)]
@@ -199,7 +202,7 @@ def _describe_limits(remote: RemoteSession, client_servers: Sequence[Json], door
     if not_used := [name for name in names if name not in known]:
         more = ", …" if len(not_used) > _MAX_NAMES else ""
         limits.append(
-            f"does not start the servers that this editor sent ({', '.join(not_used[:_MAX_NAMES])}{more})"
+            f"does not start the servers that this editor sent ({', '.join(map(display_name, not_used[:_MAX_NAMES]))}{more})"
         )
     if door.capabilities.read_files or door.capabilities.write_files:
         limits.append("does not see text that is not saved in this editor")

@@ -1,4 +1,4 @@
-"""The session options that an editor can change: the mode, and the trust, which it can only lower."""
+"""The session options that an editor can change: the mode, the model, the agent, and the trust, which it can only lower."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.permission import Mode, lowest_mode
 from holdfast.model.trust import Trust, lowest_trust
 
-MODE_OPTION, TRUST_OPTION = "mode", "trust"
+MODE_OPTION, MODEL_OPTION, AGENT_OPTION, TRUST_OPTION = "mode", "model", "agent", "trust"
 _MODES = (
     (Mode.ASK, "Ask", "Ask before a tool changes something"),
     (Mode.AUTO, "Auto", "Run every tool without asking"),
@@ -25,10 +25,16 @@ class OptionValues:
     mode: Mode
     max_mode: Mode
     trust: Trust
+    model: str = ""
+    models: tuple[str, ...] = ()
+    """The models that the session can be set to. Without any, the option is left out."""
+    agent: str = ""
+    agents: tuple[tuple[str, str], ...] = ()
+    """The names and descriptions of the agents that the session can be given. Without any, the option is left out."""
 
 
 def describe_state(values: OptionValues) -> JsonObject:
-    """Return the current mode and trust, as ACP's `modes` and `configOptions`."""
+    """Return the current values and the choices, as ACP's `modes` and `configOptions`."""
     modes: list[Json] = [
         {"id": mode.value, "name": name, "description": text} for mode, name, text in _offered_modes(values)
     ]
@@ -39,7 +45,7 @@ def describe_state(values: OptionValues) -> JsonObject:
 
 
 def describe_options(values: OptionValues) -> list[Json]:
-    """Return ACP's `configOptions`: the modes and the trust levels that the session can be set to."""
+    """Return ACP's `configOptions`: the mode, model, agent and trust, each with the values that it can be set to."""
     modes: list[Json] = [
         {"value": mode.value, "name": name, "description": text}
         for mode, name, text in _offered_modes(values)
@@ -48,6 +54,17 @@ def describe_options(values: OptionValues) -> list[Json]:
         {"value": known.value, "name": name, "description": text}
         for known, name, text in _TRUST_LEVELS
         if lowest_trust(known, values.trust) is known
+    ]
+    names: list[Json] = [{"value": name, "name": name} for name in values.models]
+    model: list[Json] = [
+        {
+            "id": MODEL_OPTION,
+            "name": "Model",
+            "category": "model",
+            "type": "select",
+            "currentValue": values.model,
+            "options": names if values.model else [{"value": "", "name": "None"}, *names],
+        }
     ]
     return [
         {
@@ -58,6 +75,8 @@ def describe_options(values: OptionValues) -> list[Json]:
             "currentValue": values.mode.value,
             "options": modes,
         },
+        *(model if names else ()),
+        *(_describe_agents(values) if values.agents else ()),
         {
             "id": TRUST_OPTION,
             "name": "Trust",
@@ -68,8 +87,25 @@ def describe_options(values: OptionValues) -> list[Json]:
     ]
 
 
+def _describe_agents(values: OptionValues) -> list[Json]:
+    agents: list[Json] = [
+        {"value": name, "name": name, **({"description": text} if text else {})}
+        for name, text in values.agents
+    ]
+    return [
+        {
+            "id": AGENT_OPTION,
+            "name": "Agent",
+            "description": "The limits of an agent stay for the rest of the session. Choosing an agent restarts the session's servers.",
+            "type": "select",
+            "currentValue": values.agent,
+            "options": agents if values.agent else [{"value": "", "name": "None"}, *agents],
+        }
+    ]
+
+
 def _offered_modes(values: OptionValues) -> list[tuple[Mode, str, str]]:
-    """The modes up to the highest one. A terminal may have set a higher one: then that is listed, too, as the current one."""
+    """The modes up to the highest one. If a terminal has set a higher one, it is also listed, as the current mode."""
     return [
         (mode, name, text)
         for mode, name, text in _MODES

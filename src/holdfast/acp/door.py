@@ -13,20 +13,17 @@ from holdfast.acp.messages import (
     PermissionResponse,
     ReadFileResponse,
 )
+from holdfast.acp.terminal import EditorTerminal
 from holdfast.model import codes
-from holdfast.model.door import DoorCapabilities, PermissionQuestion
+from holdfast.model.door import CommandResult, DoorCapabilities, PermissionQuestion, ShellCommand
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
-from holdfast.wire.frame import PeerError, Raw
+from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.peer import Peer
 
 _ALLOW_ONCE = {"optionId": Decision.ALLOW_ONCE.value, "name": "Allow once", "kind": "allow_once"}
-_ALLOW_ALWAYS = {
-    "optionId": Decision.ALLOW_ALWAYS.value,
-    "name": "Always allow in this session",
-    "kind": "allow_always",
-}
+_ALLOW_ALWAYS = {"optionId": Decision.ALLOW_ALWAYS.value, "kind": "allow_always"}
 _REJECT = {"optionId": Decision.REJECT.value, "name": "Reject", "kind": "reject_once"}
 _DISCONNECTING_CODES = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
 """The codes with which an editor that is about to disconnect answers."""
@@ -72,9 +69,12 @@ class _UrlElicitation(msgspec.Struct, rename="camel"):
 class EditorDoor:
     """One session's access to the editor."""
 
-    def __init__(self, peer: Peer, capabilities: ClientCapabilities, session_id: str = "") -> None:
+    def __init__(
+        self, peer: Peer, capabilities: ClientCapabilities, session_id: str = "", *, name: str = ""
+    ) -> None:
         self._peer = peer
         self._capabilities = capabilities
+        self._name = name
         self._session_id = session_id
         self._has_session_id = asyncio.Event()
         self._questions = asyncio.Semaphore(_MAX_QUESTIONS)
@@ -95,6 +95,8 @@ class EditorDoor:
             elicitation=self._can_elicit("form") or self._can_elicit("url"),
             read_files=fs.read_text_file,
             write_files=fs.write_text_file,
+            terminal=self._capabilities.terminal,
+            name=self._name or "an editor",
         )
 
     @property
@@ -103,12 +105,18 @@ class EditorDoor:
         session = self._capabilities.session
         return session is not None and session.get("notices") is not None
 
+    @property
+    def supports_sub_agents(self) -> bool:
+        """Whether the editor shows sub-agents as sessions of their own."""
+        return self._capabilities.subagents is not None
+
     async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Ask the user. Every response except a clear yes counts as a rejection.
 
         Raises an error if the user was not asked: the request is too long, or the editor has disconnected.
         """
         await self._has_session_id.wait()
+        always = {**_ALLOW_ALWAYS, "name": f"Always allow {question.always_scope}"}
         params = {
             "sessionId": self._session_id,
             "toolCall": {
@@ -118,7 +126,7 @@ class EditorDoor:
                 "status": "pending",
                 **({"content": [diff_block(question.change)]} if question.change is not None else {}),
             },
-            "options": [_ALLOW_ONCE, *([_ALLOW_ALWAYS] if question.can_remember else []), _REJECT],
+            "options": [_ALLOW_ONCE, *([always] if question.can_remember else []), _REJECT],
         }
         try:
             raw = await self._ask("session/request_permission", params)
@@ -153,6 +161,11 @@ class EditorDoor:
         """Write a file through the editor."""
         params = {"sessionId": self._session_id, "path": path, "content": text}
         await self._request("fs/write_text_file", params, timeout=_FILE_SECONDS)
+
+    async def run_command(self, command: ShellCommand) -> CommandResult:
+        """Run a command in a terminal of the editor."""
+        await self._has_session_id.wait()
+        return await EditorTerminal(self._request, self._session_id).run(command)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the user a server's question. Fields that ACP does not define are dropped."""

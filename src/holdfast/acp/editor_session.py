@@ -13,7 +13,8 @@ from typing import Any
 
 from holdfast.acp.config_options import OptionValues, describe_options
 from holdfast.acp.door import EditorDoor
-from holdfast.acp.updates import Update, Updates
+from holdfast.acp.updates import FOR_SESSION, Update, Updates
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, ModeChanged, ServersResolved, StopReason, TrustLowered
@@ -26,8 +27,10 @@ from holdfast.wire.peer import Peer
 log = logging.getLogger(__name__)
 
 UPDATE = "session/update"
+_REPORTED = (ServersResolved, ModeChanged, TrustLowered)
 _SLICE_SECONDS = 0.001  # how long events are converted before the event loop does other work
-_SLICE_UPDATES = 100
+_GROUP_EVENTS = 16  # the time is checked once per group
+_SLICE_UPDATES = 256  # as many as are read from the store at once; about 1 ms
 
 
 class EditorSession(ABC):
@@ -40,9 +43,11 @@ class EditorSession(ABC):
         """Set when the session accepts prompts (after the replay of `session/load`), and when it is closed."""
         self.failure: HoldfastError | None = None
         """Why the editor gets no more events although it is connected."""
+        self.opened_with: OpenOptions | None = None
+        """The options with which the session was opened here."""
         self._door = door
         self._peer = peer
-        self._updates = Updates(cwd)
+        self._updates = Updates(cwd, session_id=session_id, sub_agents_are_sessions=door.supports_sub_agents)
         self._last_replayed = 0
         """The number of the last event that was stored before `start`."""
         self._unsent_notices: list[str] = []
@@ -75,6 +80,18 @@ class EditorSession(ABC):
     async def change_mode(self, mode: Mode) -> None:
         """Use another mode. Returns when the editor was told."""
 
+    async def set_model(self, name: str) -> None:
+        """Let another model answer. An editor that is attached to a session of another process types `/model` instead."""
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"Type /model {name[:80]} to change the model of this session."
+        )
+
+    def check_can_reopen(self) -> None:
+        """Raise unless the session can be closed and opened again, with another agent."""
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, "The agent of a session that another process has open cannot be changed."
+        )
+
     @abstractmethod
     async def lower_trust(self) -> None:
         """Make the session sandboxed for good. Returns when the editor was told."""
@@ -97,23 +114,28 @@ class EditorSession(ABC):
         """Send the next events as updates. Between slices of the work, other sessions have their turn."""
         updates: list[Update] = []
         started = monotonic()
-        for stored in batch:
-            updates += self._convert(stored)
+        for begin in range(0, len(batch), _GROUP_EVENTS):
+            updates += self._convert(batch[begin : begin + _GROUP_EVENTS])
             if monotonic() - started > _SLICE_SECONDS:
                 await self._send_all(updates)
                 await asyncio.sleep(0)
                 updates, started = [], monotonic()
         await self._send_all(updates)
         for stored in batch:
-            if stored.seq > self._last_replayed:
+            if isinstance(stored.event, _REPORTED) and stored.seq > self._last_replayed:
                 await self._on_new_event(stored.event)
 
-    def _convert(self, stored: StoredEvent) -> Sequence[Update]:
-        try:
-            return self._updates.for_event(stored.event)
-        except Exception:
-            log.exception("event not sent", extra={"event": type(stored.event).__name__})
-            return ()
+    def _convert(self, events: Sequence[StoredEvent]) -> list[Update]:
+        updates: list[Update] = []
+        for stored in events:
+            try:
+                if stored.agent:
+                    updates += self._updates.for_sub_agent(stored.event, stored.origin)
+                else:
+                    updates += self._updates.for_event(stored.event)
+            except Exception:
+                log.exception("event not sent", extra={"event": type(stored.event).__name__})
+        return updates
 
     async def _on_new_event(self, event: Event) -> None:
         match event:
@@ -153,13 +175,16 @@ class EditorSession(ABC):
                     await self._send(update)
 
     def _params(self, update: Update) -> dict[str, Any]:
-        return {"sessionId": self.session_id, "update": update}
+        if FOR_SESSION not in update:
+            return {"sessionId": self.session_id, "update": update}
+        sent = {key: value for key, value in update.items() if key != FOR_SESSION}
+        return {"sessionId": update[FOR_SESSION], "update": sent}
 
     # Notices
 
     async def _report_servers(self, refusals: Sequence[Refusal]) -> None:
         """Report each refusal once."""
-        await self._report_once(f"{refusal.server}: {refusal.reason}" for refusal in refusals)
+        await self._report_once(f"{refusal.display_name}: {refusal.reason}" for refusal in refusals)
 
     async def _report_once(self, lines: Iterable[str]) -> None:
         """Report the lines that were not reported yet. Secrets are masked already."""

@@ -5,7 +5,7 @@ from holdfast.acp.messages import InitializeParams, decode_params
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.wire.frame import Request
+from holdfast.wire.messages import Request
 
 VERSION = 1
 INITIALIZE = "initialize"

@@ -7,7 +7,8 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
-from holdfast.wire.frame import Notification, Request
+from holdfast.model.visible_text import to_line
+from holdfast.wire.messages import Notification, Request
 from holdfast.wire.strict_json import make_decoder
 
 T = TypeVar("T")
@@ -19,6 +20,9 @@ def decode_params(message: Request | Notification, kind: type[T]) -> T:
         return make_decoder(kind)(message.params)
     except msgspec.ValidationError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{message.method}: invalid params: {error}.") from None
+
+
+_MAX_CLIENT_NAME = 60
 
 
 class FileSystemCapabilities(msgspec.Struct, rename="camel"):
@@ -39,8 +43,10 @@ class ClientCapabilities(msgspec.Struct, rename="camel"):
     """What the editor supports."""
 
     fs: FileSystemCapabilities = msgspec.field(default_factory=FileSystemCapabilities)
+    terminal: bool = False
     session: dict[str, Json] | None = None
     elicitation: ElicitationCapabilities | None = None
+    subagents: dict[str, Json] | None = None
 
 
 class InitializeParams(msgspec.Struct, rename="camel"):
@@ -48,6 +54,16 @@ class InitializeParams(msgspec.Struct, rename="camel"):
 
     protocol_version: int
     client_capabilities: ClientCapabilities = msgspec.field(default_factory=ClientCapabilities)
+    client_info: Any = None
+
+    @property
+    def client_name(self) -> str:
+        """What the editor calls itself; empty if it does not say."""
+        match self.client_info:
+            case {"name": str(name)}:
+                return to_line(name)[:_MAX_CLIENT_NAME]
+            case _:
+                return ""
 
 
 class NewSessionParams(msgspec.Struct, rename="camel"):

@@ -4,13 +4,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 from holdfast.acp import messages
 from holdfast.acp.config_options import (
+    AGENT_OPTION,
     MODE_OPTION,
+    MODEL_OPTION,
     TRUST_OPTION,
     describe_options,
     describe_state,
@@ -23,6 +25,7 @@ from holdfast.acp.own_session import OwnSession
 from holdfast.acp.reopen_session import reopen_session
 from holdfast.acp.serve import SessionDefaults
 from holdfast.acp.unknown_id_limit import UnknownIdLimit
+from holdfast.builtin.servers import AGENT_SERVERS
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.host.session_folders import check_folder, check_folders, resolve_path
@@ -37,10 +40,9 @@ from holdfast.session.run_to_completion import run_to_completion
 from holdfast.store.lease import check_free
 from holdfast.store.query import SessionQuery, Visibility
 from holdfast.store.types import StoredSession
-from holdfast.wire.frame import Notification, Request
+from holdfast.wire.messages import Notification, Request
 from holdfast.wire.peer import Peer
 
-_LOCAL_USER = Visibility(user_id="")
 """The editor runs as the local user, who sees only their own sessions (those without another user's id)."""
 
 _MAX_LISTS = 4
@@ -129,12 +131,14 @@ class SessionMethods:
 
     async def _new(self, request: Request, client_params: messages.InitializeParams) -> Any:
         params = decode_params(request, messages.NewSessionParams)
-        door = EditorDoor(self._peer, client_params.client_capabilities)
+        door = EditorDoor(self._peer, client_params.client_capabilities, name=client_params.client_name)
         options = await run_with_file_timeout(self._open_options, params, door, path=str(params.cwd))
         session = await self._host.open(options)
         session_id = str(session.context.session_id)
         wait_seconds = self._host.settings.links.wait_seconds
         opened = OwnSession(session, door, self._peer, replay=False, wait_seconds=wait_seconds)
+        opened.agents = await self._list_agents(session.context.cwd)
+        opened.opened_with = options
         self._sessions[session_id] = opened
         await opened.start()
         door.set_session_id(session_id)
@@ -184,17 +188,36 @@ class SessionMethods:
         params = decode_params(request, messages.LoadSessionParams)
         async with self._lock(params.session_id):
             await self._find_stored(params.session_id)
-            door = EditorDoor(self._peer, client_params.client_capabilities, params.session_id)
+            door = EditorDoor(
+                self._peer,
+                client_params.client_capabilities,
+                params.session_id,
+                name=client_params.client_name,
+            )
             options = await run_with_file_timeout(self._open_options, params, door, path=str(params.cwd))
             self._check_not_open(params.session_id)
             await self._leave(
                 params.session_id
             )  # if it was closed elsewhere, or its events could not be read
-            opened = await reopen_session(
-                self._host, self._peer, params.session_id, options, door, replay=replay
-            )
-            self._sessions[params.session_id] = opened
-            return opened
+            return await self._reopen_with(params.session_id, options, door, replay=replay)
+
+    async def _reopen_with(
+        self, session_id: str, options: OpenOptions, door: EditorDoor, *, replay: bool
+    ) -> EditorSession:
+        opened = await reopen_session(self._host, self._peer, session_id, options, door, replay=replay)
+        opened.opened_with = options
+        if isinstance(opened, OwnSession):
+            opened.agents = await self._list_agents(str(options.cwd))
+        self._sessions[session_id] = opened
+        return opened
+
+    async def _list_agents(self, folder: str) -> tuple[tuple[str, str], ...]:
+        """The names and descriptions of the agents that a session in this folder can be given."""
+        return tuple(
+            (found.name, found.definition.description)
+            for found in await self._host.agent_definitions.list(folder)
+            if found.definition is not None
+        )
 
     def _lock(self, session_id: str) -> asyncio.Lock:
         """Return the lock that a request holds while it reopens, closes or deletes a session: such requests run in order.
@@ -220,8 +243,11 @@ class SessionMethods:
             roots=check_folders("additionalDirectories", params.additional_directories or (), protected),
             workspace=self._defaults.workspace,
             trust=self._defaults.trust,
+            model=self._defaults.model,
+            user_id=self._defaults.user_id,
             client_servers=tuple(params.mcp_servers or ()),
             opened_by=DoorKind.ACP,
+            on_request=AGENT_SERVERS,
             mode=None,
             door=door,
         )
@@ -244,7 +270,9 @@ class SessionMethods:
         cwd = None
         if params.cwd is not None:
             cwd = await run_with_file_timeout(resolve_path, "cwd", params.cwd, path=params.cwd)
-        query = SessionQuery(visibility=_LOCAL_USER, cwd=cwd, cursor=params.cursor)
+        query = SessionQuery(
+            visibility=Visibility(user_id=self._defaults.user_id or ""), cwd=cwd, cursor=params.cursor
+        )
         async with self._listing:
             await self._peer.wait_writable()  # the answers may be large
             page = await self._host.store.sessions(query)
@@ -275,7 +303,7 @@ class SessionMethods:
             self._unknown_id_limit.acquire()
             try:
                 await run_to_completion(self._close_for_all(session_id))
-                await self._host.delete_session(session_id)
+                await self._host.delete_session(session_id, self._defaults.user_id)
             except HoldfastError as error:
                 # Deleting an unknown session succeeds, so the response does not reveal which ids exist.
                 if error.code is codes.UNKNOWN_SESSION:
@@ -294,7 +322,9 @@ class SessionMethods:
     async def _close_for_all(self, session_id: str) -> None:
         """Close a session of this process, even if other doors are attached to it."""
         if (live := self._host.find_live(session_id)) is not None:
-            await self._host.find_session(session_id)  # raises if it is another user's
+            await self._host.find_session(
+                session_id, self._defaults.user_id
+            )  # raises if it is another user's
             await live.close("deleted")
         opened = self._sessions.get(session_id)
         if opened is not None and opened.is_closed:
@@ -310,13 +340,46 @@ class SessionMethods:
     async def _set_config_option(self, request: Request, client_params: messages.InitializeParams) -> Any:
         params = decode_params(request, messages.SetConfigOptionParams)
         opened = await self._get_open(params.session_id)
-        await self._change_option(opened, params.config_id, params.value)
+        if params.config_id == AGENT_OPTION:
+            opened = await self._change_agent(opened, str(params.value), client_params)
+        else:
+            await self._change_option(opened, params.config_id, params.value)
         return {"configOptions": describe_options(opened.options)}
 
+    async def _change_agent(
+        self, opened: EditorSession, name: str, client_params: messages.InitializeParams
+    ) -> EditorSession:
+        """Close the session and open it with another agent. The limits of its earlier agents still apply."""
+        session_id = opened.session_id
+        async with self._lock(session_id):
+            if name == opened.options.agent:
+                return opened
+            if not name:
+                raise HoldfastError(
+                    codes.BAD_ARGUMENT, "An agent can be replaced by another one, never removed."
+                )
+            opened.check_can_reopen()
+            assert opened.opened_with is not None
+            before = opened.opened_with
+            await self._host.agent_definitions.require(name, str(before.cwd))
+            door = EditorDoor(
+                self._peer, client_params.client_capabilities, session_id, name=client_params.client_name
+            )
+            await run_to_completion(self._leave(session_id))
+            reopened = await self._reopen_with(
+                session_id, replace(before, agent_name=name, model="", door=door), door, replay=False
+            )
+        async with self._finish_reopen(reopened):
+            await reopened.start()
+            await reopened.wait_for_servers()
+        return reopened
+
     async def _change_option(self, opened: EditorSession, option: str, value: Any) -> None:
-        """Change an option, and wait until the editor was told. Other attached editors are told, too."""
+        """Change an option, and wait until the editor was told. Other attached editors are also told."""
         if option == MODE_OPTION:
             await opened.change_mode(require_mode(value))
+        elif option == MODEL_OPTION:
+            await opened.set_model(str(value))
         elif option == TRUST_OPTION:
             await _lower_trust(opened, parse_trust(str(value)))
         else:
@@ -351,7 +414,7 @@ class SessionMethods:
         """Find a stored session. Raises BUSY after too many unknown ids."""
         self._unknown_id_limit.acquire()
         try:
-            stored = await self._host.find_session(session_id)
+            stored = await self._host.find_session(session_id, self._defaults.user_id)
         except HoldfastError as error:
             if error.code is not codes.UNKNOWN_SESSION:
                 self._unknown_id_limit.refund()

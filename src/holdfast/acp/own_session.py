@@ -8,6 +8,7 @@ from holdfast.acp.config_options import OptionValues
 from holdfast.acp.door import EditorDoor
 from holdfast.acp.editor_session import EditorSession
 from holdfast.acp.updates import available_commands
+from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
@@ -29,6 +30,8 @@ class OwnSession(EditorSession):
     ) -> None:
         """With `replay`, `start` first sends all stored events. Without it, the editor gets only new events."""
         super().__init__(str(session.context.session_id), session.context.cwd, door, peer)
+        self.agents: tuple[tuple[str, str], ...] = ()
+        """The names and descriptions of the agents that the editor can choose."""
         self._session = session
         self._attachment = session.attach(door)
         self._replay = replay
@@ -48,11 +51,15 @@ class OwnSession(EditorSession):
 
     @property
     def options(self) -> OptionValues:
-        policy = self._session.permission
+        policy, agent = self._session.permission, self._session.agent
         return OptionValues(
             mode=policy.mode,
             max_mode=policy.rules.max_mode_of(DoorKind.ACP),
             trust=self._session.context.trust_level,
+            model=agent.model_name if isinstance(agent, ModelAgent) else "",
+            models=agent.model_names if isinstance(agent, ModelAgent) else (),
+            agent=self._session.definition.name if self._session.definition is not None else "",
+            agents=self.agents,
         )
 
     async def start(self) -> None:
@@ -83,6 +90,17 @@ class OwnSession(EditorSession):
         await self._session.permission.change_mode(mode, DoorKind.ACP)
         await self._wait_sent()
 
+    async def set_model(self, name: str) -> None:
+        await self._session.set_model(name)
+
+    def check_can_reopen(self) -> None:
+        """Raise unless the session is idle, and no other door is attached to it."""
+        if self._session.is_busy or self._session.doors.count > 1:
+            raise HoldfastError(
+                codes.BUSY,
+                "The agent can be changed while no turn is running and no other editor or terminal is attached.",
+            )
+
     async def lower_trust(self) -> None:
         await self._session.lower_trust()
         await self._wait_sent()
@@ -96,7 +114,7 @@ class OwnSession(EditorSession):
             self._startup.cancel()
             await asyncio.wait([self._startup])
         if not self._attachment.detach():
-            await self._session.close()  # the last updates are sent, too
+            await self._session.close()  # this also sends the last updates
         else:
             self._session.opener_has_left = True
             if self._events is not None:
@@ -167,6 +185,6 @@ class OwnSession(EditorSession):
 
     async def _report_servers(self, refusals: Sequence[Refusal]) -> None:
         """Report each refusal and each warning once."""
-        lines = [f"{refusal.server}: {refusal.reason}" for refusal in refusals]
+        lines = [f"{refusal.display_name}: {refusal.reason}" for refusal in refusals]
         lines += [f"{warning.subject}: {warning.text}" for warning in self._session.warnings]
         await self._report_once(map(self._session.record.mask.mask_all, lines))

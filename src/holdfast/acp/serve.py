@@ -17,8 +17,8 @@ from holdfast.model.json import JsonObject
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.settings import Settings
-from holdfast.wire.frame import Notification, PeerError, Request
 from holdfast.wire.incoming_requests import ACP_CANCEL
+from holdfast.wire.messages import Notification, PeerError, Request
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_stdio
 
@@ -37,10 +37,12 @@ _MAX_ID_LENGTH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDefaults:
-    """The trust and the workspace that the command line sets for every session."""
+    """The trust, the workspace, the user and the model that the command line sets for every session."""
 
     trust: Trust | None = None
     workspace: str = ""
+    user_id: str | None = None
+    model: str = ""
 
 
 def _do_nothing() -> None:

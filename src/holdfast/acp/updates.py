@@ -2,13 +2,20 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from holdfast.acp.content import diff_block, editor_blocks
+from holdfast.acp.sub_agent_text import SubAgentText
 from holdfast.agent.agent import Command
 from holdfast.model.event import (
     Event,
+    HistoryCompacted,
+    MessageReceived,
+    MessageSent,
     ModeChanged,
+    ModelResponded,
+    Origin,
     Outcome,
     PermissionDecided,
     Planned,
@@ -27,11 +34,20 @@ from holdfast.model.event import (
     TurnEnded,
     UnknownEvent,
 )
-from holdfast.model.event_text import file_change, plan_entries, stop_text, tool_name, tool_title
+from holdfast.model.event_text import (
+    file_change,
+    plan_entries,
+    received_text,
+    stop_text,
+    tool_name,
+    tool_title,
+)
 from holdfast.model.json import JsonObject
 from holdfast.model.server import FILES_SERVER
 
 Update = dict[str, Any]
+FOR_SESSION = "for session"
+"""The key for the id of a child session, in an update of that session. It is not sent."""
 
 _ACP_TOOL_KINDS = {
     "read",
@@ -47,12 +63,77 @@ _ACP_TOOL_KINDS = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildUpdates:
+    """The updates of a sub-agent that an editor shows as a session."""
+
+    child_id: str
+    parent_call: str
+    updates: "Updates"
+
+
 class Updates:
     """Converts one session's events, in order. `cwd` is the session's folder."""
 
-    def __init__(self, cwd: str = "") -> None:
+    def __init__(self, cwd: str = "", *, session_id: str = "", sub_agents_are_sessions: bool = False) -> None:
+        """With `sub_agents_are_sessions`, a sub-agent is a child session for the editor, instead of text in a tool call."""
         self._cwd = cwd
+        self._session_id = session_id
+        self._sub_agents_are_sessions = sub_agents_are_sessions
+        self._children: dict[str, ChildUpdates] = {}
+        """The updates of each running sub-agent that is a child session."""
         self._running: dict[str, ToolCalled] = {}
+        self._sub_agents: dict[str, SubAgentText] = {}
+        """The text of each running call that sub-agents work for."""
+
+    def for_sub_agent(self, event: Event, origin: Origin) -> Sequence[Update]:
+        """Return the updates for the next event of a sub-agent.
+
+        It is shown in the tool call that the sub-agent works for, or as a session of its own if the editor supports that.
+        """
+        if self._sub_agents_are_sessions:
+            return self._for_child(event, origin)
+        shown = self._sub_agents.setdefault(origin.parent_call, SubAgentText()).add(event, origin.agent)
+        if shown is None or origin.parent_call not in self._running:
+            return []
+        update: Update = {"sessionUpdate": "tool_call_update", "toolCallId": origin.parent_call}
+        return [{**update, "content": [{"type": "content", "content": _text(shown)}]}]
+
+    def _for_child(self, event: Event, origin: Origin) -> Sequence[Update]:
+        """The updates of a sub-agent, each with the id of its child session. The first one announces that session."""
+        child = self._children.get(origin.agent)
+        announced: list[Update] = []
+        if child is None:
+            child = self._children[origin.agent] = ChildUpdates(
+                child_id=f"{self._session_id}.{origin.agent}",
+                parent_call=origin.parent_call,
+                updates=Updates(self._cwd),
+            )
+            announced = [
+                {
+                    "sessionUpdate": "subagent_update",
+                    "sessionId": child.child_id,
+                    "title": origin.agent,
+                    "state": {"state": "running"},
+                    "_meta": {"dev.holdfast/toolCallId": origin.parent_call},
+                }
+            ]
+        return [
+            *announced,
+            *({FOR_SESSION: child.child_id, **update} for update in child.updates.for_event(event)),
+        ]
+
+    def _end_children(self, call_id: str) -> list[Update]:
+        """The updates that say that the sub-agents of a call have ended."""
+        ended = [agent for agent, child in self._children.items() if child.parent_call == call_id]
+        return [
+            {
+                "sessionUpdate": "subagent_update",
+                "sessionId": self._children.pop(agent).child_id,
+                "state": {"state": "idle"},
+            }
+            for agent in ended
+        ]
 
     def for_event(self, event: Event) -> Sequence[Update]:
         """Return the updates for the next event; none if editors do not get this kind of event."""
@@ -61,8 +142,8 @@ class Updates:
                 return [_chunk("agent_message_chunk", _text(text), message_id)]
             case Thought(message_id=message_id, text=text):
                 return [_chunk("agent_thought_chunk", _text(text), message_id)]
-            case Prompted(message_id=message_id, blocks=blocks):
-                return [_chunk("user_message_chunk", block, message_id) for block in blocks]
+            case Prompted() | MessageReceived():
+                return _heard(event)
             case Planned():
                 return [_plan(event)]
             case ToolCalled(call_id=call_id):
@@ -71,7 +152,9 @@ class Updates:
             case ToolStarted(call_id=call_id):
                 return [_tool_status(call_id, "in_progress")]
             case ToolEnded(call_id=call_id):
-                return [_tool_end(self._running.pop(call_id, None), event)]
+                self._sub_agents.pop(call_id, None)
+                ended = self._end_children(call_id) if self._children else []
+                return [*ended, _tool_end(self._running.pop(call_id, None), event)]
             case Titled(title=title):
                 return [{"sessionUpdate": "session_info_update", "title": title}]
             case ModeChanged(mode=mode):
@@ -80,10 +163,13 @@ class Updates:
                 return self._turn_ended(event)
             case (
                 SessionOpened()
+                | MessageSent()
                 | SessionClosed()
                 | ServersResolved()
                 | TrustLowered()
                 | PermissionDecided()
+                | ModelResponded()
+                | HistoryCompacted()
                 | UnknownEvent()
             ):
                 return []
@@ -94,7 +180,11 @@ class Updates:
         match event:
             case TurnEnded(turn_id=turn_id, reason=StopReason.INTERRUPTED as reason):
                 # Nothing runs after an interruption, so calls without an end have failed.
-                unfinished = [_tool_status(call_id, "failed") for call_id in self._running]
+                unfinished = [
+                    update
+                    for call_id in self._running
+                    for update in (*self._end_children(call_id), _tool_status(call_id, "failed"))
+                ]
                 self._running.clear()
                 return [*unfinished, _chunk("agent_message_chunk", _text(stop_text(reason)), turn_id)]
             case TurnEnded(usage={"used": int() as used, "size": int() as size, **rest}):
@@ -120,6 +210,13 @@ def available_commands(commands: Sequence[Command]) -> Update:
 
 def _chunk(kind: str, content: Mapping[str, Any], message_id: str) -> Update:
     return {"sessionUpdate": kind, "content": content, "messageId": message_id}
+
+
+def _heard(event: Prompted | MessageReceived) -> list[Update]:
+    """A message of the user or of another agent. The words of an agent are never shown as the user's."""
+    if isinstance(event, Prompted):
+        return [_chunk("user_message_chunk", block, event.message_id) for block in event.blocks]
+    return [_chunk("agent_thought_chunk", _text(received_text(event)), event.message_id)]
 
 
 def _text(text: str) -> JsonObject:

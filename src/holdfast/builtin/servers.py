@@ -2,29 +2,59 @@
 
 import sys
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from holdfast.connect.inprocess import MakeService
+import msgspec
+
+from holdfast.connect.in_process import MakeService
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
-from holdfast.model.permission import PermissionRestriction, parse_tool_pattern
-from holdfast.model.server import FILES_SERVER, InProcess, Lifetime, ServerSpec, Source, Stdio
+from holdfast.model.permission import PermissionRestriction
+from holdfast.model.process import Confinement
+from holdfast.model.server import FILES_SERVER, SHELL_SERVER, InProcess, ServerSpec, Source, Stdio
+from holdfast.model.tool_pattern import parse_tool_pattern
 from holdfast.model.trust import Trust
-from holdfast.resolve.executed_paths import ExecutedPaths
 from holdfast.resolve.inputs import BuiltinServer
-from holdfast.resolve.protected_paths import paths_closed_to_tools
+from holdfast.resolve.protected_paths import paths_closed_to_tools, paths_hidden_from_sandboxes
+from holdfast.resolve.server_environment import (
+    confined_environment,
+    direct_environment,
+    without_keys_and_tokens,
+)
+from holdfast.resolve.unconfined_paths import UnconfinedPathFinder
+from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.settings import Settings
 from holdfast.wire.mcp.server import Service
+from holdfast.wire.mcp.tools import Tool
+
+if TYPE_CHECKING:
+    from holdfast.builtin.agents.tools import Delegate
+    from holdfast.builtin.plan.tools import PublishPlan
+    from holdfast.builtin.shell.tools import ShellDeps
+    from holdfast.builtin.team.port import Team
 
 STAGE_SERVER = "stage"
+TASKS_SERVER = "tasks"
+PLAN_SERVER = "plan"
+TEAM_SERVER = "team"
+AGENTS_SERVER = "agents"
+AGENT_SERVERS = frozenset({SHELL_SERVER, PLAN_SERVER, TEAM_SERVER, AGENTS_SERVER, STAGE_SERVER})
+"""The built-in servers for sessions with an agent. Editors and chats get them; programs get those that they name."""
+_MORE = "\n\nAfter the first call, there are more tools: they read the page, click, fill in fields, check what a test expects."
 BUILTIN_ORIGIN = "Holdfast itself"
+_SELF_LIMITED_SECONDS = (
+    7 * 24 * 3600.0
+)  # their tools end by themselves, after the time that the call or a budget allows
 ALWAYS_ASKED = PermissionRestriction(ask=(parse_tool_pattern(f"{STAGE_SERVER}.attach"),))
 """Tools of built-in servers that need permission for every call, in every mode: `attach` uses a browser with the user's logins."""
 
 
 def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
-    """Return the built-in servers: `files` for every session, `tasks` for direct sessions in a workspace, `stage` if enabled."""
+    """Return the built-in servers: `files` for every session, `tasks` for sessions in a workspace, others on request."""
     files = ServerSpec(
         name=FILES_SERVER,
         source=Source.BUILTIN,
@@ -32,22 +62,29 @@ def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
         origin=BUILTIN_ORIGIN,
         min_trust=Trust.SANDBOXED,  # even sandboxed sessions may use it: it accesses only the session's roots
     )
-    tasks = ServerSpec(
-        name="tasks",
-        source=Source.BUILTIN,
-        # -P: do not import modules from the current folder.
-        transport=Stdio(
-            command=sys.executable,
-            args=("-P", "-m", "holdfast", "builtin", "tasks"),
-            env={"HOLDFAST_DATA_DIR": str(settings.data_dir)},
-        ),
-        origin=BUILTIN_ORIGIN,
-        lifetime=Lifetime.HOST,
-    )
     return (
         BuiltinServer(spec=files),
-        BuiltinServer(spec=tasks, is_offered_to=_is_direct_in_workspace),
-        BuiltinServer(spec=_stage(settings), is_offered_to=partial(_is_offered_stage, settings)),
+        BuiltinServer(spec=_in_process(TASKS_SERVER), is_offered_to=_has_workspace),
+        BuiltinServer(
+            spec=_stage(settings), is_on_request=True, is_offered_to=partial(_is_offered_stage, settings)
+        ),
+        BuiltinServer(spec=_in_process(SHELL_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True),
+        BuiltinServer(spec=_in_process(PLAN_SERVER), is_on_request=True),
+        BuiltinServer(
+            spec=_in_process(AGENTS_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True
+        ),
+        BuiltinServer(spec=_in_process(TEAM_SERVER), is_on_request=True, is_offered_to=_has_workspace),
+    )
+
+
+def _in_process(name: str, *, call_seconds: float | None = None) -> ServerSpec:
+    return ServerSpec(
+        name=name,
+        source=Source.BUILTIN,
+        transport=InProcess(service=name),
+        origin=BUILTIN_ORIGIN,
+        min_trust=Trust.SANDBOXED,  # each protects itself: it gets the session's context, and no arguments can change that
+        call_seconds=call_seconds,
     )
 
 
@@ -71,13 +108,47 @@ def _stage(settings: Settings) -> ServerSpec:
                 "HOLDFAST_STAGE_BROWSER": stage.browser,
                 "HOLDFAST_STAGE_HOSTS": ",".join(stage.hosts),
                 "HOLDFAST_SERVERS_REACHABLE": ",".join(settings.servers.reachable),
+                "HOLDFAST_STAGE_DENIED_PORTS": str(
+                    settings.gateway.port
+                ),  # it adds those that are in use when a browser starts
+                "HOLDFAST_STAGE_STARTED_BY_CALL": "1",  # it is lazy
             },
             cwd=".",  # uploads come from there, and downloads are saved there
         ),
         origin=BUILTIN_ORIGIN,
         min_trust=Trust.SANDBOXED,
         confines_itself=True,
+        is_lazy=True,
     )
+
+
+def known_tools(spec: ServerSpec, context: SessionContext, *, is_for_agent: bool) -> list[Tool] | None:
+    """The tools of `stage` without its process, which starts at the first call; None for all other servers.
+
+    An agent gets only the tools that begin to use a browser. The others appear with the process, so that an agent which does not
+    browse does not pay for them.
+    """
+    if spec.source is not Source.BUILTIN or spec.name != STAGE_SERVER:
+        return None
+    if is_for_agent:
+        return _first_tools(context)
+    missing = {"attach"} if context.trust_level is Trust.SANDBOXED else set[str]()
+    if not isinstance(spec.transport, Stdio) or "--allow-eval" not in spec.transport.args:
+        missing.add("evaluate")
+    return [tool for tool in _stage_tools() if tool.name not in missing]
+
+
+def _first_tools(context: SessionContext) -> list[Tool]:
+    tools = {tool.name: tool for tool in _stage_tools()}
+    first = msgspec.structs.replace(tools["open"], description=f"{tools['open'].description}{_MORE}")
+    return [first] if context.trust_level is Trust.SANDBOXED else [first, tools["attach"]]
+
+
+@cache
+def _stage_tools() -> list[Tool]:
+    """What the server answers to `tools/list`. `scripts/stage` writes the file."""
+    listed = Path(__file__).with_name("stage") / "tools.json"
+    return msgspec.json.decode(listed.read_bytes(), type=list[Tool])
 
 
 def _is_offered_stage(settings: Settings, context: SessionContext) -> bool:
@@ -89,23 +160,95 @@ def _is_offered_stage(settings: Settings, context: SessionContext) -> bool:
     return find_browser(settings.stage.browser) is not None
 
 
-def _is_direct_in_workspace(context: SessionContext) -> bool:
-    return bool(context.workspace_id) and context.trust_level is Trust.DIRECT
+def _has_workspace(context: SessionContext) -> bool:
+    return bool(context.workspace_id)
 
 
-def in_process_services(
-    settings: Settings, confined_folders: ConfinedFolders, executed: ExecutedPaths
-) -> Mapping[str, MakeService]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltinDeps:
+    """What the servers in the host's process need from the host."""
+
+    settings: Settings
+    confined_folders: ConfinedFolders
+    executed: UnconfinedPathFinder
+    keeper: Keeper
+    environ: Mapping[str, str] = field(repr=False)
+    publish_plan: "PublishPlan"
+    team: "Team"
+    delegate: "Delegate"
+
+
+def in_process_services(deps: BuiltinDeps) -> Mapping[str, MakeService]:
     """Return the functions that make the servers which run in the host's process, by name."""
+    settings = deps.settings
 
+    # All tools are imported late: it takes 40 ms.
     def make_files(context: SessionContext, door: Door | None) -> Service:
-        # Imported late: it takes 40 ms.
         from holdfast.builtin.files.file_locks import FileLocks
         from holdfast.builtin.files.tools import files_service
 
         locks = FileLocks(settings.data_dir / "locks")
         protected = paths_closed_to_tools(settings)
-        find_executed = executed.finder_for_threads()
-        return files_service(context, door, locks, protected, confined_folders, find_executed)
+        find_unconfined = deps.executed.finder_for_threads()
+        return files_service(context, door, locks, protected, deps.confined_folders, find_unconfined)
 
-    return {FILES_SERVER: make_files}
+    def make_shell(context: SessionContext, door: Door | None) -> Service:
+        from holdfast.builtin.shell.tools import shell_service
+
+        return shell_service(context, door, _shell_deps(deps))
+
+    def make_plan(context: SessionContext, door: Door | None) -> Service:
+        from holdfast.builtin.plan.tools import plan_service
+
+        return plan_service(context, deps.publish_plan)
+
+    def make_tasks(context: SessionContext, door: Door | None) -> Service:
+        from holdfast.builtin.tasks.server import tasks_service
+
+        return tasks_service(context, settings.data_dir)
+
+    def make_team(context: SessionContext, door: Door | None) -> Service:
+        from holdfast.builtin.team.tools import team_service
+
+        return team_service(context, deps.team)
+
+    def make_agents(context: SessionContext, door: Door | None) -> Service:
+        from holdfast.builtin.agents.tools import agents_service
+
+        return agents_service(context, deps.delegate)
+
+    return {
+        AGENTS_SERVER: make_agents,
+        FILES_SERVER: make_files,
+        SHELL_SERVER: make_shell,
+        PLAN_SERVER: make_plan,
+        TASKS_SERVER: make_tasks,
+        TEAM_SERVER: make_team,
+    }
+
+
+def _shell_deps(deps: BuiltinDeps) -> "ShellDeps":
+    from holdfast.builtin.shell.tools import ShellDeps
+
+    settings = deps.settings
+
+    async def confine(context: SessionContext) -> Confinement:
+        roots = context.roots or (context.cwd,)
+        executed = await deps.executed.find()
+        return Confinement(
+            roots=roots,
+            read_only=executed.read_only_roots(roots),
+            executed=executed.programs_in(roots),
+            protected=paths_hidden_from_sandboxes(settings),
+        )
+
+    return ShellDeps(
+        keeper=deps.keeper,
+        confined_folders=deps.confined_folders,
+        confine=confine,
+        direct_env=without_keys_and_tokens(
+            direct_environment(deps.environ, settings.servers.pass_on), settings.model.api_key_env
+        ),
+        confined_env=confined_environment(deps.environ),
+        protected=paths_closed_to_tools(settings),
+    )

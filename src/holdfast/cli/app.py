@@ -6,12 +6,15 @@ import sys
 import click
 
 from holdfast import __version__
-from holdfast.cli.groups import AppGroup, LazyCommand
+from holdfast.cli.click_groups import AppGroup, LazyCommand
 from holdfast.model.errors import HoldfastError
 
 COMMANDS = {
     "acp": LazyCommand(
         target="holdfast.cli.acp:acp", help="Serve an editor that speaks ACP, on standard input and output."
+    ),
+    "agents": LazyCommand(
+        target="holdfast.cli.agents:agents", help="List, show and approve the definitions of agents."
     ),
     "audit": LazyCommand(
         target="holdfast.cli.audit:audit", help="List, verify and export the audit records."
@@ -24,6 +27,10 @@ COMMANDS = {
     "chat": LazyCommand(
         target="holdfast.cli.chat.command:chat", help="Chat at this terminal, in a new or an earlier session."
     ),
+    "dev": LazyCommand(
+        target="holdfast.cli.dev:dev",
+        help="Try a server while you write it: call its tools at a prompt; saving a file restarts the server.",
+    ),
     "doctor": LazyCommand(
         target="holdfast.cli.doctor:doctor",
         help="Check the installation, and try to break out of the sandbox.",
@@ -31,13 +38,19 @@ COMMANDS = {
     "keys": LazyCommand(
         target="holdfast.cli.keys:keys", help="Show and rotate the keys that sign a session's context."
     ),
+    "mcp": LazyCommand(
+        target="holdfast.cli.mcp:mcp", help="Serve one MCP client, on standard input and output."
+    ),
+    "model": LazyCommand(
+        target="holdfast.cli.model:model", help="Find, try and set the model that answers prompts."
+    ),
     "probe": LazyCommand(
         target="holdfast.cli.probe:probe",
         help="Start an MCP server or connect to one, and show its version and tools.",
     ),
     "servers": LazyCommand(
         target="holdfast.cli.servers:servers",
-        help="List, explain, add, remove, edit, approve, revoke, import, log in to and log out of MCP servers.",
+        help="Manage MCP servers: list, explain, add, remove, edit, logs, approve, revoke, import, login, logout.",
     ),
     "sessions": LazyCommand(
         target="holdfast.cli.sessions:sessions",
@@ -50,8 +63,19 @@ COMMANDS = {
         target="holdfast.cli.store:store",
         help="Check, back up and shrink the file in which sessions are stored.",
     ),
+    "tasks": LazyCommand(
+        target="holdfast.cli.tasks:tasks",
+        help="Add, list, show, change, start and finish tasks of a workspace.",
+    ),
+    "tokens": LazyCommand(
+        target="holdfast.cli.tokens:tokens", help="Create, list and revoke the tokens of MCP clients."
+    ),
     "tools": LazyCommand(
         target="holdfast.cli.tools:tools", help="List the tools of a session in this folder."
+    ),
+    "up": LazyCommand(
+        target="holdfast.cli.up.command:up",
+        help="Serve MCP clients at one URL; every client session gets its own servers.",
     ),
     "workspaces": LazyCommand(
         target="holdfast.cli.workspaces:workspaces",
@@ -67,10 +91,13 @@ trusted, and stores everything.
 
 \b
 Examples:
+  holdfast up                     serve MCP clients at one URL; each session gets its own servers
   holdfast chat                   start a session in this folder, at this terminal
+  holdfast model                  find and set the model that answers
   holdfast chat --resume          continue the latest session of this folder
   holdfast sessions list          list the stored sessions
   holdfast acp                    serve an editor (configure this as its agent)
+  holdfast dev server.py          try a server while you write it
   holdfast probe -- COMMAND ...   show the version and tools of an MCP server
   holdfast servers list           show which servers a session here gets, and why others are refused
   holdfast call SERVER.TOOL JSON  call one tool
@@ -96,7 +123,7 @@ def app() -> None:
 
 
 def main() -> None:
-    """Run the command line. Expected errors are printed as a sentence and a hint, without a traceback."""
+    """Run the command line. Expected errors are printed as a message and a hint, without a traceback."""
     _reopen_closed_streams()
     try:
         app(prog_name="holdfast")
@@ -113,7 +140,7 @@ def main() -> None:
 
 
 def _describe_error(error: OSError) -> str:
-    """Return the operating system's reason, the file if it is known, and what to do."""
+    """Say which file is affected, what the operating system reported, and what to do."""
     import errno
     import logging
 
@@ -130,9 +157,9 @@ def _describe_error(error: OSError) -> str:
 
 
 def _reopen_closed_streams() -> None:
-    """Open /dev/null for each standard stream that is closed. Otherwise the next file that is opened would get its number."""
+    """Open /dev/null for each closed standard stream. Otherwise the next opened file would get the stream's descriptor."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one

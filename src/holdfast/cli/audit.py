@@ -8,13 +8,13 @@ import click
 from holdfast.audit.chain import Verdict, parse_head
 from holdfast.audit.record import AuditKind, AuditRecord, decode_record
 from holdfast.audit.verify_file import verify_file
+from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.find_session import find_audited_session, short_id
-from holdfast.cli.groups import FullHelpGroup
 from holdfast.cli.open_store import exit_if_unreadable, store_file
 from holdfast.cli.options import json_lines_option, json_option, output_option, path_option
 from holdfast.cli.output import print_json, print_line, print_table, write_json_lines
 from holdfast.cli.paging import limit_options, print_remaining
-from holdfast.cli.text import escape_unprintable
+from holdfast.cli.terminal_text import escape_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.anchor import Head
@@ -31,7 +31,7 @@ COLUMNS = ("seq", "when", "session", "kind", "what", "outcome", "ms", "reason")
 def audit() -> None:
     """List, verify and export the audit records.
 
-    Every tool call, refusal, permission decision, approval and denied attempt leaves one record. Each record
+    Every tool call, refusal, permission decision, approval, denied attempt, and created or revoked token leaves one record. Each record
     contains a hash of the previous one, so that a changed or removed record is detected.
 
     \b
@@ -47,11 +47,18 @@ def audit() -> None:
 @click.option(
     "--kind", type=click.Choice([kind.value for kind in AuditKind]), help="Only records of this kind."
 )
+@click.option("--user", metavar="ID", help="Only records about sessions or tokens of this user.")
 @limit_options(50)
 @json_lines_option
 @path_option
 def list_records(
-    *, session: str | None, kind: str | None, limit: int | None, as_json: bool, path: Path | None
+    *,
+    session: str | None,
+    kind: str | None,
+    user: str | None,
+    limit: int | None,
+    as_json: bool,
+    path: Path | None,
 ) -> None:
     """Print the latest records, oldest first.
 
@@ -65,14 +72,21 @@ def list_records(
     count = 0
     with exit_if_unreadable(), open_for_reading(store_file(path)) as tx:
         for row in tx.audit_rows(session_id=find_audited_session(tx, session)):
-            if kind in (None, decode_record(row.body).kind):
+            record = decode_record(row.body)
+            if kind in (None, record.kind) and user in (None, record.user_id):
                 latest.append(row)
                 count += 1
     if as_json:
         with exit_if_unreadable():
             write_json_lines(None, map(_to_json_line, latest))
     elif latest:
-        print_table(COLUMNS, [_table_row(row.seq, decode_record(row.body)) for row in latest])
+        records = [decode_record(row.body) for row in latest]
+        rows = [_table_row(row.seq, record) for row, record in zip(latest, records, strict=True)]
+        if len({record.user_id for record in records}) > 1:
+            users = (escape_unprintable(record.user_id) for record in records)
+            print_table((*COLUMNS, "user"), [(*row, user) for row, user in zip(rows, users, strict=True)])
+        else:
+            print_table(COLUMNS, rows)
     else:
         print_line("No records match.", err=True)
     print_remaining(len(latest), count - len(latest))
@@ -90,15 +104,15 @@ def _parse_head_option(context: click.Context, parameter: click.Parameter, value
     "--expect",
     metavar="HEAD",
     callback=_parse_head_option,
-    help="A head that this command printed earlier: also check that its record is still there.",
+    help="A head that this command printed earlier. Also checks that its record is still there.",
 )
 @json_option
 @path_option
 def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
     """Check that no record was changed, reordered or removed, and none is missing at the end.
 
-    Prints the head: the number and digest of the last record. Keep it in another place: with --expect, a later run
-    detects if an older copy of the store was put back.
+    Prints the head: the number and digest of the last record. Keep it in another place. With --expect, a later run
+    detects whether an older copy of the store was put back.
     Exit codes: 0 intact, 1 tampered with or damaged, 2 invalid usage, 3 the store cannot be read.
 
     \b
@@ -111,24 +125,24 @@ def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
     verdict = found or Verdict(seq=0, anchored_seq=0)
     if as_json:
         report = {
-            "good": verdict.is_good,
+            "good": verdict.is_intact,
             "seq": verdict.seq,
             "anchored": verdict.anchored_seq,
             "problem": verdict.problem,
             "head": str(verdict.head or ""),
         }
-        print_json(report, indent=None)
+        print_json(report)
     elif found is None:
         print_line("There are no records yet.")
-    elif verdict.is_good:
+    elif verdict.is_intact:
         print_line(
             f"{verdict.seq} records, all unchanged. The anchor, a copy of the head outside the database,"
             f" confirms the first {verdict.anchored_seq}."
         )
         print_line(f"Head: {verdict.head}")
     else:
-        print_line(f"Tampered with: {verdict.problem}")
-    if not verdict.is_good:
+        print_line(f"{'Damaged' if verdict.is_unreadable else 'Tampered with'}: {verdict.problem}")
+    if not verdict.is_intact:
         raise click.exceptions.Exit(1)
 
 

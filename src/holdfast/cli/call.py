@@ -7,18 +7,20 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.agent.slash_commands import format_issues
+from holdfast.agent.slash_commands import format_issues, logs_hint
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
-from holdfast.cli.output import print_error, print_json, print_line, print_output
-from holdfast.cli.text import shorten
+from holdfast.cli.output import print_error, print_indented_json, print_json, print_line, print_output
+from holdfast.cli.terminal_text import shorten
 from holdfast.connect.call import ToolResult
+from holdfast.connect.log_files import logs_command
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.resolve.screen_tools import approve_command
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
 _MAX_CELLS = 80
@@ -44,8 +46,8 @@ def call(
 
     JSON is an object with the arguments; `-` reads it from standard input.
 
-    You are not asked for permission: the call is your decision. The rules in the settings hold all the same. A `deny`
-    rule refuses the call, and so does an `ask` rule, as nobody is asked here. If permission.max_mode.cli is not `auto`,
+    You are not asked for permission: by running this command, you allow the call. The rules in the settings still apply. A
+    `deny` rule refuses the call, and so does an `ask` rule, because this command cannot ask you. If permission.max_mode.cli is not `auto`,
     a tool that may change something is refused unless an `allow` rule names it. To be asked, use holdfast chat.
 
     Exit codes: 0 the tool succeeded; 1 it failed or was refused; 2 invalid usage, or arguments that do not fit the tool:
@@ -67,7 +69,7 @@ def call(
         async with open_session(host, options.to_open_options(only_server=server, keep=keep)) as session:
             result = await session.call(tool, parsed, timeout=timeout)
             refusals = [refusal for refusal in session.refusals if refusal.server == server]
-            if result.code == codes.UNKNOWN_TOOL.name and refusals:
+            if result.code == codes.SERVER_REFUSED.name and refusals:
                 raise HoldfastError(codes.UNKNOWN_SERVER, f"{server}: {refusals[0].reason}")
         if result.code == codes.UNKNOWN_TOOL.name and not as_json:
             raise await _unknown_tool(host, options, server, result)
@@ -87,7 +89,7 @@ def call(
 async def _unknown_tool(
     host: Host, options: SessionOptions, server: str, result: ToolResult
 ) -> HoldfastError:
-    """Return the error for a tool that does not exist. If its server does not exist either, suggest a similar server."""
+    """The error for a tool that does not exist. If its server does not exist either, suggest a similar name."""
     from difflib import get_close_matches
 
     _, resolution = await host.plan(options.to_open_options())
@@ -117,8 +119,14 @@ def _hint(tool: str, code: Code) -> str:
     if code is codes.BAD_ARGUMENT:
         server = tool.rpartition(".")[0]
         return f"Its input schema is in: {shlex.join(['holdfast', 'tools', server, '--json'])}"
+    if code is codes.NOT_APPROVED:
+        return f"To review and approve it: {approve_command(tool.rpartition('.')[0])}"
     if code is codes.NOT_PERMITTED:
         return "`holdfast settings show` prints the permission rules. To be asked about a call: holdfast chat"
+    if code is codes.INTERNAL_ERROR:
+        return logs_hint(tool)
+    if code is codes.TOOL_FAILED:
+        return f"The server's log may say more: {logs_command(tool.rpartition('.')[0])}"
     return code.hint
 
 
@@ -134,16 +142,20 @@ def _to_json(result: ToolResult) -> dict[str, Any]:
 
 
 def _print_result(tool: str, result: ToolResult) -> None:
-    if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
-        print_error(HoldfastError(code, result.message, hint=_hint(tool, code)))
-        return
     match result.data:
-        case {"ok": False, "error": str(error), "hint": str(hint), **others}:  # an envelope of the toolkit
+        # The envelope of a server that uses the toolkit.
+        case {"ok": False, "error": str(error), "hint": str(hint), **others}:
+            code = codes.find(result.code)
+            if code is not None and hint == code.hint:  # this hint is for a model, not for a user
+                hint = _hint(tool, code)
             issues = "".join(format_issues(others.get("details")))
             print_output(f"Error: {error}{issues}\nHint: {hint}", err=True)
             return
         case _:
             pass
+    if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
+        print_error(HoldfastError(code, result.message, hint=_hint(tool, code)))
+        return
     for block in result.content:
         match block.get("type"):
             case "text":
@@ -155,4 +167,4 @@ def _print_result(tool: str, result: ToolResult) -> None:
                     f"({shorten(str(kind), _MAX_CELLS)}, {shorten(str(media), _MAX_CELLS)}, {size} bytes; --json prints it)"
                 )
     if not result.content and result.data is not None:
-        print_json(result.data)
+        print_indented_json(result.data)

@@ -13,7 +13,7 @@ _HUNK_START = re.compile(r"([-+])(\d+)")
 
 
 def diff_lines(change: FileChange) -> Iterator[str]:
-    """All lines that differ, with one line around them. If there are very many, the old ones and then the new ones."""
+    """The changed lines, with one unchanged line before and after. If very many lines changed, first all removed lines, then all added lines."""
     old, new = _split(change.old_text or ""), _split(change.new_text)
     if (
         change.old_text
@@ -32,13 +32,13 @@ def diff_lines(change: FileChange) -> Iterator[str]:
 
 
 def _split(text: str) -> list[str]:
-    """The lines of a text. Only a line feed ends a line: other characters are shown."""
+    """The lines of a text. Only a line feed ends a line; a carriage return is shown as a part of the line."""
     lines = text.split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def _count_unchanged(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
-    """Return how many lines are the same at the beginning of both texts, and how many at their end."""
+    """The number of equal lines at the beginning of both texts, and at their end."""
     shorter = min(len(old), len(new))
     same_before = next((index for index in range(shorter) if old[index] != new[index]), shorter)
     rest = shorter - same_before
@@ -47,7 +47,7 @@ def _count_unchanged(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 
 def _unified_diff(old: Sequence[str], new: Sequence[str], same_before: int, same_after: int) -> Iterator[str]:
-    """Return the lines of a unified diff. Only one of the unchanged lines at each end is compared and shown."""
+    """The lines of a unified diff. Of the unchanged lines at each end, only one is compared and shown."""
     first, last = max(0, same_before - 1), max(0, same_after - 1)
     lines = difflib.unified_diff(old[first : len(old) - last], new[first : len(new) - last], lineterm="", n=1)
     for line in islice(lines, 2, None):  # skip the two lines with file names

@@ -5,15 +5,25 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator
-from typing import Any, assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TextIO, assert_never
 
 from holdfast.cli.diff import diff_lines
-from holdfast.cli.text import SUMMARY_LENGTH, replace_unprintable, summarize_arguments
+from holdfast.cli.terminal_text import (
+    SUMMARY_LENGTH,
+    cell_width,
+    replace_unprintable,
+    shorten,
+    summarize_arguments,
+)
 from holdfast.model.event import (
     Decision,
     Event,
+    HistoryCompacted,
+    MessageReceived,
+    MessageSent,
     ModeChanged,
+    ModelResponded,
     Outcome,
     PermissionDecided,
     Planned,
@@ -37,83 +47,175 @@ from holdfast.model.event_text import (
     failure_code,
     file_change,
     plan_entries,
+    received_text,
     stop_text,
     tool_name,
 )
 from holdfast.model.json import JsonObject
+from holdfast.store.types import StoredEvent
 
 PROMPT = "› "
 PROMPT_CONTINUATION = "… "
-_OWN_LINE = re.compile(
+_CHAT_LINE = re.compile(
     rf"[●{PROMPT[0]}{PROMPT_CONTINUATION[0]}]| {{1,2}}(?! )"
-)  # how the chat's own lines begin
+)  # lines of the chat itself begin like this
+_JSON_COLOURS = (
+    (r'(?m)^ {4,}"(?:[^"\\\n]|\\.)*"(?=: )', "cyan"),
+    (r'(?m)(?<=": )"(?:[^"\\\n]|\\.)*"(?=,?$)', "green"),
+    (r'(?m)(?<=": )(?:true|false|null|-?[0-9][0-9.eE+-]*)(?=,?$)', "magenta"),
+)
+_WORD = re.compile(r"\S+\s*|\s+")
+_DIM, _RESET, _ERASE_LINE = "\x1b[2m", "\x1b[0m", "\r\x1b[K"
 _MAX_DIFF_LINES = 40
-_MAX_KIND = 80
+_MAX_KIND_LENGTH = 80
 
 
 class EventPrinter:
     """Prints text and events. Control characters in text from servers and models are replaced."""
 
-    def __init__(self) -> None:
-        self.is_terminal = sys.stdout.isatty()
+    def __init__(self, stream: TextIO | None = None) -> None:
+        """Without a stream, print to standard output."""
+        self._stream = stream or sys.stdout
+        self.is_terminal = self._stream.isatty()
         self._console: Any = None
         self._at_line_start = True
         self._is_closed = False
         self._running: dict[str, ToolCalled] = {}
+        self.started: set[str] = set()
+        """The ids of the calls that were permitted and have not ended."""
+        self._column = 0
+        self._status = ""
+        self._was_thought = False
         if self.is_terminal:
             from rich.console import Console
 
-            self._console = Console(highlight=False, markup=False, emoji=False)
+            self._console = Console(file=stream, highlight=False, markup=False, emoji=False)
 
     def print(self, text: str = "", style: str = "", *, end: str = "\n") -> None:
-        """Print one line. Tabs become spaces; newlines and other control characters are replaced: a name may contain them."""
+        """Print one line. Tabs become spaces. Newlines and other control characters are replaced, because the text may be from a server."""
         self._write(_printable(text) + end, style)
 
     def print_lines(self, text: str, style: str = "", *, end: str = "\n") -> None:
-        """Print a text that has several lines. Tabs become spaces, and other control characters are replaced."""
+        """Print a text of several lines. Tabs become spaces, and other control characters are replaced."""
         self._write("\n".join(map(_printable, text.split("\n"))) + end, style)
 
     def _print_message(self, text: str, style: str = "") -> None:
-        """Print a part of a message. Its lines may be from a server, so those that look like the chat's own get a bar."""
+        """Print a part of a message. A line that looks like a line of the chat itself gets a bar, because it may be from a server."""
         first, *rest = text.split("\n")
         first = _mark_imitation(first) if self._at_line_start else first
-        self.print_lines("\n".join([first, *map(_mark_imitation, rest)]), style, end="")
+        lines = [first, *map(_mark_imitation, rest)]
+        if self.is_terminal:
+            width = shutil.get_terminal_size().columns
+            lines = [*_wrap_words(lines, width, self._column)]
+        self.print_lines("\n".join(lines), style, end="")
 
     def _write(self, shown: str, style: str) -> None:
         if self._is_closed or not shown:
             return
+        self._clear_status()
         self._at_line_start = shown.endswith("\n")
+        last = shown.rpartition("\n")[2]
+        self._column = cell_width(last) + (0 if "\n" in shown else self._column)
         try:
             if self._console is None:
-                sys.stdout.write(shown)
-                sys.stdout.flush()
+                self._stream.write(shown)
+                self._stream.flush()
             else:
                 from rich.text import Text
 
-                self._console.print(Text(shown, style=style), end="", soft_wrap=True)
+                text = Text(shown, style=style)
+                if not style:
+                    for pattern, colour in _JSON_COLOURS:
+                        text.highlight_regex(pattern, colour)
+                self._console.print(text, end="", soft_wrap=True)
         except OSError as error:
             if error.errno not in (errno.EPIPE, errno.EIO):
                 raise
             # The reader or the terminal is gone. Continue without output.
             self._is_closed = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def finish(self) -> None:
+        """Flush the stream. If the terminal or the reader is gone, drop the rest; otherwise Python would exit with another code."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._is_closed = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def show_status(self, text: str) -> None:
+        """Show a status line until other text is printed. Without a terminal, or in the middle of a line, this does nothing."""
+        if not self.is_terminal or self._is_closed or not self._at_line_start:
+            return
+        shown = shorten(_printable(text), max(shutil.get_terminal_size().columns - 1, 1))
+        if shown != self._status:
+            self._clear_status()
+            self._status = shown
+            self._write_raw(f"{_DIM}{shown}{_RESET}")
+
+    def clear_status(self) -> None:
+        """Remove the status line."""
+        self._clear_status()
+
+    @property
+    def running_calls(self) -> Mapping[str, ToolCalled]:
+        """The calls that have not ended, by their ids."""
+        return self._running
+
+    def _clear_status(self) -> None:
+        if self._status:
+            self._status = ""
+            self._write_raw(_ERASE_LINE)
+
+    def _write_raw(self, text: str) -> None:
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
 
     def new_line(self) -> None:
-        """Start a new line, unless the cursor is at the start of one."""
+        """End the current line, unless it is empty."""
         if not self._at_line_start:
             self.print()
+
+    def _separate(self, *, is_thought: bool) -> None:
+        """Begin a new line between a thought and an answer."""
+        if is_thought is not self._was_thought:
+            self.new_line()
+        self._was_thought = is_thought
+
+    def _show_prompt(self, event: Prompted | MessageReceived) -> None:
+        """Print a prompt of the user, or a message from another session."""
+        self.new_line()
+        if isinstance(event, MessageReceived):
+            self.print_lines(received_text(event), "dim italic")
+        else:
+            text = "\n".join(map(_block_text, event.blocks))
+            self.print_lines(PROMPT + text.replace("\n", f"\n{PROMPT_CONTINUATION}"), "bold")
+
+    def show_stored(self, stored: StoredEvent) -> None:
+        """Print an event. Of a sub-agent, print only the calls: its answer is also the result of the call that started it."""
+        if isinstance(stored.event, ToolStarted):
+            self.started.add(stored.event.call_id)
+        if not stored.agent:
+            self.show(stored.event)
+        elif isinstance(stored.event, ToolCalled):
+            self.new_line()
+            self.print(f"  {stored.agent}: {tool_name(stored.event)}", "dim")
 
     def show(self, event: Event) -> None:
         """Print an event."""
         match event:
             case Replied(text=text):
+                self._separate(is_thought=False)
                 self._print_message(text)
             case Thought(text=text):
+                self._separate(is_thought=True)
                 self._print_message(text, "dim italic")
-            case Prompted(blocks=blocks):
-                self.new_line()
-                text = "\n".join(map(_block_text, blocks))
-                self.print_lines(PROMPT + text.replace("\n", f"\n{PROMPT_CONTINUATION}"), "bold")
+            case Prompted() | MessageReceived():
+                self._show_prompt(event)
             case Planned():
                 self.new_line()
                 self.print_lines("\n".join(map(_plan_line, plan_entries(event))), "dim")
@@ -136,6 +238,9 @@ class EventPrinter:
                 | Titled()
                 | ToolStarted()
                 | PermissionDecided()
+                | ModelResponded()
+                | HistoryCompacted()
+                | MessageSent()
             ):
                 pass
             case _:
@@ -154,6 +259,7 @@ class EventPrinter:
         self.new_line()
         name = self._call_name(event.call_id)
         called = self._running.pop(event.call_id, None)
+        self.started.discard(event.call_id)
         match event.outcome:
             case Outcome.COMPLETED:
                 self.print(f"  {name}✓", "green")
@@ -165,7 +271,7 @@ class EventPrinter:
                 self.print(f"  {name}✗ {failure_code(event)}".rstrip(), "red")
 
     def _call_name(self, call_id: str) -> str:
-        """If several calls are running, return the name of this call's tool and a space; else an empty text."""
+        """The name of this call's tool and a space, if several calls are running; else an empty text."""
         called = self._running.get(call_id)
         if called is None or len(self._running) == 1:
             return ""
@@ -179,12 +285,35 @@ def _describe_change(event: ModeChanged | TrustLowered | UnknownEvent) -> str:
         case TrustLowered(trust_level=trust):
             return f"trust is now {trust}"
         case UnknownEvent(kind=kind):
-            return f"unknown event {kind[:_MAX_KIND]!r}, stored by a newer version of Holdfast"
+            return f"unknown event {kind[:_MAX_KIND_LENGTH]!r}, stored by a newer version of Holdfast"
+
+
+def _wrap_words(lines: Sequence[str], width: int, column: int) -> Iterator[str]:
+    """Break lines between words. The first line begins at `column`. Indented lines, such as JSON, are not changed.
+
+    A row that looks like a line of the chat itself gets a bar.
+    """
+    for line in lines:
+        row, cells = "", column
+        column = 0
+        if line.startswith("    "):
+            yield line
+            continue
+        for word in _WORD.findall(line):
+            needed = cell_width(word.rstrip())
+            if cells and cells + needed > width and needed <= width:
+                yield row.rstrip()
+                row = _mark_imitation(word)
+                cells = cell_width(row)
+            else:
+                row += word
+                cells += cell_width(word)
+        yield row
 
 
 def _mark_imitation(line: str) -> str:
-    """Put a bar in front of a line that begins as the chat's own lines do."""
-    return f"│ {line}" if _OWN_LINE.match(line) else line
+    """Put a bar in front of a line that looks like a line of the chat itself."""
+    return f"│ {line}" if _CHAT_LINE.match(line) else line
 
 
 def _printable(line: str) -> str:

@@ -1,4 +1,4 @@
-"""Ends the process if it does not end by itself: an agent, a tool or a file system may block its end forever."""
+"""Kill the process if it takes too long to exit: an agent, a tool or a file system may block it forever."""
 
 import os
 import threading
@@ -10,9 +10,9 @@ _EXIT_CODE = 1
 
 
 class ExitDeadline:
-    """After `start`, the process has `EXIT_SECONDS` to leave the block. Then it is ended.
+    """After `start`, the process has `EXIT_SECONDS` to leave the block. Then it is killed.
 
-    What is stored stays stored: the store does not depend on a clean end. The keeper process ends the servers.
+    No stored event is lost: the store does not depend on a clean exit. The keeper process ends the servers.
     """
 
     def __init__(self) -> None:
@@ -26,15 +26,15 @@ class ExitDeadline:
             self._timer.cancel()
 
     def start(self) -> None:
-        """Start the countdown. Further calls change nothing."""
+        """Start the countdown. A second call does nothing."""
         if self._timer is None:
-            # A thread: the event loop itself may be blocked.
+            # In a thread, because the event loop itself may be blocked.
             self._timer = threading.Timer(EXIT_SECONDS, _end_process)
             self._timer.daemon = True
             self._timer.start()
 
 
 def _end_process() -> None:
-    message = f"Holdfast did not end by itself within {EXIT_SECONDS:g} s, and is ended now. What was stored stays stored.\n"
+    message = f"Holdfast did not exit within {EXIT_SECONDS:g} s, so the process was killed. Everything that was stored is safe.\n"
     os.write(2, message.encode())
     os._exit(_EXIT_CODE)

@@ -1,5 +1,7 @@
 """Finds a session by its id, or by the first characters of its id."""
 
+from collections.abc import Iterable
+
 from holdfast.audit.record import decode_record
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -10,16 +12,16 @@ from holdfast.store.types import StoredSession
 
 _PREFIX = "sess_"
 _MIN_TYPED = 4
-_SHORT_LENGTH = 13
+_SHORT_ID_LENGTH = 13
 
 
 def short_id(session_id: str) -> str:
-    """Return the first characters of a session's id: enough to distinguish sessions in a table."""
-    return session_id[:_SHORT_LENGTH]
+    """The first characters of a session's id, for tables."""
+    return session_id[:_SHORT_ID_LENGTH]
 
 
 async def find_session(store: Store, typed: str) -> StoredSession:
-    """Return the session whose id the user typed, or the first characters of it. Raises if there is none, or several."""
+    """Find a stored session by the id that the user typed, or by its first characters. Raise if none or several match."""
     id_start = _complete_prefix(typed)
     whole_id = _parse_whole_id(id_start)
     if whole_id is not None and (stored := await store.session(whole_id)) is not None:
@@ -31,9 +33,9 @@ async def find_session(store: Store, typed: str) -> StoredSession:
 
 
 def find_audited_session(tx: ReadTx, typed: str | None) -> SessionId | None:
-    """Return the id of the session with audit records whose id the user typed, or the first characters of it.
+    """Complete the session id that the user typed, from the audit records, so that deleted sessions are found, too.
 
-    The session may be deleted. A whole id is returned even if it has no records; None is returned for None.
+    A whole id is returned even if it has no records. None is returned for None.
     """
     if typed is None:
         return None
@@ -47,6 +49,15 @@ def find_audited_session(tx: ReadTx, typed: str | None) -> SessionId | None:
     if whole_id is not None and not found:
         return whole_id
     raise _unknown_or_ambiguous(typed, len(found))
+
+
+def find_session_id(session_ids: Iterable[str], typed: str) -> str:
+    """Find the one id in `session_ids` that equals or begins with the typed text. Raise if none or several match."""
+    id_start = _complete_prefix(typed)
+    found = [each for each in session_ids if each == typed or each.startswith(id_start)]
+    if len(found) == 1 and (found[0] == typed or _is_long_enough(id_start)):
+        return found[0]
+    raise _unknown_or_ambiguous(typed, len(found) if _is_long_enough(id_start) else 0)
 
 
 async def _stored_sessions(store: Store, id_start: str) -> list[StoredSession]:
@@ -66,7 +77,7 @@ def _audited_ids(tx: ReadTx, id_start: str) -> set[SessionId]:
 
 
 def _complete_prefix(typed: str) -> str:
-    """Put `sess_` in front if the user left it out, and remove the … with which tables shorten an id."""
+    """Add `sess_` if the user left it out, and remove the … at the end of a shortened id."""
     return (typed if typed.startswith(_PREFIX) else _PREFIX + typed).rstrip("…")
 
 

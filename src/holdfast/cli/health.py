@@ -1,7 +1,8 @@
-"""Checks everything that `holdfast doctor` reports besides the sandbox: settings, folders, disk, store and servers."""
+"""The checks of `holdfast doctor`, except those of the sandbox: settings, folders, disk, store and servers."""
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,7 +54,10 @@ def check_health() -> list[HealthCheck]:
 
 
 def _failed(name: str, error: HoldfastError) -> HealthCheck:
-    detail = f"{error.message} {error.details.get('hint', '')}".rstrip()
+    lines = f"{error.message} {error.details.get('hint', '')}".split(
+        "\n"
+    )  # a table has one line for each check
+    detail = " ".join(line.strip() for line in lines).rstrip()
     return HealthCheck(name=name, status="failed", detail=detail)
 
 
@@ -65,21 +69,22 @@ def _check_folder(loaded: Settings) -> Iterator[HealthCheck]:
         )
         return
     check_data_folder(folder)
-    is_writable = os.access(folder, os.W_OK | os.X_OK)
-    yield HealthCheck(
-        name="data folder",
-        status="ok" if is_writable else "failed",
-        detail=str(folder) if is_writable else f"You may not write to {folder}.",
+    if os.access(folder, os.W_OK | os.X_OK):
+        yield HealthCheck(name="data folder", status="ok", detail=str(folder))
+        return
+    problem = (
+        f"{folder} is on a read-only disk. Mount the disk so that it can be written to, or set data_dir to another folder."
+        if os.statvfs(folder).f_flag & os.ST_RDONLY
+        else f"You may not write to {folder}. Change its permissions."
     )
+    yield HealthCheck(name="data folder", status="failed", detail=problem)
 
 
 def _check_disk(loaded: Settings) -> Iterator[HealthCheck]:
     folder = next(each for each in (loaded.data_dir, *loaded.data_dir.parents) if each.exists())
     free = shutil.disk_usage(folder).free
     is_enough = free >= _MIN_FREE_BYTES
-    advice = (
-        "" if is_enough else " Free some space: without it, calls are refused, as they cannot be recorded."
-    )
+    advice = "" if is_enough else " Free some space: calls that cannot be recorded are refused."
     yield HealthCheck(
         name="disk",
         status="ok" if is_enough else "failed",
@@ -90,18 +95,18 @@ def _check_disk(loaded: Settings) -> Iterator[HealthCheck]:
 def _check_store(loaded: Settings) -> Iterator[HealthCheck]:
     file = loaded.data_dir / DATABASE_FILE
     if not file.is_file():
-        yield HealthCheck(name="store", status="ok", detail="There is none yet.")
+        yield HealthCheck(name="store", status="ok", detail="There is no store yet.")
         return
     report = maintenance.check(file)
     verdict = verify_file(file)
     problems = list(report.problems)
-    if verdict is not None and not verdict.is_good:
-        problems.append(f"The audit was tampered with: {verdict.problem}")
+    if verdict is not None and not verdict.is_intact:
+        problems.append(verdict.summary)
     yield HealthCheck(
         name="store",
         status="failed" if problems else "ok",
         detail="; ".join(problems)
-        or f"{report.sessions} sessions, {report.events} events, {report.bytes // 1024:,} KiB; the audit verifies.",
+        or f"{report.sessions} sessions, {report.events} events, {report.bytes // 1024:,} KiB; the audit is intact.",
     )
 
 
@@ -114,7 +119,8 @@ def _check_workspaces(loaded: Settings) -> Iterator[HealthCheck]:
         return
     for workspace in registry.list():
         if not Path(workspace.path).is_dir():
-            detail = f"The folder of {workspace.slug!r}, '{workspace.path}', does not exist."
+            remove = shlex.join(["holdfast", "workspaces", "remove", workspace.slug])
+            detail = f"The folder of {workspace.slug!r}, '{workspace.path}', does not exist. If it is gone for good: {remove}"
             yield HealthCheck(name="workspaces", status="warning", detail=detail)
     yield HealthCheck(name="workspaces", status="ok", detail=f"{len(registry.list())} registered.")
 
@@ -127,14 +133,18 @@ def _check_servers(_: Settings) -> Iterator[HealthCheck]:
         return len(resolution.servers), resolution.refusals
 
     count, refusals = run_with_host(work)
-    yield HealthCheck(name="servers", status="ok", detail=f"A session in this folder gets {count}.")
+    yield HealthCheck(
+        name="servers",
+        status="ok",
+        detail=f"A session in this folder gets {count} server{'s' * (count != 1)}.",
+    )
     for refusal in refusals:
         detail = f"{refusal.server}: {refusal.reason}"
         yield HealthCheck(name="servers", status="warning", detail=detail)
 
 
 def _check_approvals(loaded: Settings) -> Iterator[HealthCheck]:
-    """Report approved servers of projects that are gone."""
+    """Report approvals of servers in files that no longer exist."""
     if not (loaded.data_dir / DATABASE_FILE).is_file():
         return
 
@@ -150,11 +160,10 @@ def _check_approvals(loaded: Settings) -> Iterator[HealthCheck]:
                 pass
     for server, file in sorted(approved):
         if not Path(file).is_file():
-            detail = f"{server} is approved, but its file '{file}' is gone."
+            revoke = shlex.join(["holdfast", "servers", "revoke", server, "--file", file])
+            detail = f"{server} is approved, but its file '{file}' no longer exists. To revoke the approval: {revoke}"
             yield HealthCheck(name="approvals", status="warning", detail=detail)
-    yield HealthCheck(
-        name="approvals", status="ok", detail=f"{len(approved)} servers of projects are approved."
-    )
+    yield HealthCheck(name="approvals", status="ok", detail=f"Approved servers of projects: {len(approved)}.")
 
 
 _CHECKS: dict[str, Callable[[Settings], Iterator[HealthCheck]]] = {

@@ -3,8 +3,8 @@
 import click
 
 from holdfast import settings
-from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.output import print_json, print_line
+from holdfast.cli.click_groups import FullHelpGroup
+from holdfast.cli.output import print_indented_json, print_line
 from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.token import Signer
 
@@ -30,7 +30,7 @@ def show() -> None:
     Example:
       holdfast keys show > jwks.json
     """
-    print_json(_signer().jwks())
+    print_indented_json(_signer().jwks())
 
 
 @keys.command()
@@ -38,7 +38,7 @@ def show() -> None:
     "--revoke", is_flag=True, help="Also make the old keys invalid at once, for example because one leaked."
 )
 def rotate(*, revoke: bool) -> None:
-    """Create a new key and sign with it from now on.
+    """Create a new key, and sign with the new key from now on.
 
     Give the new public keys to your remote servers. Tokens signed with the old keys stay valid until they expire,
     after about a minute.

@@ -1,4 +1,4 @@
-"""Opens a session for one command: its command-line options, its host, and a spinner while servers start."""
+"""Opens a session for one command: the command-line options, the host, and a spinner while servers start."""
 
 import asyncio
 import contextlib
@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import click
 
 from holdfast import settings, telemetry
-from holdfast.cli.options import trust_option, workspace_option
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.options import trust_option, user_option, workspace_option
+from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.host.data_folder import check_data_folder
 from holdfast.host.host import Host
-from holdfast.host.open_options import OpenOptions
+from holdfast.host.open_options import OpenOptions, parse_user_id
 from holdfast.model import codes
 from holdfast.model.descriptor_limit import raise_descriptor_limit
 from holdfast.model.errors import HoldfastError
@@ -31,16 +31,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOptions:
-    """The values of `--cwd`, `--workspace` and `--trust`."""
+    """The values of `--cwd`, `--workspace`, `--trust` and `--user`."""
 
     cwd: Path
     workspace: str
     trust: str | None
+    user_id: str = ""
 
     def to_open_options(self, *, only_server: str | None = None, keep: bool = True) -> OpenOptions:
-        """Return the options for `host.open`. With `only_server`, the session gets only this server.
+        """The options for `host.open`. With `only_server`, the session gets only this server.
 
-        Without `keep`, the session is not stored; its calls are audited all the same.
+        Without `keep`, the session is not stored. Its calls are audited in any case.
         """
         try:
             cwd = self.cwd.absolute()
@@ -55,18 +56,35 @@ class SessionOptions:
             cwd=cwd,
             workspace=self.workspace,
             trust=parse_trust(self.trust) if self.trust is not None else None,
+            user_id=self.user_id or None,
             opened_by="cli",
             only_server=only_server,
+            on_request=frozenset({only_server} if only_server else ()),
             keep=keep,
         )
 
+    def to_words(self) -> list[str]:
+        """The options that were given, as they are written in a command."""
+        given = {
+            "--cwd": str(self.cwd) if self.cwd != Path() else "",
+            "--workspace": self.workspace,
+            "--trust": self.trust or "",
+            "--user": self.user_id,
+        }
+        return [word for option, value in given.items() if value for word in (option, value)]
+
 
 def session_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options `--cwd`, `--workspace` and `--trust`. The command gets them as its parameter `options`."""
+    """Add the options `--cwd`, `--workspace`, `--trust` and `--user`. The command gets them as its parameter `options`."""
 
     @wraps(command)
-    def with_options(*args: Any, cwd: Path, workspace: str, trust: str | None, **kwargs: Any) -> None:
-        command(*args, options=SessionOptions(cwd=cwd, workspace=workspace, trust=trust), **kwargs)
+    def with_options(
+        *args: Any, cwd: Path, workspace: str, trust: str | None, user_id: str, **kwargs: Any
+    ) -> None:
+        given = SessionOptions(
+            cwd=cwd, workspace=workspace, trust=trust, user_id=parse_user_id(user_id) or ""
+        )
+        command(*args, options=given, **kwargs)
 
     cwd_option = click.option(
         "--cwd",
@@ -74,7 +92,7 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
         default=Path(),
         help="The session's folder. Default: the current one.",
     )
-    return cwd_option(workspace_option(trust_option(with_options)))
+    return cwd_option(workspace_option(trust_option(user_option(with_options))))
 
 
 def run_with_host(work: Callable[[Host], Coroutine[Any, Any, T]]) -> T:

@@ -52,10 +52,12 @@ def exit_if_unreadable() -> Iterator[None]:
         raise click.exceptions.Exit(_EXIT_UNREADABLE) from None
 
 
-def run_with_writable_store(path: Path | None, work: Callable[[Store, Audit], Coroutine[Any, Any, T]]) -> T:
-    """Open the store and its audit, and run a function that changes them."""
+def run_with_writable_store(
+    path: Path | None, work: Callable[[Store, Audit], Coroutine[Any, Any, T]], *, create: bool = False
+) -> T:
+    """Open the store and its audit, and run a function that changes them. With `create`, a missing store is created."""
     file = store_file(path)
-    if not file.is_file():
+    if not create and not file.is_file():
         raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{file}'.")
 
     async def run() -> T:
@@ -71,7 +73,7 @@ def run_with_read_only_store(path: Path | None, work: Callable[[Store], Coroutin
     file = store_file(path)
 
     async def run() -> T:
-        is_given = path is not None  # its author may be another person
+        is_given = path is not None  # another person may have written it
         async with open_read_only(file, must_exist=is_given, keep_unchanged=is_given) as store:
             return await work(store)
 

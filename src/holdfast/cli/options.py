@@ -8,12 +8,30 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-json_lines_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on one line, for programs."
+)
+json_lines_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON lines, one object per line, for programs."
+)
+model_option = click.option(
+    "--model",
+    default="",
+    metavar="NAME",
+    help="The model that answers, such as anthropic:claude-sonnet-5. Default: that of the workspace or the settings.",
+)
 trust_option = click.option(
     "--trust",
     metavar="LEVEL",
     help="How much to trust the session: direct or sandboxed. The workspace and the host can only lower it.",
+)
+user_option = click.option(
+    "--user",
+    "user_id",
+    default="",
+    metavar="ID",
+    help="The id of the user that the session belongs to, if your program serves several users. Servers get the id."
+    " Other users cannot open the session.",
 )
 workspace_option = click.option(
     "--workspace",

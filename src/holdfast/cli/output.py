@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.text import escape_unprintable, replace_unprintable, wrap
+from holdfast.cli.terminal_text import escape_unprintable, replace_unprintable, wrap
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -32,12 +32,12 @@ def print_line(text: str = "", *, err: bool = False) -> None:
 
 
 def print_wrapped(line: str) -> None:
-    """Print one line of untrusted text. On a terminal, a long line is wrapped, and each continuation row begins with a mark."""
+    """Print one line of untrusted text. On a terminal, a long line is wrapped, and each further row begins with a mark."""
     print_for_review([line])
 
 
 def print_for_review(lines: Iterable[str]) -> bool:
-    """Print lines as `print_wrapped` does. Return whether all of them are still visible when a question is printed below them."""
+    """Print lines as `print_wrapped` does. Return whether all of them fit on the screen above a question."""
     columns, height = shutil.get_terminal_size()
     rows = 0
     for line in map(replace_unprintable, lines):
@@ -61,25 +61,30 @@ def print_output(text: str, *, err: bool = False) -> None:
         click.echo(text, err=err, color=True)
 
 
-def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Print JSON, in ASCII."""
-    click.echo(json.dumps(value, indent=indent))
+def print_json(value: Any) -> None:
+    """Print JSON for programs: on one line, in ASCII."""
+    click.echo(json.dumps(value))
+
+
+def print_indented_json(value: Any) -> None:
+    """Print JSON for people, in ASCII."""
+    click.echo(json.dumps(value, indent=2))
 
 
 def confirm(question: str) -> bool:
-    """Ask a yes-or-no question. What was typed before it was shown is not an answer."""
+    """Ask a yes-or-no question. Input that was typed before the question is discarded."""
     discard_typed_input(sys.stdin.fileno() if sys.stdin.isatty() else None)
     return click.confirm(replace_unprintable(question))
 
 
 def ask(question: str) -> str:
-    """Ask a question and return the answer. What was typed before it was shown is not an answer."""
+    """Ask a question and return the answer. Input that was typed before the question is discarded."""
     discard_typed_input(sys.stdin.fileno() if sys.stdin.isatty() else None)
     return str(click.prompt(replace_unprintable(question), default="", show_default=False, prompt_suffix=" "))
 
 
 def discard_typed_input(descriptor: int | None) -> None:
-    """Discard what was typed at this terminal and not read yet."""
+    """Discard input that was typed at this terminal and not read yet."""
     import termios
 
     if descriptor is not None:
@@ -88,7 +93,7 @@ def discard_typed_input(descriptor: int | None) -> None:
 
 
 def confirm_or_abort(question: str, *, action: str) -> None:
-    """Ask a yes-or-no question; the answer no ends the command. `action` is what `--yes` does without asking."""
+    """Ask a yes-or-no question. If the answer is no, end the command. `action` is what `--yes` does without asking."""
     try:
         agreed = confirm(question)
     except click.Abort:
@@ -132,7 +137,7 @@ def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def print_error(error: HoldfastError) -> None:
-    """Print an error and its hint to standard error. The message's other lines are indented, so that none looks like a hint."""
+    """Print an error and its hint to standard error. Further lines of the message are indented, so that none looks like a hint."""
     first, *rest = error.message.split("\n")
     print_line(f"Error: {first}", err=True)
     for line in rest:

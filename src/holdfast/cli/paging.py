@@ -15,7 +15,7 @@ T = TypeVar("T")
 _COUNT_LIMIT = 10 * MAX_PAGE_SIZE  # counting more would take too long
 
 FetchPage = Callable[[str | None], Awaitable[Page[T]]]
-"""Fetches the page after a cursor. Every page must have the same size: a cursor is valid for one size only."""
+"""Fetches the page after a cursor. All pages must have the same size, because a cursor is valid for one size only."""
 
 
 def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -26,7 +26,9 @@ def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[...,
         def with_limit(*args: Any, limit: int, every: bool, **kwargs: Any) -> None:
             command(*args, limit=None if every else limit, **kwargs)
 
-        with_limit = click.option("--all", "every", is_flag=True, help="Show all of them.")(with_limit)
+        with_limit = click.option("--all", "every", is_flag=True, help="Show all, without a limit.")(
+            with_limit
+        )
         return click.option(
             "--limit",
             type=click.IntRange(1),
@@ -40,7 +42,7 @@ def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[...,
 
 
 async def collect_pages(fetch: FetchPage[T], limit: int | None) -> tuple[list[T], int]:
-    """Return the first `limit` results (None: all), and how many more there are. At most about 10,000 are counted."""
+    """The first `limit` results (None: all), and the number of the others. At most about 10,000 of the others are counted."""
     found: list[T] = []
     count = 0
     cursor: str | None = None

@@ -1,4 +1,4 @@
-"""`holdfast probe`: starts an MCP server or connects to one, shows its version and tools, and stops it."""
+"""`holdfast probe`: start an MCP server or connect to one, and show its version and tools."""
 
 import asyncio
 import os
@@ -14,13 +14,13 @@ import click
 from holdfast import __version__, settings, telemetry
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_line, print_table
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.mcp.client import ServerInfo, negotiate
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
@@ -71,7 +71,7 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
 
 
 async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> ServerReport:
-    client_info = PeerInfo(implementation=Implementation("holdfast", __version__))
+    client_info = OwnInfo(implementation=Implementation("holdfast", __version__))
     started_at = time.monotonic()
     with tempfile.TemporaryFile() as stderr, _start(command, stderr) as process:
         assert process.stdin
@@ -97,10 +97,10 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
 
 
 async def _probe_url(url: str, timeout: float, loaded: settings.Settings) -> ServerReport:
-    # Imported late: they take 100 ms.
+    # Imported here, because these imports take 100 ms.
     from holdfast.connect.connection import ConnectOptions
     from holdfast.connect.http.login_store import LOGIN_FOLDER
-    from holdfast.connect.http.remote import RemoteConnector
+    from holdfast.connect.http.remote_connector import RemoteConnector
     from holdfast.connect.server_requests import ServerRequests
     from holdfast.host.data_folder import KEYS_FOLDER
     from holdfast.masking.obtained_secrets import ObtainedSecrets
@@ -133,15 +133,16 @@ def _start(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[byte
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, start_new_session=True
         )
     except OSError as error:
-        raise HoldfastError(
-            codes.BAD_ARGUMENT,
-            f"Could not start {command[0]!r}: {error.strerror}.",
-            hint="Check the command and its path.",
-        ) from None
+        from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
+
+        request = SpawnRequest(argv=command, env=dict(os.environ), cwd=".")
+        text = (error.strerror or str(error)).lower()
+        message = spawn_error(request, "exec", error.errno, text).message
+        raise HoldfastError(codes.BAD_ARGUMENT, message, hint="Check the command and its path.") from None
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Wait a second for the server to exit (its input is closed). Then end its process group."""
+    """Wait a second for the server to exit, because its input is closed. Then end its process group."""
     try:
         process.wait(1.0)
     except subprocess.TimeoutExpired:

@@ -1,9 +1,9 @@
-"""`holdfast settings`: show the settings."""
+"""`holdfast settings`: show the settings, and the path of their file."""
 
 import click
 
 from holdfast import settings as settings_module
-from holdfast.cli.groups import FullHelpGroup
+from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_output, print_table
 

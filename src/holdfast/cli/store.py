@@ -1,4 +1,4 @@
-"""`holdfast store`: maintain the file in which sessions are stored."""
+"""`holdfast store`: check, back up and shrink the file in which sessions are stored."""
 
 import signal
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from types import FrameType
 import click
 
 from holdfast.audit.verify_file import verify_file
-from holdfast.cli.groups import FullHelpGroup
+from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.open_store import exit_if_unreadable, store_file
 from holdfast.cli.options import json_option, path_option
 from holdfast.cli.output import check_parent_folder, print_json, print_line
@@ -51,11 +51,10 @@ def check(*, as_json: bool, path: Path | None) -> None:
             if not report.problems:
                 raise
             verdict = None
-    if verdict is not None and not verdict.is_good:
-        tampered = f"The audit was tampered with: {verdict.problem}"
-        report = replace(report, problems=(*report.problems, tampered))
+    if verdict is not None and not verdict.is_intact:
+        report = replace(report, problems=(*report.problems, verdict.summary))
     if as_json:
-        print_json(asdict(report), indent=None)
+        print_json(asdict(report))
     else:
         print_line(
             f"{report.sessions} sessions, {report.events} events, {report.bytes} bytes, schema {report.schema}: "

@@ -1,34 +1,47 @@
 """`holdfast tools`: list the tools of a session in this folder."""
 
 import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import click
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
-from holdfast.cli.options import json_option
+from holdfast.cli.options import json_lines_option
 from holdfast.cli.output import NO_SERVERS, print_json, print_line, print_lines, print_table
-from holdfast.cli.text import quote_lines, replace_unprintable
+from holdfast.cli.servers.unknown_server import server_names, unknown_server
+from holdfast.cli.terminal_text import quote_lines, replace_unprintable
 from holdfast.connect.catalog import CatalogTool
 from holdfast.host.host import Host
-from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
 from holdfast.model.permission import Access, Mode
 from holdfast.model.resolution import Refusal
+from holdfast.resolve.screen_tools import WithheldTool, approve_command
 from holdfast.session.permission_rules import PermissionRules, decide
 
-BY_MODE = "by the mode"
+DECIDED_BY_MODE = "by the mode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SessionTools:
+    tools: tuple[CatalogTool, ...]
+    withheld: Sequence[tuple[str, WithheldTool]]
+    """The tools that await approval, each with its server."""
+    refusals: tuple[Refusal, ...]
+    rules: PermissionRules
 
 
 @click.command()
 @click.argument("server", required=False)
 @session_options
-@json_option
+@json_lines_option
 def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None:
     """List the tools of a session in this folder.
 
     Starts the servers, lists their tools, and stops the servers. With SERVER, only that server. The column "permission"
     shows which permission rule decides about a tool. Without a rule, the session's mode decides about a tool that may
-    change something.
+    change something. Tools that await your approval are listed, too.
+
+    Exit codes: 0, or 1 if the SERVER was refused or did not start.
 
     \b
     Examples:
@@ -37,38 +50,61 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
     """
     open_options = options.to_open_options(only_server=server, keep=False)
 
-    async def work(host: Host) -> tuple[tuple[CatalogTool, ...], tuple[Refusal, ...], PermissionRules]:
+    async def work(host: Host) -> _SessionTools:
         async with open_session(host, open_options) as session:
-            return await session.tools(), session.refusals, session.permission.rules
+            listed = _SessionTools(
+                tools=await session.tools(),
+                withheld=[
+                    (name, tool) for name, tools in session.awaiting_approval.items() for tool in tools
+                ],
+                refusals=session.refusals,
+                rules=session.permission.rules,
+            )
+        if server is not None and not listed.tools and not listed.withheld:
+            known = server_names(*await host.plan(options.to_open_options()))
+            if server not in known:
+                raise unknown_server(server, known)
+        return listed
 
-    found, refusals, rules = run_with_host(work)
+    listed = run_with_host(work)
+    found, withheld, refusals = listed.tools, listed.withheld, listed.refusals
     if server is not None:
         refusals = tuple(refusal for refusal in refusals if refusal.server == server)
-        if not found and not refusals:
-            raise HoldfastError(
-                codes.UNKNOWN_SERVER,
-                f"There is no server {server!r} here.",
-            )
     if as_json:
-        print_json(_to_json(found, refusals, rules))
-        return
-    if found:
+        for line in _to_json(replace(listed, refusals=refusals)):
+            print_json(line)
+    else:
+        _print(replace(listed, refusals=refusals), server)
+    if server is not None and refusals and not found and not withheld:
+        raise click.exceptions.Exit(1)
+
+
+def _print(listed: _SessionTools, server: str | None) -> None:
+    found, withheld, refusals, rules = listed.tools, listed.withheld, listed.refusals, listed.rules
+    if found or withheld:
         rows = [(tool.name, _describe_access(tool, rules), tool.definition.summary) for tool in found]
+        rows += [(f"{name}.{tool.name}", "awaits approval", tool.reason) for name, tool in withheld]
         print_table(("tool", "permission", "what it does"), rows)
+    for name in dict.fromkeys(name for name, _ in withheld):
+        print_line(f"To review and approve the tools of {name}: {approve_command(name)}", err=True)
     for refusal in refusals:
         print_lines(f"{replace_unprintable(refusal.server)}: {quote_lines(refusal.reason)}", err=True)
-    if not found and not refusals:
-        print_line(NO_SERVERS, err=True)
+    if not found and not refusals and not withheld:
+        print_line(NO_SERVERS if server is None else f"{server} has no tools.", err=True)
 
 
 def _describe_access(tool: CatalogTool, rules: PermissionRules) -> str:
-    """Which rule decides about the tool; without one, that it only reads or that the mode decides."""
+    """The rule that decides about the tool. Without a rule, says that the tool only reads or that the mode decides."""
     decision = decide(tool, Mode.ASK, rules)
-    return decision.summary if decision.rule is not None or decision.access is Access.ALLOWED else BY_MODE
+    return (
+        decision.summary
+        if decision.rule is not None or decision.access is Access.ALLOWED
+        else DECIDED_BY_MODE
+    )
 
 
 def _access_to_json(tool: CatalogTool, rules: PermissionRules) -> dict[str, object]:
-    """What each mode decides about the tool, and the rule that decides in the mode `ask`."""
+    """The decision of each mode about the tool, and the rule that decides in the mode `ask`."""
     rule = decide(tool, Mode.ASK, rules).rule
     return {
         **{mode.value: decide(tool, mode, rules).access for mode in Mode},
@@ -76,23 +112,30 @@ def _access_to_json(tool: CatalogTool, rules: PermissionRules) -> dict[str, obje
     }
 
 
-def _to_json(
-    found: tuple[CatalogTool, ...], refusals: tuple[Refusal, ...], rules: PermissionRules
-) -> dict[str, object]:
-    return {
-        "tools": [
-            {
-                "name": tool.name,
-                "model_name": tool.model_name,
-                "server": tool.server.name,
-                "description": tool.definition.description or "",
-                "permission": _access_to_json(tool, rules),
-                "input_schema": json.loads(bytes(tool.definition.input_schema)),
-            }
-            for tool in found
-        ],
-        "refusals": [
-            {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
-            for refusal in refusals
-        ],
-    }
+def _to_json(listed: _SessionTools) -> Iterator[dict[str, object]]:
+    """An object for each tool and for each refused server. `state` says which it is."""
+    for tool in listed.tools:
+        yield {
+            "state": "offered",
+            "name": tool.name,
+            "model_name": tool.model_name,
+            "server": tool.server.name,
+            "description": tool.definition.description or "",
+            "permission": _access_to_json(tool, listed.rules),
+            "input_schema": json.loads(bytes(tool.definition.input_schema)),
+        }
+    for server, tool in listed.withheld:
+        yield {
+            "state": "awaiting approval",
+            "name": f"{server}.{tool.name}",
+            "server": server,
+            "reason": tool.reason,
+            "approve": approve_command(server),
+        }
+    for refusal in listed.refusals:
+        yield {
+            "state": "refused",
+            "server": refusal.server,
+            "stage": refusal.stage,
+            "reason": refusal.reason,
+        }

@@ -8,13 +8,13 @@ from pathlib import Path
 import click
 
 from holdfast import settings
-from holdfast.cli.groups import FullHelpGroup
-from holdfast.cli.options import json_option
+from holdfast.cli.click_groups import FullHelpGroup
+from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import confirm_or_abort, print_json, print_line, print_table
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.permission import ToolPattern
+from holdfast.model.tool_pattern import ToolPattern
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace
 from holdfast.workspaces import WORKSPACES_FOLDER, InvalidWorkspace, Registry
@@ -67,7 +67,7 @@ def add(
 
 
 @workspaces.command("list")
-@json_option
+@json_lines_option
 def list_(*, as_json: bool) -> None:
     """List the workspaces, with their folder and trust.
 
@@ -78,11 +78,10 @@ def list_(*, as_json: bool) -> None:
     registry = _registry()
     found, problems = registry.list(), registry.invalid
     if as_json:
-        document = {
-            "workspaces": [_to_json(workspace) for workspace in found],
-            "problems": [{"file": str(problem.file), "message": problem.describe()} for problem in problems],
-        }
-        print_json(document)
+        for workspace in found:
+            print_json(_to_json(workspace))
+        for problem in problems:
+            print_json({"file": str(problem.file), "problem": problem.describe()})
         return
     if found:
         print_table(
@@ -112,12 +111,13 @@ def show(workspace: str, *, as_json: bool) -> None:
             f"There is no workspace {workspace!r}.",
         )
     if as_json:
-        print_json(_to_json(found))
+        print_json({**_to_json(found), "bound": registry.bound_folders(found.slug)})
         return
     rows = [
         ("workspace", found.slug),
         ("name", found.name),
         ("folder", _folder(found)),
+        *(("bound folder", folder) for folder in registry.bound_folders(found.slug)),
         ("trust", found.trust.value),
         ("servers", _format_allowlist(found.servers)),
         ("tools", _format_allowlist(found.tools)),
@@ -151,6 +151,66 @@ def remove(slug: str, *, yes: bool) -> None:
         )
     registry.remove(slug)
     print_line(f"Removed {slug!r}. Its folder was not changed.")
+
+
+@workspaces.command()
+@click.argument("folder", default=".", type=click.Path(path_type=Path))
+@click.option(
+    "--workspace", "slug", default="", help="The workspace. Default: the one that the folder's file names."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+def bind(folder: Path, slug: str, *, yes: bool) -> None:
+    """Make a folder a part of a workspace that is in another place.
+
+    The file `.holdfast/workspace.toml` in a folder can name the workspace (workspace = "blog"). This has no effect until
+    you agree, here or at the start of a chat.
+
+    \b
+    Example:
+      holdfast workspaces bind ~/blog-theme --workspace blog
+    """
+    from holdfast.workspaces.bindings import read_announcement
+
+    registry, path = _registry(), folder.expanduser().resolve()
+    announced = None if slug else read_announcement(path)
+    if not slug and announced is None:
+        raise click.UsageError(
+            f"{path} has no file .holdfast/workspace.toml that names a workspace. Name it with --workspace."
+        )
+    if announced is not None:
+        path, slug = Path(announced.folder), announced.workspace
+    found = registry.find(slug)
+    if found is None:
+        raise HoldfastError(
+            codes.UNKNOWN_WORKSPACE,
+            f"There is no workspace {slug!r}.",
+            hint=f"Register its folder: {shlex.join(['holdfast', 'workspaces', 'add', 'PATH', '--name', slug])}",
+        )
+    if not yes:
+        question = f"Make {path} a part of the workspace {found.slug!r} ({found.path}, {found.trust.value})?"
+        confirm_or_abort(question, action="bind the folder")
+    registry.bind(str(path), found.slug)
+    print_line(
+        f"{path} now belongs to the workspace {found.slug!r}. "
+        f"To undo this: {shlex.join(['holdfast', 'workspaces', 'unbind', str(path)])}"
+    )
+
+
+@workspaces.command()
+@click.argument("folder", default=".", type=click.Path(path_type=Path))
+def unbind(folder: Path) -> None:
+    """Undo `bind`, or forget that you declined to bind the folder.
+
+    \b
+    Example:
+      holdfast workspaces unbind ~/blog-theme
+    """
+    path = folder.expanduser().resolve()
+    slug = _registry().unbind(str(path))
+    if slug:
+        print_line(f"{path} no longer belongs to the workspace {slug!r}.")
+    else:
+        print_line(f"{path} was not bound to a workspace.")
 
 
 def _registry() -> Registry:

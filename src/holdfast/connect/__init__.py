@@ -1,1 +1,1 @@
-"""Live connections to servers, one per server and scope."""
+"""Connections to MCP servers: opening and closing them, calling tools, and answering what servers ask."""

@@ -1,8 +1,8 @@
 """Check the arguments of a call against the tool's own schema, before the call is made.
 
-A server wrote the schema, so it may be hostile. jsonschema-rs matches patterns in linear time, but cannot be stopped and
-holds Python's lock while it works. So a schema is used only if `schema_cost` finds a bound for the work, and arguments
-are checked only if the bound is low enough. Otherwise the call is sent unchecked; the server checks its arguments itself.
+The schema comes from a server, so it may be hostile. jsonschema-rs matches patterns in linear time, but a check cannot be
+stopped and holds Python's global lock. So a schema is used only if `schema_cost` finds an upper bound for the work, and
+arguments are checked only if that bound is low enough. Otherwise the call is sent without a check; servers check arguments, too.
 """
 
 import asyncio
@@ -21,9 +21,10 @@ from holdfast.connect.schema_cost import SchemaCost, UncheckableSchemaError, mea
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import SMALL_BYTES, Budget
+from holdfast.model.limits import SMALL_DOCUMENT_BYTES, SizeLimit
+from holdfast.model.visible_text import to_line
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.wire.strict_json import DECODE_ERRORS, decode_json, exceeds_budget, is_nested_within
+from holdfast.wire.strict_json import DECODE_ERRORS, decode_json, exceeds_limit, is_nested_within
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
@@ -34,22 +35,23 @@ T = TypeVar("T")
 
 MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_SCHEMA_DEPTH = 64
-_MAX_RECURSION = 1000  # in the library, which crashes the process if it runs out of stack
+_MAX_RECURSION = 1000  # levels in the library; it crashes the process if it runs out of stack
 _MAX_SCHEMAS = 500
 _MAX_MEMORY = 32 * 1024 * 1024
 _MEMORY_FACTOR = 20  # a compiled schema takes this many times the memory of its text, without its patterns
-_MAX_WARNED = 1000
+_MAX_WARNED = 1000  # tools that are remembered, so that each warning is logged once
 _CHECK_SECONDS = 2.0
 """How long a call waits for its check, including the time in the queue behind other calls of its session."""
 
-_LOOP_BUDGET = Budget(bytes=64 * 1024, values=500)  # larger arguments are checked in a thread
+_LOOP_LIMIT = SizeLimit(bytes=64 * 1024, values=500)  # larger arguments are checked in a thread
 _NS_PER_STEP = 100
 _MAX_NS_ON_LOOP = 1_000_000
 _MAX_NS = 20_000_000
-# The compiled size that patterns may have, and how long matching one byte takes at most, in nanoseconds. Most patterns
-# are small. Large ones are matched against short arguments only.
+# For each limit of the compiled size of a pattern: how many nanoseconds it takes at most to match one byte. Most patterns
+# are small. Large patterns are matched only against short arguments.
 _PATTERN_SIZES = ((2 * 1024, 400), (16 * 1024, 3000), (64 * 1024, 16_000), (256 * 1024, 60_000))
-# Above this, only the first error is reported, or none: an error holds a copy of its value. An error of `anyOf` also holds the errors of all alternatives, each with a copy.
+# Above these limits, at most one error is reported. An error contains a copy of the value, and an error of `anyOf` contains
+# the errors of all alternatives, each with a copy.
 _MAX_STEPS_TO_LIST_ERRORS = 500
 _MAX_BYTES_TO_LIST_ERRORS = 4 * 1024 * 1024
 
@@ -72,7 +74,7 @@ class ArgumentChecker:
     """Checks arguments. Compiles the schema of a tool when the tool is first called; sessions share the compiled schemas."""
 
     def __init__(self) -> None:
-        """Raise an error if the library is not installed: otherwise no arguments would be checked."""
+        """Raise an error if the library is not installed. Without it, no arguments would be checked."""
         if find_spec(_LIBRARY) is None:
             raise _missing_library("it is not installed")
         self._compiled: OrderedDict[bytes, CompiledSchema] = OrderedDict()
@@ -84,8 +86,8 @@ class ArgumentChecker:
     ) -> HoldfastError | None:
         """Return an error if the arguments do not fit the tool's schema. None if they fit, or cannot be checked.
 
-        `quota_key` is the session's id: each session gets one thread at a time. `decoded` are the arguments, if they are
-        decoded already.
+        `quota_key` is the session's id: each session gets one thread at a time. Pass the arguments as `decoded` if they are
+        already decoded.
         """
         try:
             compiled = await self._get_compiled(tool, quota_key)
@@ -136,12 +138,16 @@ class ArgumentChecker:
         self._warned[key] = None
         if len(self._warned) > _MAX_WARNED:
             self._warned.popitem(last=False)
-        log.warning("arguments are not checked", extra={"tool": tool.name, "reason": f"the schema: {reason}"})
+        log.warning(
+            "arguments of %s are not checked",
+            to_line(tool.name),
+            extra={"tool": tool.name, "reason": f"the schema: {reason}"},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledSchema:
-    """A schema that is ready for use, or the reason why it is not."""
+    """A compiled schema, or the reason why it cannot be used."""
 
     validator: Any = None
     """A validator of jsonschema-rs; None if there is nothing to check."""
@@ -155,7 +161,7 @@ class CompiledSchema:
 
 
 def compile_schema(raw: bytes) -> CompiledSchema:
-    """Compile a schema. Never raise because of what is in it; raise if the library cannot be loaded."""
+    """Compile a schema. A bad schema gives a result with a `problem`. Raise only if the library cannot be loaded."""
     try:
         if not is_nested_within(raw, _MAX_SCHEMA_DEPTH):
             raise UncheckableSchemaError(f"it is nested more than {_MAX_SCHEMA_DEPTH} levels deep")
@@ -166,7 +172,9 @@ def compile_schema(raw: bytes) -> CompiledSchema:
             return CompiledSchema(memory=len(raw))
         cost = measure_schema(schema)
         validator, size, ns_per_byte = _make_validator(schema)
-        memory = _MEMORY_FACTOR * len(raw) + cost.patterns * 2 * size  # a pattern, and its cache
+        memory = (
+            _MEMORY_FACTOR * len(raw) + cost.patterns * 2 * size
+        )  # a pattern and its cache take up to this size each
         return CompiledSchema(validator=validator, cost=cost, ns_per_byte=ns_per_byte, memory=memory)
     except UncheckableSchemaError as error:
         problem = str(error)
@@ -224,7 +232,7 @@ def _make_validator(schema: JsonObject) -> tuple[Any, int, int]:
                 )
             )
         except ValueError:
-            continue  # perhaps a pattern is too large
+            continue  # a pattern may be too large, so try the next limit
         return validator, size, ns_per_byte
     raise UncheckableSchemaError("it is not valid, or has a pattern that is too large or not supported")
 
@@ -237,7 +245,7 @@ async def _find_problem(
     compiled: CompiledSchema, arguments: bytes, quota_key: str, decoded: Json
 ) -> str | None:
     """Check on the event loop if that is quick, otherwise in a thread."""
-    if len(arguments) > SMALL_BYTES and exceeds_budget(arguments, _LOOP_BUDGET):
+    if len(arguments) > SMALL_DOCUMENT_BYTES and exceeds_limit(arguments, _LOOP_LIMIT):
         return await _run_in_thread(_decode_and_check, compiled, arguments, quota_key=quota_key)
     document = _Document.read(arguments, decoded)
     if document is None:
@@ -264,13 +272,13 @@ def _check_document(compiled: CompiledSchema, document: "_Document", work: int) 
     if work > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION:
         raise UncheckableSchemaError("it makes checking these arguments too costly")
     value = document.value
-    if _call_library(lambda: compiled.validator.is_valid(value)):
+    if _call_library(compiled.validator.is_valid, value):
         return None
-    return describe_errors(_call_library(lambda: _list_errors(compiled, document)), value)
+    return describe_errors(_call_library(_list_errors, compiled, document), value)
 
 
 def _list_errors(compiled: CompiledSchema, document: "_Document") -> "list[ValidationError]":
-    """The first errors. If listing them could take long, only one or none."""
+    """The first errors. If it could take long to list them, one error or none."""
     assert compiled.cost is not None
     steps = document.values * compiled.cost.steps_at(document.depth)
     if steps <= _MAX_STEPS_TO_LIST_ERRORS and steps * document.size <= _MAX_BYTES_TO_LIST_ERRORS:
@@ -293,10 +301,10 @@ def _estimate_ns(compiled: CompiledSchema, document: "_Document") -> int:
     )
 
 
-def _call_library(function: Callable[[], T]) -> T:
+def _call_library(function: Callable[..., T], *args: Any) -> T:
     """Call the library. If it panics, it raises a `BaseException`, which must not end the host."""
     try:
-        return function()
+        return function(*args)
     except Exception:
         raise
     except BaseException as error:

@@ -1,12 +1,13 @@
-"""Say in plain words why arguments do not fit a tool's schema. Values of arguments are never quoted: they may be secret.
+"""Say in plain words why arguments do not fit a tool's schema. The values of arguments are not repeated: they may be secret.
 
-Texts from the schema and names of arguments are chosen by the server and the caller, so they are quoted on one line and
-shortened.
+The server chooses the texts in the schema, and the caller chooses the names of arguments. So both are shortened and put in
+quotation marks, on one line.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.model.errors import IT_IS_REQUIRED
 from holdfast.model.json import Json
 from holdfast.model.visible_text import quote_line
 
@@ -63,7 +64,7 @@ def _describe_error(error: "ValidationError", arguments: Json) -> str:
     keyword, facts = error.kind.name, error.kind.as_dict()
     where = _describe_path(path)
     if keyword == "required":
-        return f"{_quote_name(facts.get('property'))} is missing{f' in {where}' if path else ''}"
+        return f"{_quote_name(facts.get('property'))}{f' in {where}' if path else ''}: {IT_IS_REQUIRED}"
     if keyword in ("additionalProperties", "unevaluatedProperties"):
         names: list[str] = facts.get("unexpected", [])
         verb = "is" if len(names) == 1 else "are"

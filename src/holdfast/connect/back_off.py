@@ -9,7 +9,7 @@ _RECOVERY_FACTOR = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackOff:
-    """Delays between restarts: none before the first one, then `first` seconds, doubling up to `longest`."""
+    """The delays before a failed server is started again: none after the first failure, then `first` seconds, doubled up to `longest`."""
 
     first: float = 0.5
     longest: float = 30.0
@@ -24,10 +24,10 @@ class BackOff:
     def has_recovered(self, uptime: float, failures: int) -> bool:
         """Whether a server that ran this long, after this many failures in a row, has recovered.
 
-        It must run for longer than its last delay, and for more than ten times `first` (5 seconds).
+        It has if it ran for longer than its last delay and for more than ten times `first`, which is 5 seconds by default.
         """
         return uptime > max(self.delay(failures), _RECOVERY_FACTOR * self.first)
 
 
 NO_BACK_OFF = BackOff(first=0.0, longest=0.0)
-"""Every call may start the server again. For tests."""
+"""No delays, for tests: every call may start the server again."""

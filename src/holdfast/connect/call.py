@@ -1,40 +1,57 @@
-"""Call one tool. Every failure becomes a result."""
+"""Call a tool over a link, and the result of a call. Every failure becomes a result."""
 
 import asyncio
+import base64
 import time
 import unicodedata
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import msgspec
 from msgspec import Raw, UnsetType
 
 from holdfast.connect.catalog import CatalogTool
-from holdfast.connect.explain_confined import explain_refused_hosts
+from holdfast.connect.connection import Connection, ForwardOptions
+from holdfast.connect.explain_confined import explain_call, explain_refused_hosts
 from holdfast.connect.link import Link
 from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.connect.server_text import clean_server_text
+from holdfast.connect.tool_failure import read_failure
 from holdfast.model import codes
-from holdfast.model.call import PREVIEW_KEY, ToolCall
+from holdfast.model.call import ToolCall
 from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, Budget
-from holdfast.model.server import Http, Lifetime, ServerSpec, Sse, Stdio
-from holdfast.wire.frame import PeerError
+from holdfast.model.limits import DEFAULT_LIMITS, SizeLimit
+from holdfast.model.meta_keys import CALL_KEY, PREVIEW_KEY
+from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Sse, Stdio
+from holdfast.model.visible_text import quote_line
+from holdfast.sandbox.view import RefusedHost, SandboxView
 from holdfast.wire.mcp.tools import CallResult
+from holdfast.wire.messages import PeerError
 from holdfast.wire.strict_json import DECODE_ERRORS, decode_json, has_more_values, is_nested_within
 
 STATE_LOST_KEY = "dev.holdfast/state_lost"
 # The `_meta` keys that only the host may set: the context, the protocol's own keys, and the progress token.
 _RESERVED_PREFIXES = ("dev.holdfast/", "io.modelcontextprotocol/")
+_CLIENT_KEYS = frozenset({"io.modelcontextprotocol/logLevel", "io.modelcontextprotocol/related-task"})
+"""Keys with the protocol's prefix that a client may set."""
 _PROGRESS_TOKEN = "progresstoken"
 _PREVIEW_META: JsonObject = {PREVIEW_KEY: True}
 _MAX_TYPE_LENGTH = 40
+_decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
+_MAX_PATH = 200
+_REPR_LENGTH = 200
+_MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = (
+    4000,
+    4,
+)  # characters and blocks of a failure that are searched for paths and hosts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +61,50 @@ class BlockStart:
     type: str
     text: str
     size: int
-    """The size of the whole text, in bytes as received."""
+    """The size of the whole text as received, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ResultImage:
+    """An image in a result."""
+
+    data: bytes = field(repr=False)
+    mime_type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolResult:
-    """The result of a tool call as the agent sees it, and its outcome for programs."""
+    """The result of a tool call: its content, and whether and why it failed."""
 
     result: CallResult
     outcome: Outcome
     code: str = ""
+    """Why the call failed: a code of Holdfast or, if the server uses the toolkit, of the tool. Empty if there is no code."""
     message: str = ""
+    raw: Raw | None = None
+    """The whole result as the server sent it, if the call came from a client of the gateway."""
+    error: PeerError | None = None
+    """The server's error response, if it sent one. The gateway passes it on to its client."""
+
+    def __repr__(self) -> str:
+        first = " ".join(" ".join(block.text.split()) for block in self.first_blocks(3, _REPR_LENGTH))
+        text = first if len(first) <= _REPR_LENGTH else f"{first[:_REPR_LENGTH]}…"
+        code = f" {self.code}" if self.code else ""
+        return f"<ToolResult {self.outcome.value}{code}: {text!r}>"
+
+    def raise_for_error(self) -> Self:
+        """Return the result if the call succeeded. Otherwise raise an error with the code and message of the result."""
+        if self.ok:
+            return self
+        code = codes.find(self.code) or codes.TOOL_FAILED
+        if self.code and code is codes.TOOL_FAILED:  # the tool defines this code
+            code = replace(code, name=self.code)
+        raise HoldfastError(code, self.message or self.text)
+
+    @property
+    def images(self) -> list[ResultImage]:
+        """The image blocks, decoded. A block that cannot be decoded is left out."""
+        return [image for block in self.content if (image := _decode_image(block)) is not None]
 
     @property
     def ok(self) -> bool:
@@ -85,22 +135,22 @@ class ToolResult:
             0 if isinstance(structured, UnsetType) else len(structured)
         )
 
-    def exceeds(self, budget: Budget) -> bool:
-        """Whether the content and the structured content have more bytes or values than the budget."""
+    def exceeds(self, limit: SizeLimit) -> bool:
+        """Whether the content and the structured content have more bytes or values than the limit."""
         size = self.size
-        if size <= budget.values:
+        if size <= limit.values:
             return False
         structured = self.result.structured_content
         parts = (
             self.result.content if isinstance(structured, UnsetType) else [*self.result.content, structured]
         )
-        return size > budget.bytes or has_more_values(b",".join(parts), budget.values)
+        return size > limit.bytes or has_more_values(b",".join(parts), limit.values)
 
     def first_blocks(self, count: int, length: int) -> "list[BlockStart]":
         """The first content blocks, and up to this many characters of each. The rest is not decoded."""
         return [_read_block_start(raw, length) for raw in self.result.content[:count]]
 
-    def data_start(self, length: int) -> str:
+    def start_of_data(self, length: int) -> str:
         """The first characters of the structured content, as received."""
         structured = self.result.structured_content
         return "" if isinstance(structured, UnsetType) else _first_bytes(structured, length)
@@ -122,11 +172,12 @@ async def call(
 ) -> ToolResult:
     """Call a tool over the scope's link. Every failure becomes a result, except cancellation by the caller.
 
-    If the call has a `method`, send that request instead; its result is the structured content.
+    If the call has a `method`, such as `resources/read`, send that request instead. Its result becomes the structured content.
     """
     spec = tool.server
     link: Link | None = None
     stderr = ""
+    raw: Raw | None = None
     remaining = timeout
     try:
         found = links.get_live_or_open(scope, spec)
@@ -141,27 +192,15 @@ async def call(
         stderr_start = connection.stderr.position if connection.stderr is not None else 0
         with link.use():
             try:
-                meta = (
-                    _PREVIEW_META
-                    if tool_call.is_preview
-                    else build_meta(scope, spec, links.aliases, tool_call.meta)
-                )
+                meta = _call_meta(scope, spec, links.aliases, tool_call)
                 quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
-                if tool_call.method:
-                    params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
-                    answer = await connection.request(
-                        tool_call.method, params, meta=meta, timeout=remaining, quota_key=quota_key
-                    )
-                    result = CallResult(structured_content=answer)
-                else:
-                    result = await connection.call(
-                        tool.definition.name,
-                        Raw(tool_call.arguments),
-                        meta=meta,
-                        timeout=remaining,
-                        on_progress=on_progress,
-                        quota_key=quota_key,
-                    )
+                raw, result = await _send(
+                    connection,
+                    tool,
+                    tool_call,
+                    {"meta": meta, "timeout": remaining, "on_progress": on_progress},
+                    quota_key,
+                )
             except HoldfastError:
                 if connection.stderr is not None:
                     stderr = await connection.stderr.report_in_turn(stderr_start)
@@ -169,13 +208,7 @@ async def call(
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
     except PeerError as error:
-        reason = clean_server_text(spec, error.message)
-        tool_result = failed_result(
-            HoldfastError(
-                codes.PEER_ERROR,
-                f"The server answered {tool.name} with an error: {reason} ({error.rpc_code})",
-            )
-        )
+        tool_result = _peer_error_result(tool, error)
     except HoldfastError as error:
         if error.code is codes.TIMEOUT and link is not None:
             error = _timeout_error(tool, timeout)
@@ -187,15 +220,93 @@ async def call(
             )
         tool_result = failed_result(error, stderr)
     else:
-        if result.is_error and view is not None and (refused := view.refused_hosts[refused_start:]):
-            notice = _text_block(explain_refused_hosts(spec, refused))
-            result = msgspec.structs.replace(result, content=[*result.content, notice])
+        if result.is_error and view is not None:
+            refused = view.refused_hosts[refused_start:]
+            written = connection.stderr.text_since(stderr_start) if connection.stderr is not None else ""
+            if why := await _explain_failure(spec, view, refused, result, written):
+                result = msgspec.structs.replace(result, content=[*result.content, _text_block(why)])
+                raw = raw and _replace_content(raw, result)
+        code, message = read_failure(result) if result.is_error else ("", "")
         tool_result = ToolResult(
-            result=result, outcome=Outcome.FAILED if result.is_error else Outcome.COMPLETED
+            result=result,
+            outcome=Outcome.FAILED if result.is_error else Outcome.COMPLETED,
+            code=code,
+            message=message,
+            raw=raw,
         )
     return (
-        _add_state_lost(tool_result, spec.name) if link is not None and link.pop_lost_state() else tool_result
+        _add_state_lost(tool_result, spec.name, link)
+        if link is not None and link.pop_lost_state()
+        else tool_result
     )
+
+
+async def _explain_failure(
+    spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], result: CallResult, written: str
+) -> str:
+    """What the sandbox may have to do with a failed call; empty if nothing was found."""
+    blocks = [_read_block_start(raw, _MAX_EXPLAINED).text for raw in result.content[:_MAX_EXPLAINED_BLOCKS]]
+    text = "\n".join((written, *blocks))
+    try:
+        return await run_with_file_timeout(explain_call, spec, view, refused, text, path=spec.origin)
+    except HoldfastError:  # the files did not answer in time
+        return explain_refused_hosts(spec, refused)
+
+
+async def _send(
+    connection: Connection,
+    tool: CatalogTool,
+    tool_call: ToolCall,
+    options: ForwardOptions,
+    quota_key: str,
+) -> tuple[Raw | None, CallResult]:
+    """Send the request of a call. Return the result as the server sent it, if the call is forwarded, and the decoded result."""
+    if tool_call.forwarding is not None:
+        options["capabilities"] = tool_call.forwarding.capabilities
+        method, params = tool_call.method or "tools/call", _forwarded_params(tool, tool_call)
+        raw = await connection.forward(method, params, quota_key=quota_key, **options)
+        return raw, await connection.decode_forwarded(raw, is_call=not tool_call.method)
+    meta, timeout = options.get("meta"), options.get("timeout")
+    if tool_call.method:
+        params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
+        answer = await connection.request(
+            tool_call.method, params, meta=meta, timeout=timeout, quota_key=quota_key
+        )
+        return None, CallResult(structured_content=answer)
+    result = await connection.call(
+        tool.definition.name,
+        Raw(tool_call.arguments),
+        meta=meta,
+        timeout=timeout,
+        on_progress=options.get("on_progress"),
+        quota_key=quota_key,
+    )
+    return None, result
+
+
+def _forwarded_params(tool: CatalogTool, tool_call: ToolCall) -> dict[str, Any]:
+    """The params of a call that comes from a client of the gateway."""
+    assert tool_call.forwarding is not None
+    if tool_call.method:
+        params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
+        return {**tool_call.forwarding.params, **params}
+    return {
+        **tool_call.forwarding.params,
+        "name": tool.definition.name,
+        "arguments": Raw(tool_call.arguments),
+    }
+
+
+def _replace_content(raw: Raw, result: CallResult) -> Raw:
+    """The result as the server sent it, but with the content and the `_meta` of `result`."""
+    members: dict[str, Any] = {**_decode_members(raw), "content": result.content, "_meta": result.meta}
+    return Raw(msgspec.json.encode(members))
+
+
+def _peer_error_result(tool: CatalogTool, error: PeerError) -> ToolResult:
+    reason = clean_server_text(tool.server, error.message)
+    message = f"The server answered {tool.name} with an error: {reason} ({error.rpc_code})"
+    return replace(failed_result(HoldfastError(codes.PEER_ERROR, message)), error=error)
 
 
 def _timeout_error(tool: CatalogTool, seconds: float) -> HoldfastError:
@@ -205,23 +316,44 @@ def _timeout_error(tool: CatalogTool, seconds: float) -> HoldfastError:
 def build_meta(
     scope: Scope, server: ServerSpec, aliases: ContextAliases, meta: JsonObject | None = None
 ) -> JsonObject | None:
-    """The `_meta` of a request. If sessions share the server, it contains the context of the session that sends it."""
+    """The `_meta` of a request. For a server that sessions share, it contains the context of the sending session."""
     kept = {key: value for key, value in meta.items() if not _is_reserved(key, aliases)} if meta else None
     if server.lifetime is Lifetime.HOST:
         context = server.lower_context(scope.context)
-        folder = context.cwd if isinstance(server.transport, Stdio) else ""
+        folder = context.workspace_path if isinstance(server.transport, Stdio) else ""
         return {**(kept or {}), **aliases.meta(context, folder), **context_meta(context)}
     return kept
 
 
+def _call_meta(
+    scope: Scope, server: ServerSpec, aliases: ContextAliases, tool_call: ToolCall
+) -> JsonObject | None:
+    if tool_call.is_preview:
+        return _PREVIEW_META
+    meta = build_meta(scope, server, aliases, tool_call.meta)
+    if isinstance(server.transport, InProcess):
+        return {**(meta or {}), CALL_KEY: _call_facts(tool_call)}
+    return meta
+
+
+def _call_facts(tool_call: ToolCall) -> JsonObject:
+    return {
+        "call_id": tool_call.call_id,
+        "agent": tool_call.origin.agent,
+        "is_confirmed": tool_call.is_confirmed,
+    }
+
+
 def _is_reserved(key: str, aliases: ContextAliases) -> bool:
-    """Whether only the host may set this key, or the key is a spelling that a server might take for such a key."""
+    """Whether only the host may set this key. Other spellings that a server might accept for such a key count, too."""
+    if key in _CLIENT_KEYS:
+        return False
     plain = unicodedata.normalize("NFKC", key).strip().casefold()
     return plain.startswith(_RESERVED_PREFIXES) or plain == _PROGRESS_TOKEN or plain in aliases.folded_keys
 
 
 def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
-    """The result of a call that failed. `stderr` is what the session may see of the server's standard error."""
+    """The result of a failed call. `stderr` is the part of the server's standard error that the session may see."""
     message = f"{error.message}\n{stderr}" if stderr else error.message
     text = f"{error.code.name}: {message}"
     return ToolResult(
@@ -232,17 +364,18 @@ def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
     )
 
 
-def _add_state_lost(tool_result: ToolResult, server: str) -> ToolResult:
+def _add_state_lost(tool_result: ToolResult, server: str, link: Link) -> ToolResult:
     """Add a notice that the server was restarted: in `_meta` for programs, and as a text block for models."""
-    notice = f"{codes.STATE_LOST.name}: {server} was restarted. Its state from earlier calls is lost."
+    changed = link.restart_reason
+    why = f", because {quote_line(changed, _MAX_PATH)} was changed" if changed else ""
+    notice = f"{codes.STATE_LOST.name}: {server} was restarted{why}. Its state from earlier calls is lost."
     result = msgspec.structs.replace(
         tool_result.result,
         content=[_text_block(notice), *tool_result.result.content],
         meta={**tool_result.result.meta, STATE_LOST_KEY: True},
     )
-    return ToolResult(
-        result=result, outcome=tool_result.outcome, code=tool_result.code, message=tool_result.message
-    )
+    raw = tool_result.raw and _replace_content(tool_result.raw, result)
+    return replace(tool_result, result=result, raw=raw)
 
 
 def _text_block(text: str) -> Raw:
@@ -268,6 +401,17 @@ def _decode_block(raw: Raw) -> JsonObject:
     return {"type": "text", "text": value if isinstance(value, str) else bytes(raw).decode(errors="replace")}
 
 
+def _decode_image(block: JsonObject) -> ResultImage | None:
+    data, mime_type = block.get("data"), block.get("mimeType")
+    if block.get("type") != "image" or not isinstance(data, str):
+        return None
+    try:
+        decoded = base64.b64decode(data, validate=True)
+    except ValueError:
+        return None
+    return ResultImage(data=decoded, mime_type=mime_type if isinstance(mime_type, str) else "")
+
+
 class _BlockFields(msgspec.Struct):
     type: Raw = Raw()
     text: Raw = Raw()
@@ -289,7 +433,7 @@ def _read_block_start(raw: Raw, length: int) -> BlockStart:
 
 
 def _start_of_string(raw: Raw, length: int) -> str:
-    """The first characters of a JSON string. The rest is not decoded: that would block other threads, too."""
+    """The first characters of a JSON string. The rest is not decoded, because that would block all threads."""
     head = bytes(memoryview(raw)[: 1 + 12 * length])  # a character has up to 12 bytes: a pair of escapes
     if not head.startswith(b'"'):
         return ""

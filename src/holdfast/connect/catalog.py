@@ -6,21 +6,27 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Raw, UnsetType
+
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
-from holdfast.wire.loop_throttle import finish
+from holdfast.wire.loop_throttle import run_steps
 from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.strict_json import decode_json
 
 MODEL_NAME_LENGTH = 64
-_SUFFIX_LENGTH = 16  # so many hex digits that no server can find a tool name with the suffix of another tool
+_SUFFIX_LENGTH = (
+    16  # hex digits: enough that no server can find a tool name that gets the suffix of another tool
+)
 _CUT_LENGTH = MODEL_NAME_LENGTH - _SUFFIX_LENGTH - 1
 _HAS_SUFFIX = re.compile(rf"_[0-9a-f]{{{_SUFFIX_LENGTH}}}\Z")
 _MAX_COMPARED = 300  # difflib is slow with more names
 _INVALID_IN_MODEL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CatalogTool:
     """One tool of one server: `name` is `server.tool`, `model_name` is `server__tool`."""
 
@@ -29,17 +35,41 @@ class CatalogTool:
     name: str
     model_name: str
 
+    def __repr__(self) -> str:
+        return f"<CatalogTool {self.name}>"
+
+    @property
+    def description(self) -> str:
+        """What the server says that the tool does."""
+        return self.definition.description or ""
+
+    @property
+    def schema(self) -> JsonObject:
+        """The JSON Schema of the arguments."""
+        return _decode_schema(self.definition.input_schema)
+
+    @property
+    def output_schema(self) -> JsonObject | None:
+        """The JSON Schema of the structured content, or None."""
+        schema = self.definition.output_schema
+        return None if isinstance(schema, UnsetType) else _decode_schema(schema)
+
+
+def _decode_schema(raw: Raw) -> JsonObject:
+    schema = decode_json(raw)
+    return schema if isinstance(schema, dict) else {}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """The tools that the session can call. Rebuilt when a server's tools change."""
+    """The tools that a session can call. A new catalog is built when the tools of a server change."""
 
     tools: tuple[CatalogTool, ...] = ()
     _by_name: Mapping[str, CatalogTool] = field(default_factory=dict[str, CatalogTool], repr=False)
 
     @staticmethod
     def merge(catalogs: "Iterable[Catalog]") -> "Catalog":
-        """One catalog of the tools of several ones, which are those of different groups (see `group_servers`)."""
+        """Merge the catalogs of different groups of servers (see `group_servers`)."""
         tools: list[CatalogTool] = []
         by_name: dict[str, CatalogTool] = {}
         for catalog in catalogs:
@@ -63,13 +93,15 @@ class Catalog:
     def _suggestion(self, name: str) -> str:
         from difflib import get_close_matches
 
-        matches = get_close_matches(name[:120], [tool.name for tool in self.tools[:_MAX_COMPARED]], n=1)
+        compared = self.tools[:_MAX_COMPARED]
+        without_server = [tool.name for tool in compared if tool.definition.name == name]
+        matches = without_server or get_close_matches(name[:120], [tool.name for tool in compared], n=1)
         return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 def build_catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:
     """Build the catalog of the tools that the specs allow. Names do not depend on the order of servers or tools."""
-    return finish(catalog_steps(tools))
+    return run_steps(catalog_steps(tools))
 
 
 def catalog_steps(
@@ -77,8 +109,8 @@ def catalog_steps(
 ) -> Generator[None, None, Catalog]:
     """The work of `build_catalog`, in short steps.
 
-    No two tools get the same name: a suffix is made from the whole name of the server and the tool, and a name that ends like
-    one with a suffix gets a suffix, too. Otherwise a server could choose the name that another server's tool has got.
+    No two tools get the same name. A name that is not unique gets a suffix, which is a hash of the server's and the tool's
+    names. A name that looks as if it had a suffix gets one, too: otherwise a server could give its tool the name of another.
     """
     named: list[tuple[ServerSpec, Tool, str, str]] = []
     for server, listed in tools:
@@ -97,7 +129,7 @@ def catalog_steps(
     for server, tool, name, model_name in named:
         yield
         if names[name] > 1:
-            name = f"{name}#{_suffix(server, tool)}"  # noqa: PLW2901 - the same name, made unique
+            name = f"{name}#{_suffix(server, tool)}"  # noqa: PLW2901 - the unique form of the name
         if (
             model_names[model_name] > 1
             or len(model_name) > MODEL_NAME_LENGTH
@@ -111,13 +143,13 @@ def catalog_steps(
 
 
 def group_servers(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """For each server: itself, and the servers whose tools could get the same names as its own, such as `a` and `a.b`.
+    """Group the servers whose tools could get the same names, such as `a` and `a.b`. Return the group of each server.
 
-    The tools of each group can be named without those of the other groups.
+    The names of the tools of a group do not depend on the other groups.
     """
     groups: list[list[str]] = []
     first = ""
-    # In this order, all prefixes that begin with another one follow it directly.
+    # In sorted order, the prefixes that begin with another prefix follow it directly.
     for prefix, name in sorted((f"{_INVALID_IN_MODEL_NAME.sub('_', name)}_", name) for name in names):
         if groups and prefix.startswith(first):
             groups[-1].append(name)

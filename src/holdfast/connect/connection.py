@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -20,11 +20,11 @@ from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.model.server import ServerSpec
 from holdfast.sandbox.view import SandboxView
 from holdfast.settings import DEFAULT_LINK_SETTINGS
-from holdfast.wire.frame import Raw
-from holdfast.wire.lines import LONG_BYTES
+from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.client import Client, ServerInfo
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult, Tool
+from holdfast.wire.messages import Raw
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error, make_decoder
 
@@ -45,11 +45,22 @@ class ConnectOptions:
     list_seconds: float = DEFAULT_LINK_SETTINGS.list_seconds
     call_seconds: float = DEFAULT_LINK_SETTINGS.call_seconds
     end_seconds: float = 2.0
-    """How long a server may take to exit by itself before it is killed."""
+    """How long a server may take to exit before it is killed."""
     back_off: BackOff = field(default_factory=BackOff)
-    """When a server that keeps failing is started again."""
+    """The delays before a server that keeps failing is started again."""
     eras: dict[str, Era] = field(default_factory=dict[str, Era])
-    """The era that each server used last, so that it need not be detected again."""
+    """The era that each server used last. It is tried first when the server is connected again."""
+
+
+class ForwardOptions(TypedDict, total=False):
+    """Options for a request that comes from the session's client."""
+
+    meta: JsonObject | None
+    """The client's `_meta`. The host's own entries replace entries with the same keys."""
+    capabilities: JsonObject | None
+    """The capabilities of the client, if this request declares them."""
+    timeout: float | None
+    on_progress: OnProgress | None
 
 
 class Connection:
@@ -71,9 +82,9 @@ class Connection:
         self.ended = ended
         """Set when the connection has ended."""
         self.stderr = stderr
-        """The server's standard error, or None if the host did not start it."""
+        """The server's standard error; None if the host did not start the server."""
         self.view: SandboxView | None = None
-        """What the server sees, if it is confined."""
+        """What the server can see in its sandbox; None if it is not confined."""
 
     @property
     def server_info(self) -> ServerInfo:
@@ -82,7 +93,7 @@ class Connection:
     async def list_tools(
         self, *, meta: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> list[Tool]:
-        """All tools of the server, before screening."""
+        """All tools that the server lists, including those that are not approved."""
         if "tools" not in self.server_info.capabilities:
             return []
         tools = await self._client.list_tools(meta=meta, timeout=timeout)
@@ -93,13 +104,13 @@ class Connection:
     async def list_all(
         self, method: str, key: str, *, meta: Mapping[str, Any] | None = None, quota_key: str = ""
     ) -> list[JsonObject]:
-        """All objects that the server lists under `key`, from all pages. Raise if the list is too large, or does not end.
+        """All objects that the server lists under `key`, from all pages. Raise if there are too many, or the pages do not end.
 
         `quota_key`: see `call`.
         """
         what = key.removesuffix("s")
         pages = [raw async for raw in self._client.list_pages(method, what, meta=meta, owner=quota_key)]
-        if sum(map(len, pages)) <= LONG_BYTES:
+        if sum(map(len, pages)) <= LONG_LINE_BYTES:
             return _decode_items(pages, key)
         return await PARSE_THREADS.run(_decode_items, pages, key, owner=quota_key or f"connection {id(self)}")
 
@@ -115,8 +126,8 @@ class Connection:
     ) -> CallResult:
         """Call a tool. If the server asks for input first, answer what the session allows.
 
-        `quota_key` says whose share of request slots and threads this uses: the calling session's id if sessions share the
-        server, else empty.
+        If sessions share the server, `quota_key` is the id of the calling session: request slots and threads are limited per
+        key. Otherwise it is empty.
         """
         if on_progress is not None:
             with self._server_messages.listen_for_progress(on_progress) as token:
@@ -151,6 +162,60 @@ class Connection:
             )
 
         return await self._resolve_input_requests(await send({}), send)
+
+    async def forward(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        quota_key: str = "",
+        **options: Unpack[ForwardOptions],
+    ) -> Raw:
+        """Send the request of the session's client, and return the result as the server sent it.
+
+        A modern server asks for input in its result. A modern client gets that result, unless the questions must be checked
+        first. For other clients, each question is sent to the client as a request. `quota_key`: see `call`.
+        """
+        on_progress = options.pop("on_progress", None)
+        if on_progress is not None:
+            with self._server_messages.listen_for_progress(on_progress) as token:
+                options["meta"] = {**(options.get("meta") or {}), "progressToken": token}
+                return await self.forward(method, params, quota_key=quota_key, **options)
+        requests, timeout = self._server_messages.server_requests, options.get("timeout")
+        capabilities = options.get("capabilities")
+        if capabilities is not None:
+            capabilities = requests.allowed_capabilities(capabilities)
+
+        def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
+            return self._client.request(
+                method,
+                {**params, **more},
+                meta=options.get("meta"),
+                capabilities=capabilities,
+                timeout=timeout,
+                owner=quota_key,
+            )
+
+        raw = await send({})
+        relay = requests.relay
+        is_modern = relay is not None and relay.era is Era.MODERN
+        if self.server_info.era is Era.HANDSHAKE or (is_modern and requests.may_skip_checks):
+            return raw
+        async with asyncio.timeout(timeout):
+            return await self._resolve_input_requests(raw, send)
+
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a notification from the session's client to the server."""
+        await self._client.peer.notify(method, params)
+
+    async def decode_forwarded(self, raw: Raw, *, is_call: bool) -> CallResult:
+        """Decode a forwarded result for the session's record. The client gets `raw`, even if it cannot be decoded."""
+        if is_call:
+            try:
+                return await self._client.decode_result(raw)
+            except HoldfastError:
+                pass
+        return CallResult(structured_content=raw)
 
     async def _resolve_input_requests(
         self, raw: Raw, send: Callable[[Mapping[str, Any]], Awaitable[Raw]]
@@ -213,7 +278,7 @@ def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
 
 
 Connect: TypeAlias = Callable[[ServerSpec, Scope | None], AbstractAsyncContextManager[Connection]]
-"""Opens a connection for a scope. Without a scope (for a shared server, or to list tools) it carries no context."""
+"""Opens a connection for a scope. Without a scope, as for a shared server, the connection itself has no session context."""
 
 
 def reads_context(server_info: ServerInfo) -> bool:

@@ -1,26 +1,33 @@
 """Open a connection to a server over its transport, with the session's context in `_meta`."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.http.remote import RemoteConnector
-from holdfast.connect.inprocess import MakeService, open_in_process
+from holdfast.connect.connection import Connection, ConnectOptions, reads_context
+from holdfast.connect.http.remote_connector import RemoteConnector
+from holdfast.connect.in_process import MakeService, open_app_service, open_in_process
 from holdfast.connect.scope import Scope
-from holdfast.connect.server_requests import ServerRequests
+from holdfast.connect.server_log import ServerLogs
+from holdfast.connect.server_requests import FindReadOnly, ServerRequests, every_root
 from holdfast.connect.start_folder import start_folder
 from holdfast.connect.stdio import open_stdio
+from holdfast.connect.warm_pool import WarmPool, WarmServer, can_start_in_advance
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
+from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.sandbox.keeper.keeper import Keeper
+
+log = logging.getLogger(__name__)
+
+_SHORT_ID = 13  # "sess_" and the first eight characters
 
 
 def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
@@ -28,9 +35,10 @@ def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
 
 
 CheckProgram: TypeAlias = Callable[[ServerSpec, str], Awaitable[frozenset[tuple[str, int, int]]]]
-"""Raises an error if a project's server is not approved any more, or its program is not as it was approved.
+"""Raises an error if a project's server is no longer approved, or if its program has changed since the approval.
 
-The second parameter is the session's folder: relative paths in the server's command are meant from there. Returns a stamp of each of its files, which changes with the file.
+The second parameter is the session's folder, which relative paths in the server's command refer to. Returns the path and a stamp
+of each file of the program. A stamp changes when the file changes.
 """
 
 
@@ -41,7 +49,7 @@ async def _skip_check(spec: ServerSpec, session_folder: str) -> frozenset[tuple[
 PreparePackage: TypeAlias = Callable[[ServerSpec], Awaitable[ServerSpec]]
 
 
-async def _keep(spec: ServerSpec) -> ServerSpec:
+async def _keep_spec(spec: ServerSpec) -> ServerSpec:
     return spec
 
 
@@ -50,6 +58,8 @@ class Connector:
     """Opens the connections of one host."""
 
     keeper: Keeper
+    warm: WarmPool
+    """Starts servers in advance."""
     remote: RemoteConnector
     options: ConnectOptions
     empty_folders: Path
@@ -58,29 +68,50 @@ class Connector:
     on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
     check_program: CheckProgram = _skip_check
     """Called before and after a program is started, and before a project's remote server is connected."""
-    prepare_package: PreparePackage = _keep
-    """Fetches the package of a confined server that a package runner starts. Returns the spec that runs it."""
+    prepare_package: PreparePackage = _keep_spec
+    """Fetches the package of a confined server that a package runner, such as `npx`, starts. Returns a spec that runs the package."""
+    find_read_only: FindReadOnly = every_root
+    """For built-in servers that have a process and write files."""
     services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
     """Factories of the in-process servers, by service name."""
     confined_folders: ConfinedFolders = field(default_factory=ConfinedFolders)
+    server_logs: ServerLogs | None = None
+    """Where the servers' standard error is logged."""
 
     def open(self, spec: ServerSpec, scope: Scope | None) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection for a scope. Without a scope (for a shared server, or to list tools) it carries no context."""
+        """Open a connection for a scope. Without a scope, as for a shared server, the connection itself has no session context."""
         door = scope.session_scope.door if scope is not None else None
-        requests = ServerRequests(spec, scope, door, lambda: self.on_tools_changed(spec, scope))
+        requests = ServerRequests(
+            spec, scope, door, lambda: self.on_tools_changed(spec, scope), self.find_read_only
+        )
+        if log.isEnabledFor(logging.DEBUG):
+            extra = {"server": spec.name, "context": _describe_context(spec, scope)}
+            log.debug("context injected", extra=extra)
         match spec.transport:
             case Stdio():
+                if self.server_logs is not None and (scope is None or scope.session_scope.keeps_logs):
+                    requests.server_log = self.server_logs.open(spec, scope)
+                    requests.server_log.note(_describe_context(spec, scope))
                 meta = _connection_meta(spec, scope, self.aliases)
+                # With aliases, the server may read the context only from its environment, which a process that was started
+                # in advance does not have.
+                if scope is not None and can_start_in_advance(spec) and not self.aliases.variables:
+                    return self._open_warm(spec, scope, requests, meta)
                 return self._open_stdio(spec, scope, requests, meta)
             case Http() | Sse():
                 meta = _connection_meta(spec, scope, self.aliases)
                 remote = self.remote.open(
                     spec, scope, server_requests=requests, meta=meta, options=self.options
                 )
-                # Only then, because every idle link keeps the frames of its context managers in memory.
+                # Other servers need no check. A wrapper would keep one more frame in memory for each idle link.
                 return self._open_approved(spec, remote) if spec.source is Source.PROJECT else remote
             case InProcess(service=service):
-                assert scope is not None, "a built-in server needs a session"
+                assert scope is not None, "a server in this process needs a session"
+                opened = scope.session_scope.services.get(service)
+                if opened is not None:
+                    return open_app_service(
+                        spec, opened(scope.context), server_requests=requests, options=self.options
+                    )
                 instance = self.services[service](scope.context, door)
                 return open_in_process(spec, instance, server_requests=requests, options=self.options)
 
@@ -94,48 +125,126 @@ class Connector:
             yield connection
 
     @asynccontextmanager
+    async def _open_warm(
+        self, spec: ServerSpec, scope: Scope, requests: ServerRequests, meta: JsonObject
+    ) -> AsyncIterator[Connection]:
+        """Use a process that was started in advance. If there is none, or it has failed, start one now."""
+        folder = scope.context.cwd
+        warm = self.warm.take(spec, folder)
+        async with AsyncExitStack() as stack:
+            connection: Connection | None = None
+            if warm is not None:
+                if requests.server_log is not None:
+                    requests.server_log.note(
+                        "it was started in advance: the context is in _meta of each request"
+                    )
+                try:
+                    connection = await stack.enter_async_context(
+                        self._open_stdio(spec, scope, requests, meta, warm)
+                    )
+                except HoldfastError as error:
+                    extra = {"server": spec.name, "reason": error.message}
+                    log.warning(
+                        "%s, which was started in advance, failed; another process is started",
+                        spec.name,
+                        extra=extra,
+                    )
+                    if self.server_logs is not None and requests.server_log is not None:
+                        requests.server_log = self.server_logs.open(spec, scope)
+                finally:
+                    self.warm.end_unused(warm)
+            if connection is None:
+                connection = await stack.enter_async_context(self._open_stdio(spec, scope, requests, meta))
+            if reads_context(connection.server_info):
+                self.warm.fill(spec, folder)
+            else:
+                extra = {"server": spec.name}
+                log.warning(
+                    "%s cannot be started in advance: it does not read the session context",
+                    spec.name,
+                    extra=extra,
+                )
+            yield connection
+
+    @asynccontextmanager
     async def _open_stdio(
-        self, spec: ServerSpec, scope: Scope | None, requests: ServerRequests, meta: JsonObject
+        self,
+        spec: ServerSpec,
+        scope: Scope | None,
+        requests: ServerRequests,
+        meta: JsonObject,
+        warm: WarmServer | None = None,
     ) -> AsyncIterator[Connection]:
         """Check the program right before it is started, and again when it runs: it must not have changed in between.
 
-        The roots of a confined server are registered from before it starts until it has ended. All this is one function
-        because every idle link keeps the frames of its context managers in memory.
+        The roots of a confined server are registered from before it starts until it has ended. `warm` is a process that was
+        started in advance. This is one function, because every idle link keeps the frames of its context managers in memory.
         """
         assert isinstance(spec.transport, Stdio)
-        session_folder = scope.context.cwd if scope is not None else ""
-        before = await self.check_program(spec, session_folder)
-        is_confined = spec.confinement is not None
-        started = await self.prepare_package(spec) if is_confined else spec
-        started_in = start_folder(
-            spec.transport,
-            session_folder=session_folder,
-            is_confined=is_confined,
-            empty_folders=self.empty_folders,
-        )
-        with self.confined_folders.running(spec.confinement) if is_confined else nullcontext():
-            async with (
-                started_in as folder,
-                open_stdio(
-                    started,
-                    folder,
-                    server_requests=requests,
-                    meta=meta,
-                    keeper=self.keeper,
-                    options=self.options,
-                ) as connection,
-            ):
-                if not before <= await self.check_program(spec, session_folder):
-                    raise HoldfastError(
-                        codes.NOT_APPROVED,
-                        f"The program of {spec.name!r} was replaced while it was being started.",
-                    )
-                yield connection
+        server_log = requests.server_log
+        try:
+            session_folder = scope.context.cwd if scope is not None else ""
+            before = await self.check_program(spec, session_folder)
+            is_confined = spec.confinement is not None
+            started = await self.prepare_package(spec) if is_confined else spec
+            started_in = (
+                start_folder(
+                    spec.transport,
+                    session_folder=session_folder,
+                    is_confined=is_confined,
+                    empty_folders=self.empty_folders,
+                )
+                if warm is None
+                else warm.hold_folder()
+            )
+            with self.confined_folders.running(spec.confinement) if is_confined else nullcontext():
+                async with (
+                    started_in as folder,
+                    open_stdio(
+                        started,
+                        folder,
+                        server_requests=requests,
+                        meta=meta,
+                        spawn=self.keeper.spawn if warm is None else warm.adopt,
+                        options=self.options,
+                    ) as connection,
+                ):
+                    if not before <= await self.check_program(spec, session_folder):
+                        raise HoldfastError(
+                            codes.NOT_APPROVED,
+                            f"The program of {spec.name!r} was replaced while it was being started.",
+                        )
+                    yield connection
+        except HoldfastError as error:
+            if server_log is not None:
+                first, *_ = error.message.split("\n")
+                server_log.note(f"the connection failed: {first}")
+            raise
+        finally:
+            if server_log is not None:
+                server_log.note("the connection is closed")
+                await server_log.finish()
 
 
 def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAliases) -> JsonObject:
     if scope is None:
         return {}
     context = spec.lower_context(scope.context)
-    folder = context.cwd if isinstance(spec.transport, Stdio) else ""
+    folder = context.workspace_path if isinstance(spec.transport, Stdio) else ""
     return {**aliases.meta(context, folder), **context_meta(context)}
+
+
+def _describe_context(spec: ServerSpec, scope: Scope | None) -> str:
+    """Describe the context that a server gets, and how it gets it. Toolkit servers log the same text when they start."""
+    match spec.transport:
+        case Stdio():
+            carrier = "the environment and _meta"
+        case Http() | Sse():
+            carrier = "a token in a header, and _meta"
+        case InProcess():
+            carrier = "memory"
+    if scope is None or spec.lifetime is Lifetime.HOST:
+        return "context of the calling session, in _meta of each request: sessions share this server"
+    context = spec.lower_context(scope.context)
+    session = f"{context.session_id[:_SHORT_ID]}…"
+    return f"context in {carrier}: session={session}, workspace={context.workspace_id}, trust={context.trust_level}"

@@ -11,7 +11,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.visible_text import strip_invisible, to_line
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within, make_decoder
 
 MAX_BYTES = 16 * 1024
@@ -21,7 +21,7 @@ MAX_TEXT = 500
 MAX_URL = 2000
 _MAX_DEPTH = 8
 _DISPLAYED_KEYWORDS = frozenset({"title", "description"})
-"""The keywords of a field that are only shown. The others, such as `enum`, come back in the answer."""
+"""The keywords of a field that are only shown. The values of others, such as `enum`, are part of the answer."""
 _NOT_FOR_SECRETS = "Never enter a password, key or token in this form."
 _SECRET_WORDS = re.compile(
     r"pass ?(?:wor[dt]|wd|phrase|code)|\bpwd\b|\b(?:api|access|private|secret|signing) ?keys?\b|\bsecrets?\b|\btokens?\b"
@@ -35,7 +35,8 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_restricted: bool) -> JsonObject:
     """The question to show, as MCP params. Raise BAD_ARGUMENT with the reason if it must not be shown.
 
-    A server is restricted if it is confined, or if its session is sandboxed. It may not ask the user to open local addresses.
+    A server is restricted if it is confined or its session is sandboxed. A restricted server may not ask the user to open
+    local addresses.
     """
     question = _decode(params)
     message, mode = question.get("message"), question.get("mode", "form")
@@ -111,7 +112,7 @@ def _sanitize_field(name: str, field: Json) -> Json:
 
 
 def _sanitize_json(value: Json) -> Json:
-    """Clean the texts that are only shown; refuse invisible characters in values that come back in the answer."""
+    """Clean the texts that are only shown. Refuse invisible characters in values that become part of the answer."""
     match value:
         case str():
             return _check_value(value, "a value")
@@ -147,7 +148,7 @@ def _names_a_secret(text: str) -> bool:
 
 
 def _check_url(value: Json, *, is_restricted: bool) -> tuple[str, str]:
-    """The address and its host. Raise unless it is https, or http to this machine from an unrestricted server."""
+    """The URL and its host. Raise unless it is https, or http to this machine from a server that is not restricted."""
     if not isinstance(value, str) or len(value) > MAX_URL:
         raise _refused(f"url must be a string of at most {MAX_URL} characters")
     if not value.isascii() or not value.isprintable() or " " in value or "\\" in value:

@@ -1,4 +1,4 @@
-"""Explain what a confined server missed: paths that exist but that it cannot see, and hosts that it was refused."""
+"""Explain why a confined server failed: which paths it cannot see, which hosts it may not reach, and how to allow them."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from holdfast.model.mounts import is_within
 from holdfast.model.real_path import real_path
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.visible_text import to_line
-from holdfast.sandbox.view import SandboxView
+from holdfast.sandbox.view import RefusedHost, SandboxView, without_default_port
 
 _MAX_PATHS = 3
 _MAX_HOSTS = 5
@@ -25,37 +25,73 @@ _UNRESOLVED_HOST = re.compile(
     r"((?:[A-Za-z0-9_-]+\.)+[A-Za-z]{2,})",
     re.IGNORECASE,
 )
+_NO_NETWORK = re.compile(
+    r"Name or service not known|Temporary failure in name resolution|nodename nor servname|Network is unreachable"
+    r"|[Cc]ould not resolve|dns error|\bgetaddrinfo\b|\bEAI_AGAIN\b|\bENOTFOUND\b|\bENETUNREACH\b"
+)
 _OWN_FOLDERS = ("/", "/tmp", "/run", "/proc", "/dev", "/home", "/root")
-# What a program does not need in order to start. A server could name such a path to have it granted.
+# Paths with secrets, which no program needs in order to start. A server could print such a path to have it suggested.
 _PRIVATE_NAMES = re.compile(
     r"/\.(?:ssh|gnupg|aws|azure|kube|docker|netrc|npmrc|pypirc|git-credentials|config)(?:/|$)"
 )
 
 
 def explain_start(spec: ServerSpec, view: SandboxView, written: str) -> str:
-    """Why a confined server may have failed to start, and what would help; empty if nothing was found. Blocks.
+    """Why a confined server may have failed to start, and how to correct it; empty if nothing was found.
 
-    `written` is what it wrote to standard error.
+    `written` is what the server wrote to standard error. Accesses files, so call this in a thread.
     """
-    hosts = [*view.refused_hosts, *dict.fromkeys(_UNRESOLVED_HOST.findall(written[-_MAX_SCANNED:]))]
-    return "\n".join(_sentences(spec, [*_hidden_paths(spec, view, written)], hosts))
+    written = written[-_MAX_SCANNED:]
+    paths = _hidden_paths(spec, view, (*_paths_in_command(spec), *_paths_in_text(written)))
+    hosts = [*view.refused_hosts, *_unresolved_hosts(written)]
+    return "\n".join((*_explanations(spec, [*paths], hosts), *_explain_no_network(spec, hosts, written)))
 
 
-def explain_refused_hosts(spec: ServerSpec, hosts: Sequence[str]) -> str:
-    """Which hosts a confined server was refused during a call, and how to grant them."""
-    return "\n".join(_sentences(spec, [], hosts))
+def explain_call(spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], written: str) -> str:
+    """Why a call of a confined server may have failed, and how to correct it; empty if nothing was found.
+
+    `refused` are the hosts that it was refused during the call, and `written` is what the tool answered. The answer may
+    repeat any path that the model chose, so only paths of the server's own command and variables are named. Accesses
+    files, so call this in a thread.
+    """
+    written = written[-_MAX_SCANNED:]
+    named = [path for path in _paths_in_command(spec) if path in written]
+    hosts = [*refused, *_unresolved_hosts(written)]
+    paths = _hidden_paths(spec, view, named)
+    return "\n".join((*_explanations(spec, [*paths], hosts), *_explain_no_network(spec, hosts, written)))
 
 
-def _sentences(spec: ServerSpec, paths: Sequence[str], hosts: Sequence[str]) -> Iterator[str]:
-    paths, hosts = paths[:_MAX_PATHS], [_without_default_port(host) for host in hosts[:_MAX_HOSTS]]
+def explain_refused_hosts(spec: ServerSpec, hosts: Sequence[RefusedHost]) -> str:
+    """Which hosts a confined server was refused, and how to allow them."""
+    return "\n".join(_explanations(spec, [], hosts))
+
+
+def _unresolved_hosts(written: str) -> Iterator[RefusedHost]:
+    for host in dict.fromkeys(_UNRESOLVED_HOST.findall(written)):
+        yield RefusedHost(endpoint=host)
+
+
+def _explain_no_network(spec: ServerSpec, hosts: Sequence[RefusedHost], written: str) -> Iterator[str]:
+    """Many programs do not say which host they could not find."""
+    has_network = spec.confinement is None or bool(spec.confinement.network)
+    if not hosts and not has_network and _NO_NETWORK.search(written):
+        yield f"It runs confined and has no network: {_how_to_grant(spec, 'network', ['HOST'])}"
+
+
+def _explanations(spec: ServerSpec, paths: Sequence[str], refused: Sequence[RefusedHost]) -> Iterator[str]:
+    paths, refused = paths[:_MAX_PATHS], refused[:_MAX_HOSTS]
+    hosts = [without_default_port(host.endpoint) for host in refused if not host.reason]
     if paths:
         yield f"It runs confined and cannot see {', '.join(map(to_line, paths))}: {_how_to_grant(spec, 'readable', paths)}"
     if hosts:
         yield f"It runs confined and tried to reach {', '.join(map(to_line, hosts))}: {_how_to_grant(spec, 'network', hosts)}"
+    for host in refused:
+        if host.reason:
+            yield f"It runs confined, and may not reach a host that was granted: {to_line(host.reason)}"
 
 
 def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
-    """The exact line or command that grants something to a server."""
+    """The line to add, or the command to run, that grants these paths or hosts to a server."""
     match spec.source:
         case Source.PROJECT:
             options = [word for value in values for word in (f"--{key}", value)]
@@ -67,10 +103,10 @@ def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
             return f'to allow that, add "{key}": {json.dumps([*values])} to its entry in {spec.origin or "its configuration"}.'
 
 
-def _hidden_paths(spec: ServerSpec, view: SandboxView, written: str) -> Iterator[str]:
-    """The paths that the command names, or that the server's last words name, which exist but are not visible in the sandbox."""
+def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]) -> Iterator[str]:
+    """Those of these paths that exist but are not visible in the server's sandbox."""
     found: dict[str, None] = {}
-    for path in dict.fromkeys((*_paths_in_command(spec), *_paths_in_text(written[-_MAX_SCANNED:]))):
+    for path in dict.fromkeys(candidates):
         normal = os.path.normpath(path)
         if view.can_see(normal) or _is_never_granted(spec, normal):
             continue
@@ -81,7 +117,7 @@ def _hidden_paths(spec: ServerSpec, view: SandboxView, written: str) -> Iterator
 
 
 def _is_never_granted(spec: ServerSpec, path: str) -> bool:
-    """Whether a path must not be suggested: a folder that each sandbox has of its own, keys, or files of Holdfast."""
+    """Whether a path must not be suggested: a folder that every sandbox replaces, such as `/tmp`, keys, or Holdfast's own files."""
     protected = spec.confinement.protected if spec.confinement is not None else ()
     return (
         path in _OWN_FOLDERS
@@ -111,7 +147,3 @@ def _paths_in_text(text: str) -> Iterator[str]:
                 continue
             count += 1
             yield found[1]
-
-
-def _without_default_port(host: str) -> str:
-    return host.removesuffix(":443").removesuffix(":80")

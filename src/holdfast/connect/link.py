@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from holdfast.connect.back_off import BackOff
 from holdfast.connect.connection import Connection
+from holdfast.connect.program_files import ProgramFiles
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.light_event import LightEvent
@@ -16,8 +17,8 @@ from holdfast.model.server import ServerSpec
 
 log = logging.getLogger(__name__)
 
-# The server did not fail: Holdfast refused to connect, or a login is missing. Such an error delays no later call, because
-# the user may have corrected the cause.
+# With these errors, the server did not fail: Holdfast refused to connect, or a login is missing. They do not delay later
+# calls, because the user may have corrected the cause.
 _NOT_SERVER_FAILURES = (
     codes.LOGIN_NEEDED,
     codes.NO_SANDBOX,
@@ -54,6 +55,10 @@ class Link:
         self.state = LinkState.CONNECTING
         self.was_live = False
         """Whether the link has ever been connected."""
+        self.program = ProgramFiles()
+        """The server's program as it was when the link was opened."""
+        self.restart_reason = ""
+        """The file whose change made this link replace another one; empty if there is no such file."""
         self._back_off = back_off
         self._failures_before = replaces.failures if replaces is not None and replaces.spec == spec else 0
         self._live_since = 0.0
@@ -64,7 +69,7 @@ class Link:
         self._lost_state = lost_state or (replaces is not None and replaces.replacement_loses_state)
         self._idle_seconds = idle_seconds
         self._use_count = 0
-        self._usage = _Usage(self)
+        self._in_use = _InUse(self)
         self._last_used = time.monotonic()
         self._closing = LightEvent()
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
@@ -87,6 +92,11 @@ class Link:
         return self.was_live or self._lost_state
 
     @property
+    def is_outdated(self) -> bool:
+        """Whether the server's program was changed since the link was opened, and no call is running."""
+        return bool(self.program.stamps) and not self._use_count and bool(self.program.first_changed())
+
+    @property
     def failures(self) -> int:
         """How many times in a row the server has failed, including this link; 0 if this link has not failed."""
         if self.is_usable or self._closing.is_set() or self._was_idle:
@@ -107,7 +117,7 @@ class Link:
         if not self._is_delay_logged:
             self._is_delay_logged = True
             extra = {"server": self.spec.name, "failures": failures, "seconds": delay}
-            log.warning("server keeps failing, restart delayed", extra=extra)
+            log.warning("%s keeps failing, restart delayed", self.spec.name, extra=extra)
         return HoldfastError(
             codes.RESTART_DELAYED,
             f"{self.spec.name!r} is not running: it failed {failures} times in a row. "
@@ -128,9 +138,9 @@ class Link:
         """Restart the idle time."""
         self._last_used = time.monotonic()
 
-    def use(self) -> "_Usage":
+    def use(self) -> "_InUse":
         """Return a context manager. Inside its block the link does not count as idle."""
-        return self._usage
+        return self._in_use
 
     def begin_use(self) -> None:
         self._use_count += 1
@@ -140,7 +150,7 @@ class Link:
         self._last_used = time.monotonic()
 
     def pop_lost_state(self) -> bool:
-        """Return whether the server has lost the state of earlier calls. Only the first call returns True."""
+        """Return whether the server has lost the state of earlier calls, and reset that, so that it is reported once."""
         lost, self._lost_state = self._lost_state, False
         return lost
 
@@ -149,7 +159,7 @@ class Link:
         if not self._closing.is_set():
             self._closing.set()
             if self.state is LinkState.CONNECTING:
-                self._task.cancel()  # only once: a second cancel would interrupt the cleanup
+                self._task.cancel()  # not again: a second cancel would interrupt the cleanup
         await asyncio.wait([self._task])
 
     async def _run(self, opener: AbstractAsyncContextManager[Connection]) -> None:
@@ -169,7 +179,7 @@ class Link:
         except HoldfastError as error:
             self._fail(error)
         except Exception:
-            log.exception("link crashed", extra={"server": self.spec.name})
+            log.exception("link crashed: %s", self.spec.name, extra={"server": self.spec.name})
             self._fail(
                 HoldfastError(codes.INTERNAL_ERROR, f"The link to {self.spec.name!r} failed unexpectedly.")
             )
@@ -188,10 +198,12 @@ class Link:
         if not self._ready.done():
             self._ready.set_exception(error)
         elif not self._closing.is_set():
-            log.warning("link failed", extra={"server": self.spec.name, "reason": error.message})
+            log.warning(
+                "link failed: %s", self.spec.name, extra={"server": self.spec.name, "reason": error.message}
+            )
 
     async def _wait_until_finished(self, connection: Connection) -> None:
-        # Futures, not tasks: there may be hundreds of idle links.
+        # Futures take less memory than tasks, and there may be hundreds of idle links.
         ended, closing = connection.ended.when_set(), self._closing.when_set()
         try:
             while True:
@@ -226,7 +238,9 @@ class Link:
         if error is not None:
             return f"The last failure: {error.message}"
         stderr = self._ready.result().stderr
-        if not self._stderr_report and stderr is not None and stderr.closed.is_set():  # all of it has arrived
+        if (
+            not self._stderr_report and stderr is not None and stderr.closed.is_set()
+        ):  # the server has written everything
             self._stderr_report = stderr.report_since(0)
         return self._stderr_report or "It ended without a message."
 
@@ -237,7 +251,7 @@ class Link:
         return max(0.0, self._idle_seconds - unused)
 
 
-class _Usage:
+class _InUse:
     """Marks a link as in use for the length of a block."""
 
     __slots__ = ("_link",)

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 from holdfast.connect.back_off import BackOff
 from holdfast.connect.connection import Connect, Connection, reads_context
 from holdfast.connect.link import Link
+from holdfast.connect.program_files import read_program_files
 from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
@@ -40,53 +42,69 @@ class LinkPool:
         self._shared: dict[ServerSpec, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
-    def get_or_open(self, scope: Scope, spec: ServerSpec, *, at_once: bool = False) -> Link:
+    def get_or_open(self, scope: Scope, spec: ServerSpec, *, ignore_back_off: bool = False) -> Link:
         """The scope's link to a server. Opens a new one if there is no usable link.
 
-        Raise `RESTART_DELAYED` if the server keeps failing and it is too early to start it again, unless `at_once`.
+        Unless `ignore_back_off` is set, raise `RESTART_DELAYED` if the server keeps failing and it is too early to start it
+        again.
         """
         scope.check_open()
         _check_trust(scope, spec)
         if spec.lifetime is Lifetime.HOST:
-            # Confinement and variables may differ between sessions: only sessions with the same spec share a process.
-            return self._get_or_replace(self._shared, spec, spec, None, at_once=at_once)
+            # Confinement and variables may differ between sessions, so only sessions with the same spec share a process.
+            return self._get_or_replace(self._shared, spec, spec, None, ignore_back_off=ignore_back_off)
         owner = _owning_scope(scope, spec)
         links = self._by_scope.get(owner)
         if links is None:
             links = self._by_scope[owner] = {}
-        return self._get_or_replace(links, spec.name, spec, owner, at_once=at_once)
+        return self._get_or_replace(links, spec.name, spec, owner, ignore_back_off=ignore_back_off)
 
     def restart_error(self, scope: Scope, spec: ServerSpec) -> HoldfastError | None:
-        """The error that a call would get, because the server keeps failing and may not be started yet. None otherwise."""
+        """The error that a call would get now because the server keeps failing; None if the server may be started."""
         link = self._find(scope, spec)
-        if link is None or link.is_usable or link.spec != spec:
+        if link is None or link.is_usable or link.spec != spec or link.is_outdated:
             return None
         return link.restart_error()
 
+    def is_outdated(self, scope: Scope, spec: ServerSpec) -> bool:
+        """Whether the program of a server was changed since it was started. The next call starts it again."""
+        link = self._find(scope, spec)
+        return link is not None and link.is_outdated
+
+    def find_usable(self, scope: Scope, spec: ServerSpec) -> Link | None:
+        """The live or connecting link to the server; None if there is none."""
+        link = self._find(scope, spec)
+        return link if link is not None and link.is_usable else None
+
     def is_connected(self, scope: Scope, spec: ServerSpec) -> bool:
-        """Whether there is a link to the server that is live or connecting."""
+        """Whether there is a live or connecting link to the server."""
         link = self._find(scope, spec)
         return link is not None and link.is_usable
+
+    def has_ended(self, scope: Scope, spec: ServerSpec) -> bool:
+        """Whether there was a link to the server, and it is neither live nor connecting now."""
+        link = self._find(scope, spec)
+        return link is not None and not link.is_usable
 
     def get_live_or_open(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
         """Open the link if there is none. Return it and its connection if it is live already.
 
-        None if it is still connecting, or shared: only `connect` checks that a shared server reads the context.
+        None if the link is still connecting. None also for a shared server: only `connect` checks that it reads the context.
         """
         link = self.get_or_open(scope, spec)
         connection = link.live_connection
         return (link, connection) if connection is not None and spec.lifetime is not Lifetime.HOST else None
 
     async def connect(
-        self, scope: Scope, spec: ServerSpec, *, at_once: bool = False
+        self, scope: Scope, spec: ServerSpec, *, ignore_back_off: bool = False
     ) -> tuple[Link, Connection]:
         """Open the link if there is none, and wait for it. Return it and its connection.
 
         Close the link and raise if a shared server does not read the context.
 
-        With `at_once`, a server that keeps failing is started without delay. Use it for actions of the user.
+        With `ignore_back_off`, a server that keeps failing is started without delay. Use this if the user asked for it.
         """
-        link = self.get_or_open(scope, spec, at_once=at_once)
+        link = self.get_or_open(scope, spec, ignore_back_off=ignore_back_off)
         connection = await link.wait_for_connection()
         if spec.lifetime is Lifetime.HOST and not reads_context(connection.server_info):
             await link.close()
@@ -103,18 +121,26 @@ class LinkPool:
         links = [link for inner in self._scopes_within(scope) for link in self._by_scope.pop(inner).values()]
         await self._close_all(links)
 
-    async def close_links(self, scope: Scope) -> None:
-        """Close the scope's links but not the scope: the next call reconnects and reports the lost state."""
+    async def close_links(self, scope: Scope, servers: AbstractSet[str] | None = None) -> None:
+        """Close the scope's links, but not the scope. The next call reconnects and reports the lost state.
+
+        With `servers`, close only the links to servers with these names.
+        """
         await self._close_all(
-            [link for inner in self._scopes_within(scope) for link in self._by_scope[inner].values()]
+            [
+                link
+                for inner in self._scopes_within(scope)
+                for name, link in self._by_scope[inner].items()
+                if servers is None or name in servers
+            ]
         )
 
     def specs(self) -> list[ServerSpec]:
-        """The servers that have a link which is not closed."""
+        """The specs of the servers with a live or connecting link."""
         return [link.spec for link in self._iter_links() if link.is_usable]
 
     async def close_matching(self, matches: Callable[[ServerSpec], bool]) -> None:
-        """Close the links to these servers: the next call reconnects and reports the lost state."""
+        """Close the links to the servers that match. The next call reconnects and reports the lost state."""
         await self._close_all([link for link in self._iter_links() if link.is_usable and matches(link.spec)])
 
     async def close(self) -> None:
@@ -134,20 +160,28 @@ class LinkPool:
         return self._by_scope.get(_owning_scope(scope, spec), {}).get(spec.name)
 
     def _get_or_replace(
-        self, links: dict[Key, Link], key: Key, spec: ServerSpec, owner: Scope | None, *, at_once: bool
+        self,
+        links: dict[Key, Link],
+        key: Key,
+        spec: ServerSpec,
+        owner: Scope | None,
+        *,
+        ignore_back_off: bool,
     ) -> Link:
         """The current link if it is usable and its spec is unchanged. Otherwise replace it with a new one."""
         link = links.get(key)
-        if link is not None and link.is_usable and (link.spec is spec or link.spec == spec):
+        changed = "" if link is None or not link.is_outdated else link.program.first_changed()
+        if link is not None and not changed and link.is_usable and (link.spec is spec or link.spec == spec):
             link.touch()
             return link
-        if link is not None and link.spec == spec and not at_once:
+        if link is not None and link.spec == spec and not ignore_back_off and not changed:
             error = link.restart_error()
             if error is not None:
                 raise error
         if not isinstance(spec.transport, InProcess):  # built-in servers are part of the host
             self._check_limit(spec, owner)
-        links[key] = Link(
+        program = read_program_files(spec, owner.context.cwd if owner is not None else "")
+        replacement = links[key] = Link(
             spec,
             self._connect(spec, owner),
             replaces=link,
@@ -155,16 +189,17 @@ class LinkPool:
             idle_seconds=self._idle_seconds_for(owner),
             back_off=self._back_off,
         )
+        replacement.program, replacement.restart_reason = program, changed
         if link is not None:
             self._start_closing(link)
-        return links[key]
+        return replacement
 
     def _idle_seconds_for(self, owner: Scope | None) -> float | None:
         """After how many idle seconds a link closes; None if never. A shared link has no owner."""
         return (self._shared_idle_seconds if owner is None else self._idle_seconds) or None
 
     def _scopes_within(self, scope: Scope) -> list[Scope]:
-        """The scope itself and the scopes of its runs, without those that have no links."""
+        """The scope itself and the scopes of its runs, if they have links."""
         return [inner for inner in self._by_scope if inner is scope or inner.session_scope is scope]
 
     def _start_closing(self, link: Link) -> asyncio.Task[None]:
@@ -210,7 +245,7 @@ class LinkPool:
 
 
 def _was_used_before(spec: ServerSpec, owner: Scope | None) -> bool:
-    """Whether a session that was resumed used the server before, and the server's state is lost."""
+    """Whether this is a resumed session that used the server before. The server's state is then lost."""
     return owner is not None and spec.name in owner.used_before and not isinstance(spec.transport, InProcess)
 
 

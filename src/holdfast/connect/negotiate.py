@@ -1,4 +1,4 @@
-"""The first exchange with a server: versions, capabilities, context."""
+"""The first exchange with a server: its era, version and capabilities."""
 
 from holdfast import __version__
 from holdfast.connect.connection import ConnectOptions
@@ -6,7 +6,7 @@ from holdfast.connect.server_requests import ServerRequests
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
 from holdfast.wire.mcp import client as mcp_client
-from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 from holdfast.wire.peer import Peer
 
 CLIENT_INFO = Implementation("holdfast", __version__, "Holdfast")
@@ -23,13 +23,22 @@ async def negotiate(
 ) -> mcp_client.Client:
     """Agree with the server on an era, version and capabilities. Remember the era in `options.eras`.
 
-    First try the era that the server used last time, or else `likely_era`.
+    If the spec names an era, use only that one. Otherwise, try the era that the server used last. The first time, try the
+    era of the gateway client that the session belongs to or, without such a client, `likely_era`.
     """
-    client_info = PeerInfo(implementation=CLIENT_INFO, capabilities=server_requests.capabilities, meta=meta)
+    client_info = OwnInfo(implementation=CLIENT_INFO, capabilities=server_requests.capabilities, meta=meta)
     key = f"{spec.name} {spec.digest}"
-    era = options.eras.get(key, likely_era)
+    relay = server_requests.relay
+    if relay is not None:
+        key = f"{relay.era} {key}"
+    only = Era(spec.era) if spec.era else None
     client = await mcp_client.negotiate(
-        peer, client_info, era=era, timeout=options.connect_seconds, limits=options.limits
+        peer,
+        client_info,
+        era=only or options.eras.get(key, relay.era if relay is not None else likely_era),
+        only_this_era=only is not None,
+        timeout=options.connect_seconds,
+        limits=options.limits,
     )
     options.eras[key] = client.server_info.era
     return client

@@ -1,6 +1,6 @@
-"""Compute from a JSON schema alone how much work checking a document can take at most.
+"""Compute, from a JSON schema alone, an upper bound for the work of checking a document.
 
-The library cannot be stopped while it checks, and it blocks the event loop. A small schema can make it check every value
+The library jsonschema-rs cannot be stopped during a check, and blocks the event loop. A small schema can make it check every value
 millions of times, for example if each of `$defs/1`, `$defs/2`, … refers to the next one twice.
 """
 
@@ -14,13 +14,11 @@ from holdfast.model.json import Json, JsonObject
 MAX_REFERENCES = 500
 MAX_PATTERNS = 32
 MAX_PATTERN_LENGTH = 4096
-# The library recurses as deep as subschemas are nested. If it ran out of stack, it would crash the host. So there are limits:
+# The library recurses as deep as subschemas are nested. If it ran out of stack, it would crash the host. So these are limited:
 _MAX_CHAIN = 32  # how many nested subschemas may apply to the same value
 _MAX_HEIGHT = 800  # how deep subschemas may be nested, if every reference is followed once
-_MAX_DOCUMENT_DEPTH = (
-    32  # up to which depth of a document the cost is computed; deeper ones count as too costly
-)
-_MAX_STEPS = 1_000_000  # a cost of more steps is not distinguished from this
+_MAX_DOCUMENT_DEPTH = 32  # how deep a document may be nested; deeper ones count as too costly
+_MAX_STEPS = 1_000_000  # a higher cost counts as this many steps
 # `unevaluatedProperties` makes the library check the subschemas beside it again: 2.6 times the work, as measured.
 _UNEVALUATED_FACTOR = 4
 
@@ -31,7 +29,7 @@ _SAME_VALUE_MAPS = ("dependentSchemas", "dependencies")
 _MEMBER_KEYWORDS = ("additionalProperties", "unevaluatedProperties", "propertyNames")
 _ITEM_KEYWORDS = ("items", "additionalItems", "unevaluatedItems", "contains")
 _POSITION_KEYWORDS = ("prefixItems", "items")
-# Keywords of which each entry is a step.
+# Keywords whose entries count as one step each.
 _COUNTED_KEYWORDS = (
     "enum",
     "required",
@@ -44,7 +42,7 @@ _UNSUPPORTED_KEYWORDS = ("$dynamicRef", "$recursiveRef")
 
 
 class UncheckableSchemaError(ValueError):
-    """The schema cannot be used to check documents. The message says why, and quotes nothing from it."""
+    """The schema cannot be used to check documents. The message says why, and quotes nothing from the schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +68,7 @@ class SchemaCost:
 
 
 def measure_schema(schema: Json) -> SchemaCost:
-    """Find the cost of a schema. Raise `UncheckableSchemaError` if it has no bound, or has an unsupported keyword."""
+    """The cost of a schema. Raise `UncheckableSchemaError` if there is no bound, or if a keyword is not supported."""
     reader = _SchemaReader(schema)
     nodes = reader.read()
     if reader.height() > _MAX_HEIGHT:
@@ -95,15 +93,15 @@ class _Node:
     """How many times the work is done."""
     reference: int | None = None
     same: list[int] = field(default_factory=list[int])
-    """They apply to the same value."""
+    """Subschemas that apply to the same value."""
     named: list[int] = field(default_factory=list[int])
-    """For members with different names: at most one of them applies to a member."""
+    """Subschemas for members with different names. At most one of them applies to each member."""
     members: list[int] = field(default_factory=list[int])
-    """For members: several may apply to one."""
+    """Other subschemas for members. Several may apply to one member."""
     positions: list[int] = field(default_factory=list[int])
-    """For items at different positions: at most one of them applies to an item."""
+    """Subschemas for items at different positions. At most one of them applies to each item."""
     items: list[int] = field(default_factory=list[int])
-    """For items: several may apply to one."""
+    """Other subschemas for items. Several may apply to one item."""
 
 
 class _SchemaReader:
@@ -213,7 +211,7 @@ class _SchemaReader:
 
 
 def _sort_nodes(nodes: list[_Node]) -> tuple[list[int], int]:
-    """Order the nodes so that each comes after those that it applies to the same value. Return the longest chain, too.
+    """Order the nodes so that each follows the nodes in its `same`. Return the order, and the length of the longest chain.
 
     Raise if the nodes form a circle, or if the chain is too long.
     """

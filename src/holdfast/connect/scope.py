@@ -1,20 +1,36 @@
-"""Scopes: which session or run the current code belongs to."""
+"""Scopes: the session or run that owns links, and that the current code belongs to."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import ContextVar
+from typing import TypeAlias
 
+from holdfast.connect.relay import Relay
 from holdfast.model import codes
 from holdfast.model.context import SessionContext, use_context
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
+from holdfast.wire.mcp.server import Service
+
+OpenService: TypeAlias = Callable[[SessionContext], AbstractAsyncContextManager[Service]]
+"""Opens an application's toolbox as a server for one session."""
 
 
 class Scope:
-    """A session or one of its runs, as the owner of links. Code in a closed scope gets an error, never a new link."""
+    """A session or one of its runs, as the owner of links. In a closed scope, code that needs a link gets an error."""
 
-    __slots__ = ("_context", "door", "is_closed", "session_scope", "throttle", "used_before")
+    __slots__ = (
+        "_context",
+        "door",
+        "is_closed",
+        "keeps_logs",
+        "relay",
+        "services",
+        "session_scope",
+        "throttle",
+        "used_before",
+    )
 
     def __init__(
         self,
@@ -22,16 +38,23 @@ class Scope:
         session_scope: "Scope | None" = None,
         *,
         used_before: frozenset[str] = frozenset(),
+        services: "Mapping[str, OpenService] | None" = None,
     ) -> None:
         self._context = context
         self.is_closed = False
         self.door: Door | None = None
-        """The session's servers reach its user through it. Only the scope of a session has one."""
+        """The way to the user, for the session's servers. Only the scope of a session has one."""
+        self.relay: Relay | None = None
+        """The way to the MCP client, if one uses the session through the gateway. Only the scope of a session has one."""
         self.session_scope: Scope = session_scope or self
         """The scope of the session. It owns the links of lifetime `session`; this scope owns those of lifetime `run`."""
 
         self.used_before = used_before
         """The servers that a resumed session had used before it was resumed. Their state is lost."""
+        self.services: Mapping[str, OpenService] = services or {}
+        """The application's toolboxes, by service name. Only set in the scope of a session."""
+        self.keeps_logs = True
+        """Whether the standard error of its servers is written to log files. Only used in the scope of a session."""
         self.throttle: LoopThrottle = (
             session_scope.throttle
             if session_scope is not None
@@ -48,8 +71,11 @@ class Scope:
         """Replace the context of the session, and so of every scope in it."""
         self.session_scope._context = context
 
-    def of_caller(self) -> "Scope":
-        """The run of this session that the calling code is part of, or else this scope. Only for the scope of a session."""
+    def find_caller_scope(self) -> "Scope":
+        """The scope of the run that the calling code belongs to, if it is a run of this session; otherwise this scope.
+
+        Call this only on the scope of a session.
+        """
         current = _current.get()
         return current if current is not None and current.session_scope is self else self
 
@@ -64,7 +90,7 @@ class Scope:
 
 _current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
 look_up_quota_key: ContextVar[str] = ContextVar("holdfast_look_up_quota_key", default="")
-"""Whose share of name look-ups the current task uses: that of a session, or of a server that sessions share.
+"""The quota that the name look-ups of the current task count against: that of a session, or of a server that sessions share.
 
 A `Pool` sets it for each request.
 """

@@ -1,4 +1,4 @@
-"""Messages that a server sends on its own: requests, the progress of calls, changes to its tools."""
+"""Messages that a server sends without being asked: requests, the progress of calls, changes of its tools."""
 
 import asyncio
 import itertools
@@ -10,9 +10,9 @@ from typing import Any, TypeAlias, cast
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.wire.frame import Notification, Request
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.mcp.eras import Era
+from holdfast.wire.messages import Notification, Request
 from holdfast.wire.strict_json import decode_json
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,10 @@ OnProgress: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 class ServerMessages:
-    """Passes requests and tool changes to `ServerRequests`, and progress to its call. Ignores other notifications."""
+    """Passes requests and tool changes to `ServerRequests`, and progress to the call that it is about.
+
+    Other notifications go to the session's gateway client, if it has one.
+    """
 
     def __init__(self, server_requests: ServerRequests) -> None:
         self.server_requests = server_requests
@@ -46,7 +49,9 @@ class ServerMessages:
             case "notifications/tools/list_changed":
                 self.server_requests.on_tools_changed()
             case _:
-                pass
+                requests = self.server_requests
+                if requests.relay is not None:
+                    requests.relay.notify(requests.spec, notification)
 
     @contextmanager
     def listen_for_progress(self, on_progress: OnProgress) -> Iterator[int]:
@@ -66,16 +71,28 @@ class ServerMessages:
             listener(params)
 
 
-def needs_subscription(client: Client) -> bool:
-    """Whether the server announces tool changes only to subscribers, as in the modern era."""
-    return client.server_info.era is Era.MODERN and _announces_tool_changes(client.server_info.capabilities)
+_LISTS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resources": "resourcesListChanged"}
 
 
-async def subscribe_to_tool_changes(client: Client, server_requests: ServerRequests) -> None:
-    """Subscribe to tool changes. When the server ends the subscription, subscribe again; on an error, stop."""
+def wanted_changes(client: Client, server_requests: ServerRequests) -> dict[str, bool]:
+    """The list changes to subscribe to; empty if the server announces none. In the handshake era, no subscription is needed.
+
+    Changes of prompts and resources are only for the session's gateway client.
+    """
+    if client.server_info.era is not Era.MODERN:
+        return {}
+    lists = _LISTS if server_requests.relay is not None else ("tools",)
+    capabilities = client.server_info.capabilities
+    return {_LISTS[name]: True for name in lists if _announces_changes(capabilities, name)}
+
+
+async def subscribe_to_changes(
+    client: Client, server_requests: ServerRequests, wanted: Mapping[str, bool]
+) -> None:
+    """Subscribe to list changes. When the server ends the subscription, subscribe again; on an error, stop."""
     while True:
         try:
-            await client.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            await client.request("subscriptions/listen", {"notifications": wanted})
         except HoldfastError as error:
             log.debug("subscription ended", extra={"reason": error.message})
             return
@@ -83,8 +100,8 @@ async def subscribe_to_tool_changes(client: Client, server_requests: ServerReque
         server_requests.on_tools_changed()  # in case the tools changed during the pause
 
 
-class ToolChangeSubscription:
-    """Subscribes to tool changes for the length of a block, if the server requires a subscription."""
+class ChangeSubscription:
+    """Subscribes to list changes for the length of a block, if the server requires a subscription."""
 
     __slots__ = ("_client", "_server_requests", "_task")
 
@@ -94,8 +111,8 @@ class ToolChangeSubscription:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> None:
-        if needs_subscription(self._client):
-            subscription = subscribe_to_tool_changes(self._client, self._server_requests)
+        if wanted := wanted_changes(self._client, self._server_requests):
+            subscription = subscribe_to_changes(self._client, self._server_requests, wanted)
             self._task = asyncio.create_task(subscription)
 
     async def __aexit__(self, *exception: object) -> None:
@@ -104,6 +121,6 @@ class ToolChangeSubscription:
             await asyncio.wait([self._task])
 
 
-def _announces_tool_changes(capabilities: JsonObject) -> bool:
-    tools = capabilities.get("tools")
-    return isinstance(tools, dict) and tools.get("listChanged") is True
+def _announces_changes(capabilities: JsonObject, name: str) -> bool:
+    capability = capabilities.get(name)
+    return isinstance(capability, dict) and capability.get("listChanged") is True

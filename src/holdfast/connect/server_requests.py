@@ -1,32 +1,48 @@
 """Requests from a server to the host: roots, elicitation, sampling."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.connect.elicitation import sanitize_elicitation
+from holdfast.connect.relay import Relay
 from holdfast.connect.scope import Scope
+from holdfast.connect.server_log import ServerLog
 from holdfast.model import codes
+from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.meta_keys import READ_ONLY_KEY
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.trust import Trust
-from holdfast.wire.frame import Raw
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
+from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import make_decoder
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
-_ANSWER_SECONDS = 0.0001  # about the time to answer one request, besides the parts that are measured
-_COPY_SECONDS_PER_BYTE = 2e-9  # about the time to copy and send an answer
+_CAPABILITY_OF = {ROOTS: "roots", SAMPLING: "sampling", ELICITATION: "elicitation"}
+_ANSWER_SECONDS = 0.0001  # about how long it takes to answer a request, without the parts that are measured
+_COPY_SECONDS_PER_BYTE = 2e-9  # about how long it takes to copy and send an answer
 _MAX_OPEN_QUESTIONS = 3
+
+
+T = TypeVar("T")
+
+FindReadOnly: TypeAlias = Callable[[Sequence[str]], Awaitable[list[str]]]
+"""Finds the paths that a sandboxed session with these roots may not change now."""
 
 
 def _ignore() -> None:
     pass
+
+
+async def every_root(roots: Sequence[str]) -> list[str]:
+    """A `FindReadOnly` for a host that does not know better: nothing may be changed."""
+    return [*roots]
 
 
 class ServerRequests:
@@ -38,10 +54,13 @@ class ServerRequests:
         scope: Scope | None,
         door: Door | None = None,
         on_tools_changed: Callable[[], None] = _ignore,
+        find_read_only: FindReadOnly = every_root,
     ) -> None:
-        self._spec = spec
+        self.spec = spec
+        """The server."""
         self._scope = scope
         self._door = door
+        self._find_read_only = find_read_only
         self._open_questions = 0
         self._encoded_roots: tuple[tuple[str, ...], Raw] | None = None
         # A server that sessions share has a throttle of its own.
@@ -53,10 +72,14 @@ class ServerRequests:
         """Limits how much of the event loop's time the server's messages, and the answers to them, take."""
         self.on_tools_changed = on_tools_changed
         """Called when the server announces that its tools have changed."""
+        self.server_log: ServerLog | None = None
+        """The server's log."""
 
     @property
     def capabilities(self) -> JsonObject:
         """The client capabilities to announce to the server."""
+        if self.relay is not None:
+            return self.allowed_capabilities(self.relay.capabilities)
         capabilities: JsonObject = {}
         if self._can_list_roots():
             capabilities["roots"] = {}
@@ -66,6 +89,26 @@ class ServerRequests:
             capabilities["sampling"] = {}
         return capabilities
 
+    @property
+    def relay(self) -> Relay | None:
+        """The way to the MCP client that answers the server's requests, if the session belongs to a client of the gateway."""
+        return self._scope.session_scope.relay if self._scope is not None else None
+
+    def allowed_capabilities(self, capabilities: JsonObject) -> JsonObject:
+        """These capabilities, without those that the server may not use in this session."""
+        allowed = {
+            name: value
+            for name, value in capabilities.items()
+            if name not in ("roots", "elicitation", "sampling") or self._is_allowed(name)
+        }
+        return {**allowed, "roots": {}} if self._must_protect_files else allowed
+
+    @property
+    def may_skip_checks(self) -> bool:
+        """Whether the server's requests may reach the client without checks: the server is not restricted, and may send every kind."""
+        kinds = ("roots", "elicitation", "sampling")
+        return not self._is_restricted and all(self._is_allowed(kind) for kind in kinds)
+
     async def answer(self, method: str, params: Raw) -> Any:
         """Answer one request, or raise if the session does not allow it."""
         self.throttle.charge(_ANSWER_SECONDS)
@@ -73,15 +116,40 @@ class ServerRequests:
             await self.throttle.pause()
         if method == "ping":
             return {}
+        if method == ROOTS and self._must_protect_files and self._scope is not None:
+            return await self._list_protected_roots(self._scope.context)
+        if self.relay is not None:
+            return await self._relay_request(self.relay, method, params)
         if method == ROOTS and self._can_list_roots() and self._scope is not None:
             return self._list_roots(self._scope.context.roots)
         if method == ELICITATION and self._can_elicit() and self._door is not None:
-            return await self._elicit(self._door, params)
+            return await self._within_question_limit(self._elicit(self._door, params))
         if method == SAMPLING and self._can_sample() and self._door is not None:
             return await self._door.sample(make_decoder(JsonObject)(params))
+        if method == ELICITATION and self._is_allowed("elicitation") and self._door is not None:
+            raise HoldfastError(
+                codes.NOT_GRANTED,
+                "No editor or terminal of this session can answer a server's questions. Open the session where it can be "
+                "asked, with: holdfast chat --resume",
+            )
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
+
+    async def _relay_request(self, relay: Relay, method: str, params: Raw) -> Raw:
+        """Send a request of the server to the session's gateway client, if the server may send this kind of request."""
+        what = _CAPABILITY_OF.get(method)
+        if what is not None and not (what in relay.capabilities and self._is_allowed(what)):
+            raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
+        if method == ELICITATION:
+            return await self._within_question_limit(self._relay_elicitation(relay, params))
+        return await relay.ask(self.spec, method, params)
+
+    async def _relay_elicitation(self, relay: Relay, params: Raw) -> Raw:
+        """Ask the client's user. The questions of a restricted server are sanitized."""
+        if self._is_restricted:
+            params = Raw(msgspec.json.encode(self._sanitize(params)))
+        return await relay.ask(self.spec, ELICITATION, params)
 
     def _list_roots(self, roots: tuple[str, ...]) -> Raw:
         """The answer with these roots. It is encoded once; the throttle's owner is charged for the time to copy it."""
@@ -92,28 +160,51 @@ class ServerRequests:
         self.throttle.charge(len(encoded) * _COPY_SECONDS_PER_BYTE)
         return encoded
 
+    async def _list_protected_roots(self, context: SessionContext) -> JsonObject:
+        """The session's own roots, and what may not be changed in them. A client of the gateway is not asked: it could name any folder."""
+        roots = context.roots or (context.cwd,)
+        read_only = await self._find_read_only(roots)
+        return {
+            "roots": [{"uri": Path(root).as_uri()} for root in roots],
+            "_meta": {READ_ONLY_KEY: [*read_only]},
+        }
+
     async def _elicit(self, door: Door, params: Raw) -> JsonObject:
-        """Ask the user. Raise BUSY if this server already has too many open questions."""
+        return await door.elicit(self._sanitize(params))
+
+    def _sanitize(self, params: Raw) -> JsonObject:
+        began = monotonic()
+        try:
+            return sanitize_elicitation(self.spec, params, is_restricted=self._is_restricted)
+        finally:
+            self.throttle.charge_since(began)  # a refused question costs time, too
+
+    async def _within_question_limit(self, question: Coroutine[Any, Any, T]) -> T:
+        """Ask the user, unless this server already has too many open questions."""
         if self._open_questions >= _MAX_OPEN_QUESTIONS:
+            question.close()
             raise HoldfastError(
                 codes.BUSY,
                 f"This server already has {_MAX_OPEN_QUESTIONS} open questions. Ask again after an answer.",
             )
-        is_restricted = self._spec.confinement is not None or self._spec.is_confined or self._is_sandboxed
-        began = monotonic()
-        try:
-            question = sanitize_elicitation(self._spec, params, is_restricted=is_restricted)
-        finally:
-            self.throttle.charge_since(began)  # a refused question takes as long to check as any other
         self._open_questions += 1
         try:
-            return await door.elicit(question)
+            return await question
         finally:
             self._open_questions -= 1
 
     @property
+    def _is_restricted(self) -> bool:
+        return self.spec.confinement is not None or self.spec.is_confined or self._is_sandboxed
+
+    @property
     def _is_sandboxed(self) -> bool:
         return self._scope is not None and self._scope.context.trust_level is Trust.SANDBOXED
+
+    @property
+    def _must_protect_files(self) -> bool:
+        """Whether the server reads and writes files for a sandboxed session without being confined."""
+        return self.spec.confines_itself and self._is_sandboxed
 
     def _can_list_roots(self) -> bool:
         return self._scope is not None and self._is_allowed("roots")
@@ -127,14 +218,14 @@ class ServerRequests:
         return self._door is not None and self._door.capabilities.sampling and self._is_allowed("sampling")
 
     def _is_allowed(self, what: str) -> bool:
-        if not isinstance(self._spec.transport, Http | Sse):
+        if not isinstance(self.spec.transport, Http | Sse):
             # Every question names the server, so in a direct session even a confined server may ask the user.
             is_question = what == "elicitation" and self._scope is not None and not self._is_sandboxed
-            return is_question or self._spec.may_request(what)
+            return is_question or self.spec.may_request(what)
         # `may_request` allows everything to a server that is not confined, and remote servers never are. So a remote
         # server needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
         return (
-            self._spec.allowed_requests.allows(what)
+            self.spec.allowed_requests.allows(what)
             if what == "roots" or self._is_sandboxed
-            else self._spec.may_request(what)
+            else self.spec.may_request(what)
         )

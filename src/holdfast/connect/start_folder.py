@@ -1,4 +1,4 @@
-"""The folder that a local server is started in. Some get an empty one, so that they load no code from a project."""
+"""The folder that a local server is started in. Some servers get an empty folder, so that they load no code from a project."""
 
 import shutil
 import tempfile
@@ -20,7 +20,7 @@ async def start_folder(
     if not stdio.has_empty_folder:
         yield stdio.cwd if stdio.cwd.startswith("/") else session_folder
     elif is_confined:
-        yield "/"  # read-only, with nothing but the system's folders
+        yield "/"  # in the sandbox: read-only, and only with the system's folders
     else:
         async with _empty_folder(empty_folders) as folder:
             yield folder

@@ -1,10 +1,11 @@
-"""Capture a server's standard error: show its last lines to the session, and log the rest."""
+"""Capture a server's standard error: show its last lines to the session, and log all of it."""
 
 import asyncio
 import logging
 from time import monotonic
-from typing import IO
+from typing import IO, cast
 
+from holdfast.connect.server_log import ServerLog
 from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.known_secrets import MAX_PIECE_LENGTH
 from holdfast.masking.mask import Mask
@@ -19,21 +20,24 @@ MAX_SHOWN = 2000
 """How many characters of a server's standard error are shown to the session after a failure."""
 _KEPT_BYTES = 20 * 1024
 _REPORTED_BYTES = 8 * 1024
-"""How much is masked for a report, and logged: more than is shown, so that a secret at the cut is recognised."""
-_READ_SECONDS = 20e-6  # about the time that the event loop takes to read a chunk
+"""How much is masked for a report. It is more than is shown, so that a secret at the beginning of the shown part is recognised."""
+_READ_SECONDS = 20e-6  # about how long the event loop takes to read a chunk
 _NEWLINE = ord("\n")
 
 
 class ServerStderr(asyncio.Protocol):
     """Keeps the last bytes that a server wrote to its standard error.
 
-    A session may see the lines that its own server wrote since a position. The lines of a shared server are only
-    logged: they may be about another session.
+    A session may see the lines that its own server wrote. The lines of a server that sessions share are only logged,
+    because they may be about another session.
     """
 
-    def __init__(self, spec: ServerSpec, throttle: LoopThrottle | None = None) -> None:
+    def __init__(
+        self, spec: ServerSpec, throttle: LoopThrottle | None = None, server_log: ServerLog | None = None
+    ) -> None:
         """The owner of the throttle is charged for reading and masking."""
         self._throttle = throttle or LoopThrottle()
+        self._server_log = server_log
         self._transport: asyncio.ReadTransport | None = None
         self._masked = (0, 0, "")  # the last text that was masked, with its start and its end
         self._logged = 0  # the position up to which everything was logged
@@ -47,8 +51,9 @@ class ServerStderr(asyncio.Protocol):
         """Set at the end of the stream."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.ReadTransport)
-        self._transport = transport
+        self._transport = cast(
+            "asyncio.ReadTransport", transport
+        )  # uvloop's transports are not subclasses of ReadTransport
 
     def data_received(self, data: bytes) -> None:
         started = monotonic()
@@ -56,6 +61,8 @@ class ServerStderr(asyncio.Protocol):
         self._kept += data[-_KEPT_BYTES:]
         if len(self._kept) > 2 * _KEPT_BYTES:
             del self._kept[:-_KEPT_BYTES]
+        if self._server_log is not None:
+            self._server_log.add(data)
         throttle, transport = self._throttle, self._transport
         is_slice_over = throttle.charge(monotonic() - started + _READ_SECONDS)
         if transport is not None and (is_slice_over or throttle.must_wait(started)):
@@ -66,7 +73,7 @@ class ServerStderr(asyncio.Protocol):
         self.closed.set()
 
     async def report_in_turn(self, position: int) -> str:
-        """As `report_since`, within the throttle's share: hundreds of calls may fail at once."""
+        """Like `report_since`, but wait for the throttle first, because hundreds of calls may fail at once."""
         if self._throttle.must_wait(monotonic()):
             await self._throttle.pause()
         started = monotonic()
@@ -75,12 +82,12 @@ class ServerStderr(asyncio.Protocol):
         return report
 
     def report_since(self, position: int) -> str:
-        """A paragraph with the lines since this position that the session may see; or "". The other lines are logged."""
+        """The lines since this position that the session may see, as a paragraph; empty if there are none. Long output is also logged."""
         written = self._lines_since(position)
         if not written:
             return ""
         if self._logged < self.position and (self._is_shared or len(written) > MAX_SHOWN):
-            log.info("server stderr", extra={"server": self._server, "stderr": written})
+            log.info("stderr of %s", self._server, extra={"server": self._server, "stderr": written})
             self._logged = self.position
         if self._is_shared:
             return "Its output to stderr is only in the log, because several sessions share the server."
@@ -106,18 +113,18 @@ class ServerStderr(asyncio.Protocol):
         if self._masked[:2] != (begin, self.position):
             text = strip_invisible(bytes(kept[start:]).decode(errors="replace"))
             masked = self._mask.mask_all(text.replace("\t", "    "))
-            # If a secret is cut, less than one piece of it is at the start, and is not recognised.
+            # The text may begin with the rest of a secret, which is not recognised. It is shorter than one piece, so drop that much.
             shown = masked[MAX_PIECE_LENGTH:] if is_cut else masked
             self._masked = (begin, self.position, shown.strip())
         return self._masked[2]
 
 
 async def capture_stderr(
-    stderr: IO[bytes], spec: ServerSpec, throttle: LoopThrottle
+    stderr: IO[bytes], spec: ServerSpec, throttle: LoopThrottle, server_log: ServerLog | None = None
 ) -> tuple[ServerStderr, asyncio.ReadTransport]:
     """Start reading a server's standard error. The caller closes the transport."""
     transport, captured = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: ServerStderr(spec, throttle), stderr
+        lambda: ServerStderr(spec, throttle, server_log), stderr
     )
     return captured, transport
 

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from holdfast.connect.connection import Connection, ConnectOptions
 from holdfast.connect.explain_confined import explain_start
 from holdfast.connect.negotiate import negotiate
-from holdfast.connect.server_messages import ServerMessages, ToolChangeSubscription
+from holdfast.connect.server_log import ServerLog
+from holdfast.connect.server_messages import ChangeSubscription, ServerMessages
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.connect.server_text import clean_server_text
 from holdfast.connect.stderr import ServerStderr, capture_stderr
@@ -20,10 +23,11 @@ from holdfast.model.json import JsonObject
 from holdfast.model.process import ProcessSpec
 from holdfast.model.server import ServerSpec, Stdio
 from holdfast.sandbox.keeper.child import Child
-from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.view import SandboxView
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
+
+log = logging.getLogger(__name__)
 
 _EXIT_SECONDS = 0.2  # how long to wait for the last output and the exit status
 
@@ -35,14 +39,18 @@ async def open_stdio(
     *,
     server_requests: ServerRequests,
     meta: JsonObject,
-    keeper: Keeper,
+    spawn: Callable[[ProcessSpec], Awaitable[Child]],
     options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
-    """Start the program in this folder (in the home folder if that is "") and negotiate with it. On exit, end all its processes."""
+    """Start the program in this folder, or in the home folder if it is empty, and negotiate with it. On exit, end all its processes.
+
+    `spawn` starts the program, or returns a process of it that was started in advance.
+    """
     assert isinstance(spec.transport, Stdio)
-    child = await keeper.spawn(_process_spec(spec, spec.transport, folder))
+    server_log = server_requests.server_log
+    child = await spawn(_process_spec(spec, spec.transport, folder))
     try:
-        stderr, transport = await capture_stderr(child.stderr, spec, server_requests.throttle)
+        stderr, transport = await capture_stderr(child.stderr, spec, server_requests.throttle, server_log)
         try:
             server_messages = ServerMessages(server_requests)
             peer = Peer(
@@ -51,6 +59,7 @@ async def open_stdio(
                 limits=options.limits,
                 throttle=server_requests.throttle,
             )
+            peer.on_malformed = partial(_report_malformed, spec.name, server_log)
             async with connect_pipes(peer, child.stdout, child.stdin):
                 try:
                     client = await negotiate(
@@ -58,7 +67,7 @@ async def open_stdio(
                     )
                 except HoldfastError as error:
                     raise await _start_error(spec, error, stderr, child) from None
-                async with ToolChangeSubscription(client, server_requests):
+                async with ChangeSubscription(client, server_requests):
                     connection = Connection(
                         client, ended=peer.ended, server_messages=server_messages, stderr=stderr
                     )
@@ -67,8 +76,14 @@ async def open_stdio(
         finally:
             transport.close()
     finally:
-        child.close()  # nothing else closes the pipes if the caller is cancelled before `connect_pipes`
+        child.close()  # needed if the caller is cancelled before `connect_pipes`, which closes the pipes
         await child.end(options.end_seconds)
+
+
+def _report_malformed(server: str, server_log: ServerLog | None, code: str, reason: str) -> None:
+    log.warning("malformed line of %s", server, extra={"server": server, "code": code, "reason": reason})
+    if server_log is not None:
+        server_log.note(f"a line of its standard output is not a message of MCP: {reason} ({code})")
 
 
 def _process_spec(spec: ServerSpec, stdio: Stdio, folder: str) -> ProcessSpec:
@@ -98,7 +113,7 @@ async def _start_error(
 
 
 async def _explain(spec: ServerSpec, view: SandboxView, written: str) -> str:
-    """What the sandbox hid from a server, which may be why it failed."""
+    """Why the sandbox may have made the server fail; empty if no reason is found."""
     try:
         folder = spec.confinement.roots[0] if spec.confinement and spec.confinement.roots else "/"
         return await run_with_file_timeout(explain_start, spec, view, written, path=folder)

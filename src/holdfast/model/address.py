@@ -14,7 +14,7 @@ IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOOPBACK_REASON = "a loopback address"
 PRIVATE_REASON = "a private address"
 
-# C libraries read numbers as IPv4 addresses: 2130706433, 0x7f.1 and 0177.0.0.1 are all 127.0.0.1.
+# C libraries read all of these as 127.0.0.1: 2130706433, 0x7f.1 and 0177.0.0.1.
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)")
 _LOCAL_NAMES = ("localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback")
 _LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".intranet", ".lan", ".home", ".corp", ".home.arpa")
@@ -28,12 +28,22 @@ def why_host_blocked(host: str) -> str | None:
     name = host.strip("[]").rstrip(".").lower().partition("%")[0]
     if not name:
         return "no host name"
-    address = _address(name)
+    address = _parse_address(name)
     if address is not None:
         return why_address_blocked(address)
     if name in _LOCAL_NAMES or name.endswith(_LOCAL_SUFFIXES) or "." not in name:
         return "a local name"
     return None
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether the host is `localhost` or a loopback address. Other names are not looked up."""
+    if host.rstrip(".").lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def why_address_blocked(address: IpAddress) -> str | None:
@@ -106,14 +116,15 @@ _IPV4_IN_LAST_BYTES = [
 ]
 
 
-def _address(name: str) -> IpAddress | None:
+def _parse_address(name: str) -> IpAddress | None:
     try:
         return ipaddress.ip_address(name)
     except ValueError:
-        return _loose_ipv4(name)
+        return _parse_numeric_ipv4(name)
 
 
-def _loose_ipv4(name: str) -> ipaddress.IPv4Address | None:
+def _parse_numeric_ipv4(name: str) -> ipaddress.IPv4Address | None:
+    """Parse an address as C libraries do: one to four numbers, each decimal, octal or hexadecimal."""
     parts = name.split(".")
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
         return None

@@ -1,16 +1,24 @@
 """A tool call."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any
 
+from holdfast.model.event import OWN_AGENT, Origin
 from holdfast.model.json import JsonObject
-
-ENVELOPE_KEY: Final = "dev.holdfast/envelope"
-"""The key of an envelope in the `_meta` of a result, for servers that do not put it into the content."""
+from holdfast.model.permission import Mode
 
 
-PREVIEW_KEY: Final = "dev.holdfast/preview"
-"""The key in the `_meta` of a call that asks a built-in file tool for the change that it would make, without making it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forwarding:
+    """What a gateway passes on from the request of its client, besides the arguments. Holdfast itself does not use it."""
+
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """Further members of the request's params, without `_meta`. The values are JSON texts that are not decoded."""
+    capabilities: JsonObject | None = None
+    """The capabilities of the client, if the request declares them."""
+    is_permitted: bool = False
+    """Whether the user has already permitted this call: it asked for input, and the client sends it again with that input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +30,16 @@ class ToolCall:
     tool: str
     arguments: bytes = field(default=b"{}", repr=False)
     meta: JsonObject | None = field(default=None, repr=False)
-    """The caller's `_meta`; the host's own entries override it."""
+    """The caller's `_meta`. The host's own entries replace entries with the same keys."""
     is_preview: bool = False
-    """Whether a built-in file tool only tells what it would change, and changes nothing."""
+    """Whether a built-in file tool only returns the change that it would make, without making it."""
+    origin: Origin = OWN_AGENT
+    """Which agent makes the call."""
+    max_mode: Mode = Mode.AUTO
+    """The highest mode that the agent's definition allows for the call."""
+    is_confirmed: bool = False
+    """Whether a person or a rule allowed this call. False if only the mode allows it."""
     method: str = ""
-    """If it is another request than `tools/call`, such as `resources/read`: its method. `arguments` are its params."""
+    """The method of a request other than `tools/call`, such as `resources/read`. `arguments` are then its params."""
+    forwarding: Forwarding | None = field(default=None, repr=False)
+    """Set if the call comes from a client of the gateway. The result is then kept as the server sent it."""

@@ -59,7 +59,11 @@ METHOD_NOT_FOUND = _add(
 BAD_ARGUMENT = _add(
     "BAD_ARGUMENT", 400, "Correct the arguments in the message and call again.", rpc_code=-32602
 )
-INTERNAL_ERROR = _add("INTERNAL_ERROR", 500, "This is a bug; the log has the details.")
+INTERNAL_ERROR = _add(
+    "INTERNAL_ERROR",
+    500,
+    "This is a bug; the server's log has the details: `holdfast servers logs`, if the session is kept, or the log of the program that has the toolbox.",
+)
 CANCELLED = _add("CANCELLED", 499, "The caller cancelled the request.", rpc_code=-32800)
 TIMEOUT = _add(
     "TIMEOUT",
@@ -148,6 +152,11 @@ STORE_CLOSED = _add(
 )
 STORE_BUSY = _add("STORE_BUSY", 503, "Another process is using the store; try again.", retryable=True)
 STORE_FULL = _add("STORE_FULL", 507, "Free some space on the disk, then try again.", retryable=True)
+RESULT_NOT_STORED = _add(
+    "RESULT_NOT_STORED",
+    507,
+    "The call was made. Check what it has done before you repeat it, and free some space on the disk.",
+)
 STORE_READ_ONLY = _add(
     "STORE_READ_ONLY", 500, "Make the store's folder writable, or set `data_dir` to a writable folder."
 )
@@ -200,6 +209,16 @@ BAD_WORKSPACE_FILE = _add(
     "BAD_WORKSPACE_FILE", 500, "Correct the key in the message; docs/workspaces.md lists the keys."
 )
 
+# Models
+NO_MODEL = _add("NO_MODEL", 400, "Choose a model with `holdfast model`.")
+MODEL_UNAVAILABLE = _add(
+    "MODEL_UNAVAILABLE", 502, "Do what the message says, or choose another model with `/model`."
+)
+MODEL_LIMIT = _add("MODEL_LIMIT", 429, "Continue in another turn, or raise the limit in the message.")
+BUDGET_EXHAUSTED = _add(
+    "BUDGET_EXHAUSTED", 429, "Finish with the results so far, or start again with a larger budget."
+)
+
 # Starting servers
 NO_SANDBOX = _add(
     "NO_SANDBOX",
@@ -217,6 +236,12 @@ NOT_SHAREABLE = _add(
     "NOT_SHAREABLE", 500, "Only servers that declare the capability dev.holdfast/session can be shared."
 )
 UNKNOWN_TOOL = _add("UNKNOWN_TOOL", 404, "List the tools and use a name from the list.", rpc_code=-32602)
+HOST_NOT_OPEN = _add("HOST_NOT_OPEN", 503, "Use the host inside `async with Host(…) as host:`.")
+SERVER_REFUSED = _add(
+    "SERVER_REFUSED",
+    503,
+    "The message says why the session did not get the tool's server. Correct that, and open a new session.",
+)
 RESTART_DELAYED = _add(
     "RESTART_DELAYED",
     503,
@@ -245,6 +270,26 @@ NOT_REACHABLE = _add(
     "NOT_REACHABLE", 403, "To allow a private address, add its host to servers.reachable in the settings."
 )
 LOGIN_NEEDED = _add("LOGIN_NEEDED", 401, "Run `holdfast servers login NAME`, then try again.")
+
+# MCP clients at the gateway
+UNAUTHENTICATED = _add(
+    "UNAUTHENTICATED",
+    401,
+    "Send the header `Authorization: Bearer TOKEN`, with a token from `holdfast tokens create` or from the configured issuer.",
+    rpc_code=-32000,
+)
+UNKNOWN_TOKEN = _add("UNKNOWN_TOKEN", 404, "`holdfast tokens list` shows all tokens.", rpc_code=-32602)
+RATE_LIMITED = _add(
+    "RATE_LIMITED",
+    429,
+    "Send fewer requests, or raise the limits under [gateway] in the settings.",
+    rpc_code=-32004,
+    retryable=True,
+)
+
+SHUTTING_DOWN = _add(
+    "SHUTTING_DOWN", 503, "Try again after the gateway has been restarted.", rpc_code=-32004, retryable=True
+)
 
 # MCP servers over HTTP
 HEADER_MISMATCH = _add(
@@ -279,6 +324,20 @@ TOO_MANY_SESSIONS = _add(
     503,
     "End sessions that are no longer needed (DELETE), or raise the server's limit.",
     rpc_code=-32004,
+    retryable=True,
+)
+
+# Agents that work together
+UNKNOWN_AGENT = _add(
+    "UNKNOWN_AGENT", 404, "`holdfast agents list` shows the agents that can be used, and why others cannot."
+)
+BAD_MESSAGE = _add(
+    "BAD_MESSAGE", 400, "Shorten the text, or remove the control character, and send it again."
+)
+TOO_MANY_CHILDREN = _add(
+    "TOO_MANY_CHILDREN",
+    429,
+    "Wait until another agent has finished, or continue without a further one.",
     retryable=True,
 )
 

@@ -1,4 +1,4 @@
-"""In which folders confined servers run: those of this host, and those of all Holdfast processes of the user.
+"""Finds the folders in which confined servers run: those of this host, and those of all Holdfast processes of the user.
 
 This host counts its own servers. It finds the servers of other processes through lock files, in a private folder that no
 confined server sees. A lock file is named after the device and inode of the folder in which a server runs. The lock belongs to
@@ -22,6 +22,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement
 
+# The kinds of locks on a folder: a server runs in it, or a server is being set up in a folder below it.
 _RUNS, _SETUP_BELOW = "runs", "below"
 _LOCK_SECONDS = 5.0
 _END_SECONDS = 0.5  # a session that was just closed may still be ending its servers
@@ -29,7 +30,7 @@ _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ConfinedFolders:
-    """The roots of all confined servers of this host that are running. Any path below them can become a symbolic link at any time."""
+    """The roots of the confined servers that this host runs. A server can replace any path below its roots with a symbolic link, at any time."""
 
     def __init__(self) -> None:
         self._roots: Counter[str] = Counter()
@@ -55,17 +56,17 @@ class ConfinedFolders:
 def is_confined_server_running_in(path: str) -> bool:
     """Whether a confined server of any process of this user runs in this folder or in a folder above it.
 
-    Such a server can replace anything below its folder by a link at any time. Takes a few file operations.
+    Such a server can replace anything below its folder with a link, at any time. This function takes a few file operations.
     """
     names: set[str] = set()
     for step in (PurePath(path), *PurePath(path).parents):
         with contextlib.suppress(OSError):
-            names.add(_name(_RUNS, os.stat(step)))  # noqa: PTH116 - a pure path
+            names.add(_lock_name(_RUNS, os.stat(step)))  # noqa: PTH116 - a pure path
     folder = locks_folder()
     if not folder.is_dir():  # no server has been started yet
         return False
     try:
-        with _exclusive(folder) as directory:
+        with _lock_folder(folder) as directory:
             return any(_is_locked(directory, name) for name in names)
     except HoldfastError:
         return True
@@ -76,14 +77,14 @@ def running_roots() -> frozenset[tuple[int, int]]:
     folder = locks_folder()
     if not folder.is_dir():  # no server has been started yet
         return frozenset()
-    with _exclusive(folder) as directory:
+    with _lock_folder(folder) as directory:
         names = [name for name in os.listdir(directory) if _is_locked(directory, name)]  # noqa: PTH208 - not a path
     numbers = (name.removesuffix(f".{_RUNS}").split("-") for name in names if name.endswith(f".{_RUNS}"))
     return frozenset((int(device, 16), int(inode, 16)) for device, inode in numbers)
 
 
 def locks_folder() -> Path:
-    """The folder of the locks. It does not depend on the environment: all processes of a user find the same one."""
+    """The folder of the lock files. It does not depend on environment variables, so all processes of a user find the same one."""
     uid = os.geteuid()
     run = Path("/run") if uid == 0 else Path("/run/user") / str(uid)
     if _is_own(run, uid):
@@ -112,7 +113,7 @@ class RootLocks:
     setup: ExitStack
     """Holds the locks that keep other servers from starting in folders above the root."""
     is_last: Callable[[], bool]
-    """Whether no other server runs in this root. If so, none can start there until `running` is closed."""
+    """Whether no other server runs in this root. If it returns True, no server can start there until `running` is closed."""
     is_held: Callable[[], bool]
     """Whether other processes still see the lock. False once the lock file, or the folder of the locks, was removed."""
 
@@ -127,20 +128,20 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
     begun = time.monotonic()
     folder = locks_folder()
     while True:
-        with ExitStack() as running, ExitStack() as setup, _exclusive(folder) as directory:
-            runs_above = any(_is_locked(directory, _name(_RUNS, parent)) for parent in parents)
+        with ExitStack() as running, ExitStack() as setup, _lock_folder(folder) as directory:
+            runs_above = any(_is_locked(directory, _lock_name(_RUNS, parent)) for parent in parents)
             if runs_above and time.monotonic() > begun + _END_SECONDS:
                 raise HoldfastError(
                     codes.SPAWN_FAILED,
                     f"{path!r} cannot be used by a confined server: another confined server runs in a folder above it, and"
                     " could change this folder during the start. Close the session in that folder, then try again.",
                 )
-            if not runs_above and not _is_locked(directory, _name(_SETUP_BELOW, root)):
-                name = _name(_RUNS, root)
-                fd = _hold(folder, directory, name, running)
+            if not runs_above and not _is_locked(directory, _lock_name(_SETUP_BELOW, root)):
+                name = _lock_name(_RUNS, root)
+                fd = _take_shared_lock(folder, directory, name, running)
                 if fd is not None:
                     for parent in parents:
-                        _hold(folder, directory, _name(_SETUP_BELOW, parent), setup)
+                        _take_shared_lock(folder, directory, _lock_name(_SETUP_BELOW, parent), setup)
                     return RootLocks(
                         running=running.pop_all(),
                         setup=setup.pop_all(),
@@ -157,7 +158,7 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
 
 
 @contextmanager
-def _exclusive(folder: Path) -> Iterator[int]:
+def _lock_folder(folder: Path) -> Iterator[int]:
     """Let only one process at a time check or change the locks. Yields a descriptor of their folder."""
     with ExitStack() as opened:
         try:
@@ -185,7 +186,7 @@ def _unusable(folder: Path, why: str) -> HoldfastError:
     )
 
 
-def _name(kind: str, folder: os.stat_result) -> str:
+def _lock_name(kind: str, folder: os.stat_result) -> str:
     return f"{folder.st_dev:x}-{folder.st_ino:x}.{kind}"
 
 
@@ -200,7 +201,7 @@ def _is_locked(directory: int, name: str) -> bool:
         os.close(fd)
 
 
-def _hold(folder: Path, directory: int, name: str, holder: ExitStack) -> int | None:
+def _take_shared_lock(folder: Path, directory: int, name: str, holder: ExitStack) -> int | None:
     """Take a shared lock until `holder` is closed. None if another process holds it exclusively."""
     fd = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=directory)
     if not _lock(fd, fcntl.LOCK_SH):
@@ -211,7 +212,7 @@ def _hold(folder: Path, directory: int, name: str, holder: ExitStack) -> int | N
 
 
 def _is_last(folder: Path, name: str, fd: int) -> bool:
-    with _exclusive(folder):
+    with _lock_folder(folder):
         return _is_held(folder, name, fd) and _lock(fd, fcntl.LOCK_EX)
 
 
@@ -224,7 +225,7 @@ def _is_held(folder: Path, name: str, fd: int) -> bool:
 
 def _release(folder: Path, name: str, fd: int) -> None:
     try:
-        with contextlib.suppress(HoldfastError), _exclusive(folder) as directory:
+        with contextlib.suppress(HoldfastError), _lock_folder(folder) as directory:
             if _is_held(folder, name, fd) and _lock(fd, fcntl.LOCK_EX):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=directory)

@@ -1,4 +1,4 @@
-"""The facts about a session that the host guarantees: the current context, and how it is sent to servers."""
+"""The session context: the facts about a session that the host guarantees, and how they are sent to servers."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ META_KEY = "dev.holdfast/session"
 CONTEXT_HEADER = "Holdfast-Context"
 ENV_PREFIX = "HOLDFAST"
 SHARED_VARIABLE = "HOLDFAST_SHARED"
-"""Set for a server that sessions share: each request names the session that sends it."""
+"""This variable is set for a server that sessions share. Each request to such a server names its session."""
 
 CONTEXT_FIELDS = ("session_id", "workspace_id", "trust_level", "user_id", "parent_session_id")
 CONTEXT_VARIABLES = frozenset(
@@ -30,6 +30,8 @@ class SessionContext:
     session_id: SessionId
     trust_level: Trust
     workspace_id: str = ""
+    workspace_path: str = ""
+    """The path of the workspace's folder. It is not stored. Only local servers get it, and only under an alias."""
     cwd: str = ""
     roots: tuple[str, ...] = ()
     user_id: str | None = None
@@ -94,7 +96,7 @@ def context_meta(context: SessionContext) -> JsonObject:
 def parse_context(fields: Mapping[str, object]) -> SessionContext | None:
     """Parse the fields of a context; None if they are incomplete or invalid.
 
-    The caller must have verified where the fields come from: this function cannot.
+    This function does not check where the fields come from; the caller must.
     """
     facts = {field: fields.get(field) for field in CONTEXT_FIELDS}
     session_id, workspace_id, trust = facts["session_id"], facts["workspace_id"] or "", facts["trust_level"]

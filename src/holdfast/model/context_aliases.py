@@ -9,7 +9,6 @@ from holdfast.model import codes
 from holdfast.model.context import CONTEXT_FIELDS, META_KEY, SessionContext, context_env
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.reserved_variables import reserved_variable_reason
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -76,7 +75,7 @@ class ContextAliases:
     def meta(self, context: SessionContext, folder: str = "") -> JsonObject:
         """The context as entries of `_meta`, under the aliases.
 
-        `folder` is the session's folder: local tools for other hosts expect a path. Remote servers get the workspace's
+        `folder` is the workspace's folder: local tools for other hosts expect a path. Remote servers get the workspace's
         slug, never a local path.
         """
         values: JsonObject = {}
@@ -91,7 +90,7 @@ class ContextAliases:
     def workspace_in(self, meta: Mapping[str, object]) -> str:
         """The workspace that a client gives in `_meta`, under Holdfast's own key or an alias; empty if there is none.
 
-        The value proves nothing: `Registry.find` looks up which workspace it means.
+        The client may send any value. `Registry.find` looks up the workspace that it names.
         """
         own = _as_mapping(meta.get(META_KEY))
         named = (own.get("workspace_id"), own.get("workspace"))
@@ -139,9 +138,12 @@ def _as_text(value: object) -> str:
 
 
 def _check_variable(name: str, alias: str) -> None:
+    from holdfast.model.reserved_variables import reserved_variable_reason
+
     if not _VARIABLE.fullmatch(name):
         raise HoldfastError(
-            codes.BAD_SETTINGS, f"The alias {alias[:80]!r} does not make a valid variable name."
+            codes.BAD_SETTINGS,
+            f"The alias {alias[:80]!r} does not make a valid variable name. Use letters, digits and underscores.",
         )
     if why := reserved_variable_reason(name):
         raise HoldfastError(codes.BAD_SETTINGS, f"{name} cannot be an alias: {why}. Choose another name.")
@@ -151,6 +153,11 @@ def _check_key(key: str) -> None:
     prefix, slash, _ = key.partition("/")
     labels = prefix.split(".") if slash else []
     if not _KEY.fullmatch(key) or ".." in key:
-        raise HoldfastError(codes.BAD_SETTINGS, f"The alias {key[:80]!r} is not a valid `_meta` key.")
+        raise HoldfastError(
+            codes.BAD_SETTINGS,
+            f"The alias {key[:80]!r} is not a valid `_meta` key. Use letters, digits, dots and hyphens.",
+        )
     if key in _STANDARD_KEYS or _MCP_PREFIXES & set(labels[1:2]) or labels[:2] == ["dev", "holdfast"]:
-        raise HoldfastError(codes.BAD_SETTINGS, f"{key!r} cannot be an alias: the key is reserved.")
+        raise HoldfastError(
+            codes.BAD_SETTINGS, f"{key!r} cannot be an alias: the key is reserved. Choose another key."
+        )

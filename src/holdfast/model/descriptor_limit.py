@@ -1,12 +1,12 @@
-"""How many files this process may have open, and how many the processes that it starts may."""
+"""The limit of open files, for this process and for the servers that it starts."""
 
 import resource
 
 _WANTED = 65_536
 """Enough for a thousand servers.
 
-It is not higher, because some programs try to close every descriptor up to the limit. It is far above the limit of a
-confined server with all of its processes: see `sandbox/rlimits.py`.
+A higher limit would slow down programs that close every descriptor up to the limit. A confined server with all of its
+processes has a far lower limit: see `sandbox/rlimits.py`.
 """
 _raised_from: list[int] = []  # empty if the limit was not raised
 
@@ -19,7 +19,7 @@ def raise_descriptor_limit() -> None:
         return
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-    except (OSError, ValueError):  # macOS has another, lower limit
+    except (OSError, ValueError):  # macOS has a lower limit of its own
         return
     _raised_from.append(soft)
 
@@ -31,5 +31,5 @@ def descriptor_limit() -> int:
 
 
 def limit_for_servers() -> int:
-    """The limit before it was raised. Servers get it: `select` of some programs fails with descriptors above 1023."""
+    """The limit before it was raised. Servers get this limit, because programs that use `select` fail with descriptors above 1023."""
     return _raised_from[0] if _raised_from else descriptor_limit()

@@ -1,7 +1,7 @@
-"""How a session reaches its user: through an editor (`holdfast acp`) or a terminal (`holdfast chat`)."""
+"""How a session reaches its user: through an editor (`holdfast acp`), a terminal (`holdfast chat`) or an MCP client (`holdfast up`)."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from holdfast.model.call import ToolCall
 from holdfast.model.event import Decision
@@ -18,28 +18,69 @@ class DoorCapabilities:
     sampling: bool = False
     read_files: bool = False
     write_files: bool = False
+    terminal: bool = False
+    """Whether it is a `CommandRunner`."""
+    name: str = ""
+    """How other users of the session call it, such as the editor's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermissionQuestion:
-    """A question whether a call may run."""
+    """Asks the user whether a call may run."""
 
     call: ToolCall
     """The call, with the user's secrets masked in its arguments."""
     title: str
-    """Names the tool, its server and where it runs: show all of it."""
+    """Names the tool, its server and where it runs. A door must show the whole title."""
     can_remember: bool
     """Whether to offer *always allow*. The answer to a question that an `ask` rule requires cannot be remembered."""
+    remembers_arguments: bool = False
+    """Whether *always allow* is remembered for these arguments only, as for a shell command."""
+    always_scope: str = "in this session"
+    """What *always allow* covers. A door must show it with this answer: `Always allow in this session`."""
     change: FileChange | None = None
     """What the call would change in a file, if that is known. Show it instead of the arguments."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellCommand:
+    """A shell command to run."""
+
+    text: str
+    cwd: str
+    seconds: float
+    """The command is ended after this time."""
+    output_bytes: int
+    """How many bytes of the output to keep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult:
+    """How a command ended, and what it wrote."""
+
+    output: str
+    exit_code: int | None = None
+    """None if a signal or the time limit ended the command."""
+    timed_out: bool = False
+    truncated: bool = False
+    """Whether the output is not complete."""
+
+
+@runtime_checkable
+class CommandRunner(Protocol):
+    """A door that can run a command where the user sees it, such as in a terminal of the editor."""
+
+    async def run_command(self, command: ShellCommand) -> CommandResult:
+        """Run a command and wait until it ends. If this is cancelled, the command is ended."""
+        ...
+
+
 class Door(Protocol):
-    """An editor or a terminal, as seen by a session."""
+    """An editor, a terminal or an MCP client, as seen by a session."""
 
     @property
     def capabilities(self) -> DoorCapabilities:
-        """What this door supports. The session calls no other methods."""
+        """What this door supports. The session calls no method that needs more than that."""
         ...
 
     async def request_permission(self, question: PermissionQuestion) -> Decision:
@@ -47,11 +88,11 @@ class Door(Protocol):
         ...
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user for input that a server needs. The params and the result are those of MCP."""
+        """Ask the user for input that a server requests. The params and the result are those of MCP."""
         ...
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        """Let the client's model answer a server. The params and the result are those of MCP."""
+        """Let the client's model answer a sampling request of a server. The params and the result are those of MCP."""
         ...
 
     async def read_text(self, path: str) -> str:

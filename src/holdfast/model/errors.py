@@ -3,6 +3,9 @@
 from holdfast.model.codes import Code
 from holdfast.model.json import Json
 
+IT_IS_REQUIRED = "It is required"
+"""The message about a missing argument. It is the same everywhere."""
+
 
 class HoldfastError(Exception):
     """An error that the caller can act on: a stable code and a message for users."""

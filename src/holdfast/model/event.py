@@ -60,6 +60,10 @@ class ServersResolved:
 
     servers: tuple[str, ...]
     refusals: tuple[Refusal, ...]
+    stage_seconds: dict[str, float] = field(default_factory=dict[str, float], compare=False)
+    """How long each stage of opening the session took, before its servers were started: `plan`, `admit`, `store`."""
+    server_seconds: dict[str, float] = field(default_factory=dict[str, float], compare=False)
+    """By server: how long it took until it was started and its tools were listed, or until that failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +167,54 @@ class TurnEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelResponded:
+    """A model answered a request. This is the complete answer, in the form in which it is sent back to the provider.
+
+    Users do not see this event: other events show the parts of the answer.
+    """
+
+    model: str
+    message: JsonObject
+    calls: dict[str, str] = field(default_factory=dict[str, str])
+    """The id of each call that the answer asks for, by the id that the model gave it."""
+    usage: JsonObject = field(default_factory=dict[str, Json])
+    """What the request used, such as `input_tokens` and `output_tokens`, and its cost in US dollars (`usd`) if that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryCompacted:
+    """The model sees a summary in place of the beginning of the conversation. All events stay stored."""
+
+    summary: str
+    kept_from: str
+    """The id of the first turn that is not summarized."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageSent:
+    """An agent of the session sent a message to another session."""
+
+    message_id: str
+    target: str
+    """The id of the other session."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReceived:
+    """A message from the agent of another session was delivered to this session, in this turn. It is never from the user."""
+
+    turn_id: str
+    message_id: str
+    sender: str
+    """The id of the other session."""
+    sender_title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownEvent:
-    """An event of a kind that this version does not know, as a newer version stored it."""
+    """An event of a kind that this version does not know. A newer version stored it."""
 
     kind: str
     body: bytes
@@ -173,14 +223,14 @@ class UnknownEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where an event comes from: which agent of the session, under which call, because of what."""
+    """Which agent of a session an event belongs to, which call that agent works for, and what caused the event."""
 
     agent: str = ""
     """The id of the agent that the event is about; empty for the session's own agent."""
     parent_call: str = ""
     """The id of the call that this agent works for; empty for the session's own agent."""
     cause: str = ""
-    """The id of what led to the event, such as the message of another session; empty if that is the turn itself."""
+    """The id of what caused the event, such as a message of another session; empty if the turn itself did."""
 
 
 OWN_AGENT = Origin()
@@ -202,6 +252,10 @@ Event: TypeAlias = (
     | ToolEnded
     | PermissionDecided
     | TurnEnded
+    | ModelResponded
+    | HistoryCompacted
+    | MessageSent
+    | MessageReceived
     | UnknownEvent
 )
 
@@ -223,6 +277,10 @@ KINDS: Mapping[str, type[Event]] = {
     "tool_ended": ToolEnded,
     "permission_decided": PermissionDecided,
     "turn_ended": TurnEnded,
+    "model_responded": ModelResponded,
+    "history_compacted": HistoryCompacted,
+    "message_sent": MessageSent,
+    "message_received": MessageReceived,
 }
 """The kinds of events, by the name that is stored."""
 _KIND_NAMES = {event_type: kind for kind, event_type in KINDS.items()}

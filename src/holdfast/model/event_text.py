@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from holdfast.model.event import Planned, StopReason, ToolCalled, ToolEnded
+from holdfast.model.event import MessageReceived, Planned, StopReason, ToolCalled, ToolEnded
 from holdfast.model.json import Json
 from holdfast.model.server import FILES_SERVER
 
@@ -36,6 +36,12 @@ def tool_name(call: ToolCalled) -> str:
 def tool_title(call: ToolCalled) -> str:
     """The tool's title, or its name."""
     return call.title or tool_name(call)
+
+
+def received_text(message: MessageReceived) -> str:
+    """A message of another session's agent, as it is shown. Every line is marked, so that no line looks like text of the user."""
+    lines = "\n".join(f"| {line}" for line in message.text.splitlines())
+    return f"Message from the session {message.sender} {message.sender_title!r}:\n{lines}\n"
 
 
 def plan_entries(plan: Planned) -> list[PlanEntry]:

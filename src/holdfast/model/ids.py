@@ -37,6 +37,11 @@ def new_message_id() -> str:
     return _new_id("msg")
 
 
+def new_agent_id(name: str) -> str:
+    """A new id for a sub-agent. It begins with the name of its definition, and is short enough to be shown."""
+    return f"{name}-{os.urandom(4).hex()}"
+
+
 def new_call_id() -> str:
     """A new id for a tool call."""
     return _new_id("call")

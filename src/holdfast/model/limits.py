@@ -1,4 +1,4 @@
-"""Limits of JSON-RPC connections, and of the documents that arrive over them."""
+"""Limits of JSON-RPC connections, and of the JSON documents that arrive over them."""
 
 from dataclasses import dataclass, field
 
@@ -50,21 +50,21 @@ DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """How much a document may contain before it is handled differently: shortened, refused, or read in a thread.
+class SizeLimit:
+    """The size up to which a JSON document is handled normally. A larger one is shortened, refused, or read in a thread.
 
-    Bytes alone say little about the work: a megabyte is one text, or 300,000 empty lists.
+    The number of bytes alone does not say how much work a document is: a megabyte is one text, or 300,000 empty lists.
     """
 
     bytes: int
     values: int
 
 
-ON_LOOP_BUDGET = Budget(bytes=1024 * 1024, values=1000)
+ON_LOOP_LIMIT = SizeLimit(bytes=1024 * 1024, values=1000)
 """Arguments, results and prompts up to this size are masked on the event loop; larger ones in a thread."""
-STORED_BUDGET = Budget(bytes=2 * 1024 * 1024, values=20_000)
+STORED_LIMIT = SizeLimit(bytes=2 * 1024 * 1024, values=20_000)
 """Arguments and results up to this size are stored whole. One writer serves every session, so larger ones are shortened."""
-SMALL_BYTES = 500
-"""A document up to this size is within every budget: it takes less than its measurement would."""
-HANDSHAKE_BUDGET = Budget(bytes=256 * 1024, values=10_000)
-"""What a server may send about itself during the handshake."""
+SMALL_DOCUMENT_BYTES = 500
+"""A document up to this size is within every limit. Handling it takes less time than counting its values."""
+NEGOTIATION_LIMIT = SizeLimit(bytes=256 * 1024, values=10_000)
+"""What a server may send about itself when its era is negotiated."""

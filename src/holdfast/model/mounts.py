@@ -1,4 +1,4 @@
-"""The mount points of this machine, and the other paths at which they show a folder."""
+"""The mount points of this machine, and all paths at which a folder is visible."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 Location = tuple[str, str]
-"""A file system's device and a path in it, which are the same for all bind mounts of a folder."""
+"""The device of a file system, and a path in that file system. All bind mounts of a folder have the same location."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class MountPoint:
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Whether a normalized path is this folder, or lies in it."""
+    """Whether a normalized path is this folder or is inside it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
@@ -47,13 +47,13 @@ def read_mounts() -> tuple[MountPoint, ...]:
         with Path("/proc/self/mountinfo").open(
             encoding="utf-8", errors="surrogateescape", newline=""
         ) as file:
-            return _parse_again_if_changed(file.read())
+            return _parse_cached(file.read())
     except FileNotFoundError:
         return ()
 
 
 @lru_cache(maxsize=1)
-def _parse_again_if_changed(text: str) -> tuple[MountPoint, ...]:
+def _parse_cached(text: str) -> tuple[MountPoint, ...]:
     return parse_mountinfo(text)
 
 

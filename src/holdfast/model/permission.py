@@ -1,20 +1,11 @@
-"""What permission rules are made of: modes, patterns of tools, and restrictions."""
+"""What permission rules are made of: modes and restrictions."""
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import cast
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-
-MAX_PATTERNS = 1000
-_MAX_LENGTH = 300
-_SHOWN = 80
-_EXPECTED = 'must be a list of patterns such as "git.push" or "files.*"'
-_QUOTED = re.compile(r'"([^"]+)"(?:\.(.*))?')
-_PLAIN_SERVER = re.compile(r"[\w @/:*-]+")  # other characters are likely meant as another kind of pattern
-_TOOL = re.compile(r"[A-Za-z0-9_./*-]+")  # what a tool's name may contain, and *
+from holdfast.model.tool_pattern import ToolPattern
 
 
 class Mode(StrEnum):
@@ -45,30 +36,8 @@ class DoorKind(StrEnum):
     ACP = "acp"
     CHAT = "chat"
     CLI = "cli"
+    GATEWAY = "gateway"
     PYTHON = "python"
-
-
-@dataclass(frozen=True, slots=True)
-class ToolPattern:
-    """Matches tools by the exact name of their server and of the tool. Each name is kept as the texts between its `*`s."""
-
-    server: tuple[str, ...]
-    tool: tuple[str, ...]
-
-    def matches(self, server: str, tool: str) -> bool:
-        """Whether both names match, including upper and lower case. The time is linear in their length."""
-        return _matches(self.tool, tool) and _matches(self.server, server)
-
-    def matches_server(self, server: str) -> bool:
-        """Whether the pattern can match a tool of this server."""
-        return _matches(self.server, server)
-
-    def __str__(self) -> str:
-        server, tool = "*".join(self.server), "*".join(self.tool)
-        is_plain = _PLAIN_SERVER.fullmatch(server) and (len(self.server) > 1 or "*" not in server)
-        if is_plain and ("." not in tool or server == "*"):
-            return f"{server}.{tool}"
-        return f'"{server}".{tool}'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +66,7 @@ def parse_mode(raw: object) -> Mode:
 
 
 def require_mode(name: object) -> Mode:
-    """The mode that a client or a program named. Raise BAD_ARGUMENT if there is none with this name."""
+    """The mode with this name, which a client or a program gave. Raise BAD_ARGUMENT if there is none."""
     try:
         return Mode(str(name))
     except ValueError:
@@ -105,79 +74,3 @@ def require_mode(name: object) -> Mode:
             codes.BAD_ARGUMENT,
             f"{str(name)[:40]!r} is not a mode. The modes are: {', '.join(_LOWEST_FIRST)}.",
         ) from None
-
-
-def parse_tool_pattern(text: str) -> ToolPattern:
-    """Parse `server.tool`, where `*` stands for any characters of a name; a server alone stands for all of its tools.
-
-    A server whose name contains a dot, or another character that names rarely have, is written in quotation marks:
-    `"my.server".tool`. In quotation marks, `*` is an ordinary character. Raise ValueError if the pattern is invalid.
-    """
-    text = text.strip()
-    if len(text) > _MAX_LENGTH:
-        raise ValueError(f"{text[:_SHOWN]!r}… has more than {_MAX_LENGTH} characters")
-    if not text.isprintable():
-        raise ValueError(f"{text[:_SHOWN]!r} has an invisible character")
-    if quoted := _QUOTED.fullmatch(text):
-        server, tool = (quoted[1],), quoted[2]
-    else:
-        server, tool = _split_plain(text)
-    tool = "*" if tool is None else tool
-    if not _TOOL.fullmatch(tool):
-        raise ValueError(
-            f"the tool in {text[:_SHOWN]!r} must consist of letters, digits and _ . / - characters, and * for any of them"
-        )
-    return ToolPattern(server=server, tool=tuple(tool.split("*")))
-
-
-def parse_tool_patterns(raw: object) -> tuple[ToolPattern, ...]:
-    """Parse a list of patterns. The message of the ValueError is meant to follow the name of the setting."""
-    patterns = cast("list[object]", raw) if isinstance(raw, list) else [None]
-    if len(patterns) > MAX_PATTERNS:
-        raise ValueError(f"must be a list of at most {MAX_PATTERNS} patterns")
-    parsed: list[ToolPattern] = []
-    for pattern in patterns:
-        if not isinstance(pattern, str):
-            raise ValueError(_EXPECTED)
-        try:
-            parsed.append(parse_tool_pattern(pattern))
-        except ValueError as error:
-            raise ValueError(f"{_EXPECTED} ({error})") from None
-    return tuple(parsed)
-
-
-def _split_plain(text: str) -> tuple[tuple[str, ...], str | None]:
-    server, dot, tool = text.partition(".")
-    server = server.rstrip()
-    if not _PLAIN_SERVER.fullmatch(server):
-        if not server:
-            raise ValueError(f"{text[:_SHOWN]!r} has no server; write * for every server")
-        raise ValueError(
-            f"{text[:_SHOWN]!r} has an unusual character; if it belongs to the server's name, write the name in"
-            ' quotation marks: "name".tool'
-        )
-    if "." in tool and server != "*":
-        # Names of servers and of tools may contain dots: a wrong guess would be a rule that matches nothing.
-        fix = (
-            "write * for the others"
-            if "*" in server
-            else f'write the name in quotation marks: "{server}".{tool[:_SHOWN]}'
-        )
-        raise ValueError(f"it is not clear which dot of {text[:_SHOWN]!r} ends the server's name; {fix}")
-    return tuple(server.split("*")), tool if dot else None
-
-
-def _matches(texts: tuple[str, ...], name: str) -> bool:
-    """Whether the name consists of these texts in this order, with anything between them. Each is searched for once."""
-    first, last = texts[0], texts[-1]
-    if len(texts) == 1:
-        return name == first
-    if not name.startswith(first) or not name.endswith(last):
-        return False
-    position, end = len(first), len(name) - len(last)
-    for text in texts[1:-1]:
-        found = name.find(text, position, end)
-        if found < 0:
-            return False
-        position = found + len(text)
-    return position <= end

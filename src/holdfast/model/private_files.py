@@ -21,9 +21,9 @@ def make_private_folder(path: Path) -> None:
 
 
 def make_private_database(path: Path) -> None:
-    """Create the file with mode 0600. If it exists, remove the permissions of other users from it and its side files.
+    """Create the file of a database with mode 0600. If it exists, remove the permissions of other users from it and its side files.
 
-    So other users cannot open it even if they can open its folder. SQLite gives the side files that it creates the mode
+    Then other users cannot open the database, even if they can open its folder. SQLite gives the side files that it creates the mode
     of the database.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

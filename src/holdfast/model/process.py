@@ -18,8 +18,8 @@ GUARDED_IF_PRESENT = (
     *(".devcontainer.json", ".helix", ".lazy.lua", ".nvim.lua", ".exrc", ".fleet", ".run", ".vs"),
     *(".opencode", "opencode.json", ".kiro", ".roo", ".qwen", ".amazonq", ".windsurf", ".continue"),
 )
-"""Such files that a confined server may not change if they exist. It may create them if they are missing: the sandbox guards a
-missing name with an empty folder, and with an empty folder of such a name the user's programs would fail."""
+"""Further names that a confined server may not change if they exist. It may create them if they are missing: the sandbox
+would guard a missing name with an empty folder, and the user's programs fail if they find a folder of such a name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Quota:
     processes: int = 128
     file_bytes: int = 1024**3
     descriptors: int = 768
-    """Not 1024, the usual limit of other programs: see `descriptor_limit`."""
+    """At least 253 below 1024, the usual limit of a host, for the reason in `sandbox/rlimits.py`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +53,11 @@ class Confinement:
     writable: tuple[str, ...] = ()
     """Names from `GUARDED_NAMES` and `GUARDED_IF_PRESENT`, such as `.git`, that it may change in its roots; set by the host or the user."""
     read_only: tuple[str, ...] = ()
-    """Those of its roots that it may not change, because programs in them run unconfined in other sessions."""
+    """The roots, among `roots`, that it may not change, because programs in them run unconfined in other sessions."""
     executed: tuple[str, ...] = ()
-    """What else Holdfast runs unconfined in its roots. It may not change the names directly in a root that contain it."""
+    """Other files in its roots that Holdfast runs unconfined. In each root, it may not change the top-level entries that contain them."""
     untrusted: tuple[str, ...] = ()
-    """Readable folders that a confined process wrote, such as fetched packages. No link or file in them decides what is mounted."""
+    """Readable folders that a confined process wrote, such as fetched packages. Links and files in them never decide what is mounted."""
     scripts: tuple[str, ...] | None = None
     """The scripts that its command names, such as `server.js` in `node server.js`. Their packages, and those that are installed as
     editable, are mounted read-only. None if only the runtime of the command is mounted, as for a client's server."""
@@ -65,8 +65,10 @@ class Confinement:
     """The paths outside of its roots that the user approved for its program: the sandbox mounts no others for it. None if no
     approval limits them."""
     protected: tuple[str, ...] = ()
-    """Holdfast's own folders. The sandbox refuses to mount anything that contains one, or lies in one."""
+    """Holdfast's own folders. The sandbox refuses to mount anything that contains one of them or is inside one."""
     quota: Quota = Quota()
+    lower_priority: bool = True
+    """Whether it gets less processor time than other programs. False for a program that the user of a direct session waits for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""Find the real path of a path that other people may have made, with a limit on the work.
+"""Find the real path of an untrusted path, with a limit on the work.
 
 `os.path.realpath` and `Path.resolve` follow any number of links: a few hundred links in a cloned repository keep them
-busy for hours. So only paths that the user or the system chose may be given to them.
+busy for hours. Use those functions only for paths that the user or the system chose.
 """
 
 import errno
@@ -10,7 +10,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-_MAX_LINKS = 40  # like the kernel, which opens no path with more
+_MAX_LINKS = 40  # the kernel opens no path with more links
 _MAX_PATH_BYTES = 4096
 _MAX_STEPS = 5000
 _MAX_SECONDS = 5.0  # a slow file system answers within this time; the steps take far less
@@ -21,13 +21,13 @@ class TooMuchWorkError(OSError):
 
 
 class StepBudget:
-    """The steps and the seconds that are left for following paths. All paths that are followed for one purpose share one."""
+    """The steps and the seconds that are left for following paths. All paths of one task share a budget."""
 
     def __init__(self, steps: int = _MAX_STEPS, seconds: float = _MAX_SECONDS) -> None:
         self._steps = steps
         self._deadline = time.monotonic() + seconds
 
-    def take(self, steps: int = 1) -> None:
+    def spend(self, steps: int = 1) -> None:
         """Use up some steps. Raise `TooMuchWorkError` if none are left."""
         self._steps -= steps
         if self._steps < 0 or time.monotonic() > self._deadline:
@@ -36,7 +36,7 @@ class StepBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedPath:
-    """Where a path leads, and what decides it."""
+    """Where a path leads, and which links and folders decide that."""
 
     real: str | None
     """The path without links. Parts of it may not exist. None if there are more links on the way than the kernel follows."""
@@ -51,7 +51,7 @@ def follow_links(path: str, budget: StepBudget) -> FollowedPath:
     steps = deque(path.split("/"))
     here, links = "", 0  # an empty string stands for `/`
     while steps:
-        budget.take()
+        budget.spend()
         step = steps.popleft()
         if step in ("", "."):
             continue
@@ -76,7 +76,7 @@ def follow_links(path: str, budget: StepBudget) -> FollowedPath:
 def real_path(path: str, budget: StepBudget | None = None) -> str:
     """The path without links, as from `os.path.realpath`. Raise `OSError` if it has too many links or steps.
 
-    Parts of it need not exist.
+    Parts of the path need not exist.
     """
     absolute = path if path.startswith("/") else f"{os.getcwd()}/{path}"  # noqa: PTH109 - a name, not a path yet
     try:
@@ -89,7 +89,7 @@ def real_path(path: str, budget: StepBudget | None = None) -> str:
 
 
 def _read_link(path: str) -> str | None:
-    """The target of a link; None if this is no link, or does not exist."""
+    """The target of a link; None if the path is not a link or does not exist."""
     try:
         return os.readlink(path)  # noqa: PTH115 - a name, not a path yet
     except OSError as error:

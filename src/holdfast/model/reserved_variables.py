@@ -1,7 +1,8 @@
 """Environment variables that workspace files, projects and clients may not set: Holdfast's own, and risky ones.
 
 A risky variable changes which code a program runs, where it looks for programs and settings, or which certificates it
-trusts. Entries from `OWN_SOURCES` may set them. Leading underscores of a name are ignored: interpreters
+trusts. Entries from `server.TRUSTED_SOURCES` may set them. The client of a direct session may set all but those of the dynamic
+loader: an editor is its user's own program. Leading underscores of a name are ignored: interpreters
 have undocumented variables such as `_PYTHON_SYSCONFIGDATA_NAME`.
 
 No such list is complete. It stops the known ways to make an approved program run other code; limiting what a server's
@@ -21,6 +22,8 @@ class VariableGroup:
     prefixes: str = ""
     names: str = ""
     harmless: str = ""
+    is_loader: bool = False
+    """Whether they put code into every program, including those that Holdfast runs to start a server."""
 
 
 RISKY_VARIABLES = (
@@ -30,6 +33,7 @@ RISKY_VARIABLES = (
         names="GLIBC_TUNABLES GCONV_PATH GETCONF_DIR LOCPATH NLSPATH TZDIR HOSTALIASES LOCALDOMAIN NIS_PATH"
         " RESOLV_HOST_CONF RES_OPTIONS LIBPATH SHLIB_PATH ASAN_OPTIONS LSAN_OPTIONS MSAN_OPTIONS TSAN_OPTIONS"
         " UBSAN_OPTIONS TERMCAP TERMINFO TERMINFO_DIRS",
+        is_loader=True,
     ),
     VariableGroup(
         reason="it makes a library load plug-ins from another folder",
@@ -40,6 +44,7 @@ RISKY_VARIABLES = (
         " MAGICK_CONFIGURE_PATH ODBCINI ODBCSYSINI GDAL_DRIVER_PATH PKCS11_MODULE_PATH XTABLES_LIBDIR CUDA_INJECTION64_PATH"
         " HSA_TOOLS_LIB NCCL_NET_PLUGIN UCX_MODULE_DIR VDPAU_DRIVER_PATH GBM_BACKENDS_PATH SPA_PLUGIN_DIR PIPEWIRE_MODULE_DIR"
         " LADSPA_PATH LV2_PATH LIBMYSQL_PLUGINS LIBMYSQL_PLUGIN_DIR",
+        is_loader=True,
     ),
     VariableGroup(
         reason="it decides which programs are found",
@@ -123,11 +128,17 @@ def is_holdfast_variable(name: str) -> bool:
 
 
 def risky_variable_reason(name: str) -> str | None:
-    """Why a variable is risky; None if it is not known to be."""
+    """Why a variable is risky; None if it is not known to be risky."""
     upper = name.upper()
     if upper in _HARMLESS:
         return None
     return _known_reason(upper) or (_known_reason(upper.lstrip("_")) if upper.startswith("_") else None)
+
+
+def loader_variable_reason(name: str) -> str | None:
+    """Why a variable of the dynamic loader and its family is risky; None for all other variables."""
+    reason = risky_variable_reason(name)
+    return reason if reason in _LOADER_REASONS else None
 
 
 def reserved_variable_reason(name: str) -> str | None:
@@ -150,3 +161,4 @@ _HARMLESS = frozenset(name for group in RISKY_VARIABLES for name in group.harmle
 _BY_NAME = {name: group.reason for group in RISKY_VARIABLES for name in group.names.split()}
 _BY_PREFIX = {prefix: group.reason for group in RISKY_VARIABLES for prefix in group.prefixes.split()}
 _PREFIXES = tuple(_BY_PREFIX)
+_LOADER_REASONS = frozenset(group.reason for group in RISKY_VARIABLES if group.is_loader)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from holdfast.model.server import ServerSpec
+from holdfast.model.visible_text import display_name
 
 
 class Stage(StrEnum):
@@ -28,6 +29,11 @@ class Refusal:
     stage: Stage
     reason: str
 
+    @property
+    def display_name(self) -> str:
+        """The name for messages to people and models: a project or a client may have chosen it to pose as Holdfast."""
+        return display_name(self.server)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWarning:
@@ -42,8 +48,8 @@ class SessionWarning:
 
     @property
     def subject(self) -> str:
-        """What the warning is about: the server or the folder."""
-        return self.server or self.folder
+        """What the warning is about: the server or the folder, for messages."""
+        return display_name(self.server) if self.server else display_name(self.folder, 300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,12 +8,16 @@ from typing import TypeAlias
 
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.context import SessionContext
-from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement
+from holdfast.model.tool_pattern import ToolPattern
 from holdfast.model.trust import Trust
 
 FILES_SERVER = "files"
 """The name of the built-in file server. No other server can have this name."""
+SHELL_SERVER = "shell"
+"""The name of the built-in server that runs commands."""
+SPAWNING_TOOLS = frozenset({("agents", "delegate"), ("team", "create_session")})
+"""The tools that start further agents, as server and tool. A session that may start no further agent does not get them."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -33,7 +37,7 @@ class Source(StrEnum):
     """The request of the client that opened the session."""
 
 
-OWN_SOURCES = frozenset({Source.APP, Source.HOST, Source.USER})
+TRUSTED_SOURCES = frozenset({Source.APP, Source.HOST, Source.USER})
 """The sources that can grant something to their servers. A project and a client cannot."""
 
 
@@ -58,11 +62,11 @@ class Stdio:
     """Paths it may read while confined, besides the session's folders."""
     writable: tuple[str, ...] = ()
     """Names such as `.git` that it may change in the session's folders while confined; otherwise they are read-only.
-    `.` stands for a whole folder that is read-only because a direct server's program lies in it."""
+    `.` stands for a whole folder that is read-only because it contains the program of a direct server."""
     cwd: str = ""
     """The folder it is started in, as its entry names it: an absolute path, or `.` for the session's folder."""
     has_empty_folder: bool = False
-    """Whether it is started in an empty folder of its own. If not, it is started in `cwd`, or in the session's folder if `cwd` is empty."""
+    """Whether it is started in its own empty folder. If not, it is started in `cwd`, or in the session's folder if `cwd` is empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +87,14 @@ class Sse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InProcess:
-    """A built-in server that runs in the host's process; `service` is its name."""
+    """A server that runs in the host's process: a built-in one, or an application's toolbox. `service` is its name."""
 
     service: str
+
+
+def app_service(server: str) -> str:
+    """The service name of an application's toolbox, from the name of its server. It differs from every built-in service name."""
+    return f"app:{server}"
 
 
 Transport: TypeAlias = Stdio | Http | Sse | InProcess
@@ -118,16 +127,28 @@ class ServerSpec:
     min_trust: Trust = Trust.DIRECT
     """The lowest trust of a session that may use it."""
     is_confined: bool = False
-    """Whether it runs confined in every session: its entry says so (`"confined": true`), or the user approved it so."""
+    """Whether it runs confined in every session: its entry says so (`"confined": true`), or the user approved it as confined."""
     confines_itself: bool = False
-    """Whether it confines what it runs, and so is started unconfined in sandboxed sessions, too. Only for built-in servers."""
+    """Whether it confines what it runs. Such a server itself is not confined, even in sandboxed sessions. Only for built-in servers."""
     granted_paths: tuple[str, ...] | None = None
     """The paths outside of its roots that the user approved for its program. None if no approval limits them."""
     package: PackageGrant | None = None
     """The package that the user approved, if a package runner (`npx`, `uvx`, …) starts it."""
     grant: str = field(default="", repr=False)
-    """The user's approval as confined, as it is stored. Empty if there is none, as for a server with the user's rights."""
+    """The stored approval of the server as confined; empty if there is none, as for a server with the user's rights."""
     lifetime: Lifetime = Lifetime.SESSION
+    pins_tools: bool = True
+    """Whether new or changed tools need approval. If not, the hints of its tools, such as `readOnlyHint`, are ignored."""
+    is_lazy: bool = False
+    """Whether it is started by the first call of one of its tools, and not when the session is opened."""
+    warm: int = 0
+    """How many of its processes to start before sessions need them."""
+    call_seconds: float | None = None
+    """How long a call may take; None for the time in the settings (`links.call_seconds`)."""
+    era: str = ""
+    """The only era of MCP to use with it, `handshake` or `modern`; empty if both may be used."""
+    folders: tuple[str, ...] = ()
+    """Only sessions in one of these folders get the server; empty for sessions in every folder."""
     tools: Allowlist = ALLOW_ALL
     tool_patterns: tuple[tuple[ToolPattern, ...], ...] = field(default=(), compare=False)
     """Only tools that match a pattern of every group are offered. Not compared: sessions that differ in this can share a link."""
@@ -148,13 +169,13 @@ class ServerSpec:
         return Trust.SANDBOXED if self.is_confined else session
 
     def lower_context(self, context: SessionContext) -> SessionContext:
-        """The session's context as the server is told it: with the trust that the server has."""
+        """The context that the server gets: that of the session, with the trust that the server has."""
         if not self.is_confined or context.trust_level is Trust.SANDBOXED:
             return context
         return replace(context, trust_level=Trust.SANDBOXED)
 
     def may_request(self, what: str) -> bool:
-        """Whether it may send this kind of request. A server that is not confined may send any."""
+        """Whether it may send this kind of request. A server that is not confined may send every kind."""
         return self.confinement is None or self.allowed_requests.allows(what)
 
     def may_be_connected_by(self, trust: Trust) -> bool:

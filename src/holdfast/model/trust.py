@@ -13,7 +13,7 @@ class Trust(StrEnum):
     SANDBOXED = "sandboxed"
 
 
-# `trusted`, `full`, `vault` and `untrusted` are the words of other hosts: config files written for them can be used.
+# Other hosts write `trusted`, `full`, `vault` and `untrusted`. They are accepted, so that their config files can be used.
 _TRUST_BY_NAME = {
     "direct": Trust.DIRECT,
     "trusted": Trust.DIRECT,

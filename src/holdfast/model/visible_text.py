@@ -8,22 +8,27 @@ _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)
 _INVISIBLE_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"}
 # Letters and marks that are not drawn: fillers, joiners, variation selectors, the empty Braille cell, the null notehead.
 # The selectors of emoji are drawn only after an emoji.
-_INVISIBLE_LETTERS = re.compile(
+INVISIBLE_LETTERS = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0d\uffa0\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
     "|(?<![#*0-9\u00a9\u00ae\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff])[\ufe0e\ufe0f]"
     "|(?<=[#*0-9])[\ufe0e\ufe0f](?!\u20e3)"
 )
+"""The pattern is also valid in JavaScript."""
+
+# No spaces: such a name cannot pose as a sentence. A path may be longer.
+_PLAIN_NAME = re.compile(r"[\w.@+\[\]-][\w./@+\[\]-]{0,79}|/[\w./@+\[\]-]{1,999}", re.ASCII)
+_MARKUP = re.compile(r"[^\w .,:;/@+-]|(?<![^\W_])_|_(?![^\W_])|(?<=/)/|/(?=/)")
 
 
 def is_visible(text: str) -> bool:
     """Whether the text has no control or invisible character; spaces other than ` ` count as invisible."""
-    return text.isprintable() and (text.isascii() or _INVISIBLE_LETTERS.search(text) is None)
+    return text.isprintable() and (text.isascii() or INVISIBLE_LETTERS.search(text) is None)
 
 
 def replace_invisible(text: str, replacement: Callable[[str], str]) -> str:
     """Replace each character for which `is_visible` is false."""
     if not text.isascii():
-        text = _INVISIBLE_LETTERS.sub(lambda found: replacement(found[0]), text)
+        text = INVISIBLE_LETTERS.sub(lambda found: replacement(found[0]), text)
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else replacement(char) for char in text)
@@ -33,7 +38,7 @@ def strip_invisible(text: str) -> str:
     """Remove control sequences and invisible characters from a text. Line breaks and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
-    bare = _INVISIBLE_LETTERS.sub("", _ANSI.sub("", text))
+    bare = INVISIBLE_LETTERS.sub("", _ANSI.sub("", text))
     return "".join(
         char for char in bare if char in "\n\t" or unicodedata.category(char) not in _INVISIBLE_CATEGORIES
     )
@@ -48,3 +53,18 @@ def quote_line(text: str, limit: int) -> str:
     """Put untrusted text in quotation marks, on one line and shortened. It cannot contain the closing mark."""
     line = to_line(text[: 4 * limit]).replace("“", "'").replace("”", "'").replace('"', "'")
     return f"“{line if len(line) <= limit else line[: limit - 1] + '…'}”"
+
+
+def display_name(name: str, limit: int = 80) -> str:
+    """A name that others chose, for a sentence of Holdfast's own. In most editors and chats, such a sentence is Markdown.
+
+    A plain name stays as it is. Any other name is quoted, on one line and shortened, and what could be Markdown is replaced.
+    """
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    return quote_line(_MARKUP.sub("?", to_line(name[: 4 * limit])), limit)
+
+
+def replace_surrogates(text: str) -> str:
+    """The text with lone surrogates replaced. A model's answer has one if it cuts a character in half."""
+    return text if text.isascii() else text.encode(errors="replace").decode()

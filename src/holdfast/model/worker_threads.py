@@ -5,6 +5,7 @@ of them is blocked.
 """
 
 import asyncio
+import os
 import threading
 import time
 from collections import Counter, deque
@@ -12,9 +13,9 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 T = TypeVar("T")
 
@@ -34,6 +35,11 @@ class WorkerThreads:
         self._max_threads = threads
         self._per_owner = per_owner or threads
         self._is_shared = per_owner is not None
+        self._forget_threads()
+        _pools.add(self)
+
+    def _forget_threads(self) -> None:
+        """Start without threads and jobs: in a new pool, and after a fork, because the parent's threads do not run in the child."""
         self._changed = threading.Condition()
         self._queues: dict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = {}
         self._running: Counter[str] = Counter()
@@ -53,7 +59,7 @@ class WorkerThreads:
             queue.append((future, call))
             self._waiting += 1
             self._changed.notify()
-            # If this is False, a thread runs the call after another call of the same owner.
+            # If the owner already uses all of its threads, one of them runs this call later.
             may_run = len(queue) + self._running[owner] <= self._per_owner
             if may_run and self._waiting > self._idle:
                 self._start_thread()
@@ -73,7 +79,7 @@ class WorkerThreads:
         owner = None
         while (job := self._next_job(owner)) is not None:
             owner, future, call = job
-            _complete(future, call)
+            _run_and_settle(future, call)
             del job, future, call  # keep no result alive while waiting
 
     def _wake_other(self) -> None:
@@ -86,7 +92,7 @@ class WorkerThreads:
             self._changed.notify()
 
     def _next_job(self, finished: str | None) -> tuple[str, Future[Any], Callable[[], Any]] | None:
-        """Wait for the next job; None if none comes for a while. `finished` is the owner of the job that has just ended."""
+        """Wait for the next job; None if no job arrives for a while. `finished` is the owner of the job that has just ended."""
         with self._changed:
             if finished is not None:
                 self._running[finished] -= 1
@@ -111,22 +117,34 @@ class WorkerThreads:
                     return None
 
 
+_pools: WeakSet[WorkerThreads] = WeakSet()
+
+
+def _forget_all_threads() -> None:
+    for pool in [*_pools]:
+        pool._forget_threads()  # pyright: ignore[reportPrivateUsage]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all_threads)
+
+
 async def run_in_slices(threads: WorkerThreads, steps: Generator[None, None, T], *, owner: str) -> T:
     """Run a generator to its end, in short slices, and return its result. A slice ends where the generator yields.
 
     Between two slices, the threads can work for other owners. If the caller is cancelled, the generator is closed at its
     next yield.
     """
-    work = _Work(steps)
+    work = _SlicedWork(steps)
     try:
-        while (done := await threads.run(work.advance, owner=owner)) is None:
+        while (done := await threads.run(work.run_slice, owner=owner)) is None:
             pass
-        return done.result
+        return done[0]
     finally:
         work.stop()
 
 
-def _complete(future: Future[Any], call: Callable[[], Any]) -> None:
+def _run_and_settle(future: Future[Any], call: Callable[[], Any]) -> None:
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -137,24 +155,21 @@ def _complete(future: Future[Any], call: Callable[[], Any]) -> None:
         future.set_result(result)
 
 
-@dataclass(frozen=True, slots=True)
-class _Done(Generic[T]):
-    result: T
+class _SlicedWork(Generic[T]):
+    """A generator that runs in slices, in different threads."""
 
-
-class _Work(Generic[T]):
     def __init__(self, steps: Generator[None, None, T]) -> None:
         self._steps = steps
         self._is_stopped = False
 
-    def advance(self) -> _Done[Any] | None:
-        """Run for one slice; None if there is more to do."""
+    def run_slice(self) -> tuple[T] | None:
+        """Run for one slice, and return the result in a tuple; None if there is more to do."""
         until = time.monotonic() + _SLICE_SECONDS
         try:
             while time.monotonic() < until and not self._is_stopped:
                 next(self._steps)
         except StopIteration as end:
-            return _Done(end.value)
+            return (end.value,)
         if self._is_stopped:
             self._steps.close()
         return None

@@ -2,9 +2,11 @@
 
 from holdfast.settings.declarations import (
     DEFAULT_LINK_SETTINGS,
+    AgentSettings,
     LinkSettings,
     LogSettings,
     MaxModeSettings,
+    ModelSettings,
     Origin,
     PermissionSettings,
     Settings,
@@ -14,9 +16,11 @@ from holdfast.settings.loader import SETTINGS, Setting, SettingValue, load, sett
 __all__ = [
     "DEFAULT_LINK_SETTINGS",
     "SETTINGS",
+    "AgentSettings",
     "LinkSettings",
     "LogSettings",
     "MaxModeSettings",
+    "ModelSettings",
     "Origin",
     "PermissionSettings",
     "Setting",

@@ -12,13 +12,15 @@ from typing import Literal
 
 from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.limits import Limits
-from holdfast.model.permission import Mode, ToolPattern
+from holdfast.model.permission import Mode
+from holdfast.model.tool_pattern import ToolPattern
 from holdfast.model.trust import Trust
 
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["auto", "human", "json"]
 Pinning = Literal["all", "project"]
 Engine = Literal["", "podman", "docker"]
+ToolNames = Literal["auto", "qualified", "bare"]
 
 _DAY = 24 * 60 * 60
 _YEAR = 366 * _DAY
@@ -58,6 +60,19 @@ class LogSettings:
         metadata={
             "help": "`human`, `json`, or `auto`: human on a terminal, JSON lines elsewhere. Logs go to standard error."
             " If standard error is a pipe that is not read, lines are dropped and counted."
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings:
+    """Where traces are sent."""
+
+    otlp_url: str = field(
+        default="",
+        metadata={
+            "help": "The address of an OpenTelemetry collector that gets [traces](traces.md) over OTLP/HTTP, such as"
+            " `http://127.0.0.1:4318`. If it is not set, there are no traces."
         },
     )
 
@@ -200,10 +215,10 @@ class StageSettings:
     """The browser that sessions can use."""
 
     enabled: bool = field(
-        default=False,
+        default=True,
         metadata={
-            "help": "Whether sessions get the built-in server [`stage`](stage.md), which drives a browser, if Chromium or Chrome is"
-            " installed. It adds 27 tools, about 6,000 tokens."
+            "help": "Whether the built-in server [`stage`](stage.md), which drives a browser, is offered if Chromium or Chrome is installed: to"
+            " editors and chats, and to the programs and MCP clients that name it. Its process starts at the first call."
         },
     )
     browser: str = field(
@@ -227,8 +242,117 @@ class StageSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """The model that answers prompts, and the limits of a turn."""
+
+    name: str = field(
+        default="",
+        metadata={
+            "help": "The [model](models.md) that answers prompts, such as `anthropic:claude-sonnet-5`, `openai:gpt-5.5` or"
+            " `ollama:qwen3`. If it is not set, you call the tools yourself. A workspace (`model`) or a session (`--model`,"
+            " `/model`) can choose another one."
+        },
+    )
+    also: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "Other models that editors offer, and that an agent's definition may choose."},
+    )
+    base_url: str = field(
+        default="",
+        metadata={
+            "help": "The address of an endpoint of your own, such as `http://127.0.0.1:8080/v1`. All models with the prefix `openai:`,"
+            " `openai-chat:`, `anthropic:` or `ollama:`, or without a prefix, are then used there, and no key but that of"
+            " `model.api_key_env` is sent to it."
+        },
+    )
+    api_key_env: str = field(
+        default="",
+        metadata={
+            "help": "The name of the environment variable with the endpoint's key. By default, the provider's own, such as"
+            " `ANTHROPIC_API_KEY`; with `model.base_url`, none."
+        },
+    )
+    context_tokens: int = field(
+        default=128_000,
+        metadata={
+            "help": "How many tokens the model can read. Before a conversation reaches them, its beginning is summarized for the model;"
+            " you still see all of it.",
+            "min": 1000,
+            "max": 100_000_000,
+        },
+    )
+    max_requests: int = field(
+        default=100,
+        metadata={
+            "help": "How many requests to the model one turn may make.",
+            "min": 1,
+            "max": 100_000,
+        },
+    )
+    max_calls: int = field(
+        default=500,
+        metadata={"help": "How many tool calls one turn may make.", "min": 1, "max": 100_000},
+    )
+    max_cost_cents: int = field(
+        default=0,
+        metadata={
+            "help": "How many US cents one turn may cost, where the model's price is known. 0 means no limit.",
+            "min": 0,
+            "max": 10_000_000,
+        },
+    )
+    idle_seconds: int = field(
+        default=300,
+        metadata={
+            "help": "How long the model may say nothing before its turn is ended.",
+            "min": 1,
+            "max": _DAY,
+        },
+    )
+    turn_seconds: int = field(
+        default=3600,
+        metadata={
+            "help": "How long the model may take in one turn. The time of tools and of your answers does not count.",
+            "min": 1,
+            "max": _DAY,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """How many agents an agent may start, and how many messages they may send."""
+
+    max_depth: int = field(
+        default=1,
+        metadata={
+            "help": "How many levels of [agents](agents.md) there may be below your own one: sub-agents, and sessions that an agent"
+            " creates. With 0, no agent starts another one.",
+            "min": 0,
+            "max": 5,
+        },
+    )
+    max_children: int = field(
+        default=4,
+        metadata={
+            "help": "How many sub-agents may run at the same time, below one session that you opened.",
+            "min": 0,
+            "max": 100,
+        },
+    )
+    max_messages_per_hour: int = field(
+        default=1000,
+        metadata={
+            "help": "How many messages the sessions of one workspace may send to each other in an hour, in each process.",
+            "min": 0,
+            "max": 1_000_000,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaxModeSettings:
-    """The highest mode that a session can have in an editor, in a chat, in `holdfast call` and in a program."""
+    """The highest mode that a session can have in an editor, in a chat, in `holdfast call`, in an MCP client and in a program."""
 
     acp: Mode = field(
         default=Mode.AUTO,
@@ -241,6 +365,13 @@ class MaxModeSettings:
     cli: Mode = field(
         default=Mode.AUTO,
         metadata={"help": "The mode of `holdfast call`: `auto`, unless you set a lower one here."},
+    )
+    gateway: Mode = field(
+        default=Mode.AUTO,
+        metadata={
+            "help": "The highest mode that a token for MCP clients (`holdfast tokens create --mode`) can give, and the highest mode of"
+            " `holdfast mcp`."
+        },
     )
     python: Mode = field(
         default=Mode.AUTO, metadata={"help": "The highest mode in programs that use `holdfast.Host`."}
@@ -278,16 +409,123 @@ class PermissionSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewaySettings:
+    """The front end for MCP clients (`holdfast up`): what it offers, what each token may use, and who issues tokens."""
+
+    port: int = field(default=7433, metadata={"help": "The port of `holdfast up`.", "min": 0, "max": 65_535})
+    tool_names: ToolNames = field(
+        default="auto",
+        metadata={
+            "help": "How MCP clients see the tools: `qualified` (`server__tool`), `bare` (`tool`), or `auto`: bare if exactly one"
+            " server is configured, else qualified. Where two bare names are the same, both are qualified."
+        },
+    )
+    builtin: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "The built-in servers that MCP clients get, such as `files` or `tasks`. By default none: most clients have tools of"
+            " their own for this."
+        },
+    )
+    max_sessions: int = field(
+        default=1000,
+        metadata={
+            "help": "The maximum number of open sessions of all MCP clients.",
+            "min": 1,
+            "max": 100_000,
+        },
+    )
+    max_sessions_per_token: int = field(
+        default=100,
+        metadata={
+            "help": "The maximum number of open sessions of one token. Sessions that were never used are ended first.",
+            "min": 1,
+            "max": 100_000,
+        },
+    )
+    max_new_sessions_per_minute: int = field(
+        default=120,
+        metadata={
+            "help": "How many sessions one token may open in a minute. Each session starts its own servers.",
+            "min": 1,
+            "max": 1_000_000,
+        },
+    )
+    session_idle_seconds: int = field(
+        default=3600,
+        metadata={
+            "help": "End the session of an MCP client, and its servers, after this time without a request or an open stream.",
+            "min": 1,
+            "max": _YEAR,
+        },
+    )
+    max_requests_per_second: int = field(
+        default=10_000,
+        metadata={
+            "help": "How many requests one token may send in a second, on average.",
+            "min": 1,
+            "max": 10_000_000,
+        },
+    )
+    max_requests_in_flight: int = field(
+        default=256,
+        metadata={
+            "help": "How many requests of one token are answered at the same time; open streams count.",
+            "min": 1,
+            "max": 100_000,
+        },
+    )
+    max_body_bytes: int = field(
+        default=4 * 1024 * 1024,
+        metadata={"help": "The maximum size of a request of an MCP client.", "min": 1024, "max": 2**30},
+    )
+    issuer: str = field(
+        default="",
+        metadata={
+            "help": "The URL of an OAuth authorization server whose tokens (JWTs) are accepted in addition to those of `holdfast tokens"
+            " create`. [MCP clients](mcp-clients.md#tokens-of-an-issuer) has the details."
+        },
+    )
+    audience: str = field(
+        default="",
+        metadata={
+            "help": "The audience (`aud`) that the issuer's tokens must have: the public URL of this gateway, such as"
+            " `https://mcp.example.org/mcp`. Required with `gateway.issuer`."
+        },
+    )
+    jwks_url: str = field(
+        default="",
+        metadata={
+            "help": "Where the issuer publishes its keys. By default, the `jwks_uri` in the issuer's metadata."
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
     """How long sessions are kept."""
 
     keep_days: int = field(
         default=0,
         metadata={
-            "help": "Delete sessions that were not used for this many days. This happens whenever Holdfast starts. Audit records are"
-            " kept. 0 means that sessions are kept for ever.",
+            "help": "Delete sessions that were not used for this many days. This happens whenever Holdfast starts; if all of them would be"
+            " deleted at once, as with a wrong clock, only a day later. Audit records are kept. 0 means that sessions are kept for ever.",
             "min": 0,
             "max": 36_500,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkspaceSettings:
+    """Which folders become workspaces without the user."""
+
+    auto_register: tuple[str, ...] = field(
+        default=(),
+        metadata={
+            "help": "Folders in which any MCP client of a toolkit server, such as `holdfast builtin tasks`, may register a folder as a"
+            " workspace by sending its absolute path. The workspace is sandboxed. At most 100 are registered, none that is"
+            " hidden or overlaps with another workspace or with Holdfast's own folders."
         },
     )
 
@@ -325,14 +563,19 @@ class Settings:
         },
     )
     log: LogSettings
+    traces: TraceSettings
     wire: Limits
     servers: ServerSettings
     links: LinkSettings
     permission: PermissionSettings
     sandbox: SandboxSettings
     stage: StageSettings
+    model: ModelSettings
+    agents: AgentSettings
     audit: AuditSettings
     sessions: SessionSettings
+    workspaces: WorkspaceSettings
+    gateway: GatewaySettings
     trust_ceiling: Trust = field(
         default=Trust.DIRECT,
         metadata={"help": "The highest trust that any session can have: `direct` or `sandboxed`."},

@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.permission import Mode, ToolPattern, parse_mode, parse_tool_patterns
+from holdfast.model.permission import Mode, parse_mode
+from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.untrusted_file import SharedFileError, UnusableFileError, read_own_file
 from holdfast.settings.declarations import Origin, Settings

@@ -1,4 +1,4 @@
-"""The anchor keeps the head of the audit's chain outside of the store's data, so that a truncated or recomputed chain is detected."""
+"""The anchor: a copy of the head of the audit's chain, outside of the store's data. It shows if the chain was cut off or rewritten."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The number and digest of a record in the chain; number 0 is before the first record."""
+    """The number and digest of a record that is the last of its chain, or was the last when the head was kept. An empty chain has number 0."""
 
     seq: int
     digest: bytes
@@ -16,10 +16,10 @@ class Head:
 
 
 class Anchor(Protocol):
-    """Keeps one head of the chain: the anchored head."""
+    """Keeps one head: the anchored head."""
 
     def exists(self) -> bool:
-        """Whether a head was ever written, readable or not."""
+        """Whether a head was ever written, even if it cannot be read now."""
         ...
 
     def read(self) -> Head | None:

@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEVER = datetime.min.replace(tzinfo=UTC)
-"""Before all other times."""
+"""Earlier than every stored time. It stands for a time that is not set."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def now() -> int:
-    """The current time."""
+    """The current time, in microseconds since 1970."""
     return time.time_ns() // 1000
 
 

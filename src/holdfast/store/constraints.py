@@ -2,12 +2,13 @@
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event, ToolCalled, ToolEnded, TurnEnded
+from holdfast.model.event import Event, MessageReceived, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
 from holdfast.model.json import JsonObject
 from holdfast.store.types import NewSession, SessionChange, StoredSession
 
-CALLED_PREFIX, ENDED_PREFIX = "called:", "ended:"
+CALLED_PREFIX, ENDED_PREFIX, RECEIVED_PREFIX = "called:", "ended:", "received:"
+_KEYED_EVENTS = frozenset({ToolCalled, ToolEnded, TurnEnded, MessageReceived})
 MAX_TAGS = 64
 MAX_TAG_LENGTH = 128
 MAX_TITLE_LENGTH = 1000
@@ -26,20 +27,22 @@ def check_change(change: SessionChange) -> None:
 
 
 def check_same_session(stored: StoredSession, new: NewSession) -> StoredSession:
-    """Return the existing session, or raise if it belongs to another workspace, user, parent or source."""
+    """Return the stored session. Raise if it has another workspace, user, parent or source than the new one."""
     context = stored.context
     existing = (context.workspace_id, context.user_id, context.parent_session_id, stored.source)
     requested = (new.context.workspace_id, new.context.user_id, new.context.parent_session_id, new.source)
     if existing != requested:
         raise HoldfastError(
             codes.SESSION_EXISTS,
-            f"The session {context.session_id} already exists, for another workspace, user, parent or source.",
+            f"The session {context.session_id} already exists, with another workspace, user, parent or source. Use a new session id.",
         )
     return stored
 
 
 def default_key(event: Event) -> str | None:
-    """The key of an event that can occur only once: the request and the end of a call, the end of a turn."""
+    """The key of an event that can occur only once, such as the end of a call; None for other events."""
+    if type(event) not in _KEYED_EVENTS:  # true for nearly all events, so it is checked first
+        return None
     match event:
         case ToolCalled(call_id=call_id):
             return f"{CALLED_PREFIX}{call_id}"
@@ -47,6 +50,8 @@ def default_key(event: Event) -> str | None:
             return f"{ENDED_PREFIX}{call_id}"
         case TurnEnded(turn_id=turn_id):
             return f"{ENDED_PREFIX}{turn_id}"
+        case MessageReceived(message_id=message_id):
+            return f"{RECEIVED_PREFIX}{message_id}"
         case _:
             return None
 
@@ -59,7 +64,7 @@ def unknown_session(session_id: SessionId) -> HoldfastError:
 
 
 def key_reused(session_id: SessionId, key: str, seq: int) -> HoldfastError:
-    """The error for a second event with a key that another event has."""
+    """The error for an event whose key a different event of the session has."""
     return HoldfastError(
         codes.KEY_REUSED,
         f"The key {key[:80]!r} is already used by event {seq} of {session_id}, which differs from this event.",

@@ -1,4 +1,4 @@
-"""Errors of every store: after which a retry may succeed, and how errors of the file system are translated."""
+"""Errors of stores: which are temporary, and how errors of the file system are translated."""
 
 import errno
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from holdfast.model.errors import HoldfastError
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether a retry may succeed: the disk is full, or another process has locked the file."""
+    """Whether the same write may succeed later: the disk is full, or another process has locked the file."""
     return isinstance(error, HoldfastError) and error.code in (codes.STORE_FULL, codes.STORE_BUSY)
 
 
@@ -27,7 +27,7 @@ def translate_file_errors(path: Path | str) -> Iterator[None]:
 
 
 def store_error(code: Code, path: Path | str) -> HoldfastError:
-    """The error with this code and its message for this file."""
+    """The error with this code, and a message about this file."""
     return HoldfastError(code, _MESSAGES[code.name].format(path=path))
 
 
@@ -40,7 +40,7 @@ def _explain(error: OSError, path: Path) -> HoldfastError | None:
         case errno.ENAMETOOLONG:
             message = f"'{path}' cannot be opened: its name is too long. Choose another path."
         case errno.ELOOP:
-            message = f"'{path}' cannot be opened: it is a link that leads nowhere. Remove it, or choose another path."
+            message = f"'{path}' cannot be opened: it is a link to itself, or a chain of too many links. Remove it, or choose another path."
         case number:
             code = _ERRNO_CODES.get(number or 0)
             return None if code is None else store_error(code, path)

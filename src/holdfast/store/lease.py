@@ -11,11 +11,11 @@ from holdfast.store.types import Hold, Lease, StoredSession
 LEASE_SECONDS = 60.0
 """An owner that cannot be checked is assumed to be alive for this long after its last renewal."""
 RENEWALS = 3
-"""How often a lease is renewed in that time."""
-# An owner that cannot be checked may only be suspended, so its calls are ended a day after its lease expired.
+"""How many times a lease is renewed in `LEASE_SECONDS`."""
+# An owner that cannot be checked may be suspended and continue later, so its calls are ended a day after its lease expired.
 _MAX_SUSPENSION = timedelta(days=1)
 _closed_holders: set[str] = set()
-"""The holder ids of this process's closed stores. Leases that they could not release, as on a full disk, have expired."""
+"""The holder ids of the stores that this process has closed. Leases that they could not release, as on a full disk, count as expired."""
 
 
 def mark_closed(holder: str) -> None:
@@ -30,13 +30,13 @@ def is_expired(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | No
 
 
 def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
-    """Whether the owner is dead. One that cannot be checked counts as dead a day after its lease expired."""
+    """Whether the owner is dead. An owner that cannot be checked counts as dead a day after its lease expired."""
     dead = lease.holder in _closed_holders or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=_MAX_SUSPENSION) if dead is None else dead
 
 
 def _is_out_of_time(lease: Lease, now: datetime, *, grace: timedelta) -> bool:
-    """Whether the lease ended `grace` ago, or ends so far ahead that the clock was set back after its last renewal."""
+    """Whether the lease ended more than `grace` ago. A lease that ends too far in the future counts, too: the clock was set back."""
     return lease.expires_at + grace <= now or lease.expires_at > now + _MAX_SUSPENSION
 
 

@@ -1,4 +1,4 @@
-"""Check, back up and vacuum a store that is in a file, and read it without opening it for sessions."""
+"""Check, back up, vacuum and read a store in a file, without opening it for sessions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from holdfast.store.store import ReadTx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """The contents of a store and its problems."""
+    """How much a store contains, and its problems."""
 
     schema: int
     sessions: int
@@ -33,17 +33,24 @@ def open_for_reading(url: str | Path) -> Iterator[ReadTx]:
 
 
 def anchor_of(url: str | Path) -> Anchor:
-    """The anchor of a store, which need not be open."""
+    """The anchor of a store. The store need not be open."""
     from holdfast.store.sqlite.anchor import FileAnchor
 
     return FileAnchor.for_database(_file(url))
 
 
 def check(url: str | Path) -> CheckReport:
-    """Read everything and report problems; changes nothing."""
+    """Read everything, and report problems. Nothing is changed."""
     from holdfast.store.sqlite import maintenance
 
     return maintenance.check(_file(url))
+
+
+def check_quickly(url: str | Path, seconds: float) -> None:
+    """Raise an error if pages of the file are damaged. At most this long: of a large file, only a part is checked."""
+    from holdfast.store.sqlite import maintenance
+
+    maintenance.check_quickly(_file(url), seconds)
 
 
 def backup(url: str | Path, copy: Path) -> None:
@@ -63,5 +70,8 @@ def vacuum(url: str | Path) -> tuple[int, int]:
 def _file(url: str | Path) -> Path:
     file = sqlite_file(url)
     if file is None:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"The store {str(url)!r} is not in a file.")
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"The store {str(url)!r} is not in a file. Give the path of a store, or sqlite:///PATH.",
+        )
     return file

@@ -1,4 +1,4 @@
-"""The store in memory, for tests: it behaves like the real one, but nothing is durable."""
+"""The store in memory, for `memory:` URLs and for tests. It behaves like the SQLite store, but nothing is durable."""
 
 import secrets
 from collections import Counter
@@ -22,10 +22,10 @@ from holdfast.model.event import (
     ToolStarted,
 )
 from holdfast.model.ids import SessionId
+from holdfast.model.trust import lowest_trust
 from holdfast.store import clock
 from holdfast.store.anchor import Anchor, MemoryAnchor
 from holdfast.store.clock import from_microseconds, to_microseconds
-from holdfast.store.codec import encode_event
 from holdfast.store.constraints import (
     check_change,
     check_new,
@@ -34,6 +34,7 @@ from holdfast.store.constraints import (
     key_reused,
     unknown_session,
 )
+from holdfast.store.event_codec import encode_event
 from holdfast.store.lease import LEASE_SECONDS, check_epoch, check_free
 from holdfast.store.owner import Owner, this_process
 from holdfast.store.projection import EVENTS_OF_CALLS, changes_session, project
@@ -46,12 +47,13 @@ from holdfast.store.query import (
     encode_cursor,
 )
 from holdfast.store.search import make_snippet, parse_words, searchable_text, tokenize
-from holdfast.store.store import AfterCommit, OnDone, ReadTx, Store, Tx
+from holdfast.store.store import MAX_UNDELIVERED, AfterCommit, OnDone, ReadTx, Store, Tx
 from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
     Hold,
+    InboxMessage,
     Lease,
     NewSession,
     Page,
@@ -68,9 +70,9 @@ V = TypeVar("V")
 
 
 class MemoryStore(Store):
-    """Keeps everything in memory. Two stores on one `MemoryDatabase` are like two processes on one file.
+    """Keeps everything in memory. Two stores with one `MemoryDatabase` are like two processes with one file.
 
-    With `run_twice`, every write is first run and rolled back, to test that the functions of callers can run again.
+    With `run_twice`, every write is run, rolled back and run again, to test that callers' functions can be repeated.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class MemoryStore(Store):
         return self._write(work)
 
     def submit(self, work: Callable[[Tx], T], on_done: OnDone) -> None:
-        """Run a function in a write transaction, and call `on_done`, all before this returns."""
+        """Run a function in a write transaction, and call `on_done`, before this method returns."""
         self._check_open()
         try:
             result = self._write(work)
@@ -166,6 +168,7 @@ class MemoryDatabase:
         self.order: dict[SessionId, int] = {}
         self.message_numbers: dict[tuple[SessionId, str], int] = {}
         self.leases: dict[SessionId, Lease] = {}
+        self.inbox: dict[str, InboxMessage] = {}
         self.approvals: dict[tuple[str, str], Approval] = {}
         self.audit: dict[int, list[AuditRow]] = {}
         self.anchor = MemoryAnchor()
@@ -176,12 +179,12 @@ class MemoryDatabase:
         self.undo: list[Callable[[], object]] = []
 
     def next_epoch(self) -> int:
-        """The next epoch. Not undone: an epoch is never given out twice."""
+        """The next epoch. A rollback does not undo this: no two holds may have the same epoch."""
         self.last_epoch += 1
         return self.last_epoch
 
     def next_number(self) -> int:
-        """The next number, larger than all earlier ones."""
+        """A number that is larger than all earlier ones."""
         self.count += 1
         return self.count
 
@@ -293,6 +296,18 @@ class _MemoryTx:
     def lease(self, session_id: SessionId) -> Lease | None:
         return self._db.leases.get(session_id)
 
+    def inbox(
+        self, session_id: SessionId, *, only_undelivered: bool = True, limit: int = 100
+    ) -> tuple[InboxMessage, ...]:
+        found = [message for message in self._db.inbox.values() if message.target == session_id]
+        if only_undelivered:
+            return tuple(message for message in found if not message.delivered)[:limit]
+        return tuple(found[-limit:])
+
+    def sessions_with_messages(self) -> frozenset[SessionId]:
+        waiting = {message.target for message in self._db.inbox.values() if not message.delivered}
+        return frozenset(waiting & self._db.leases.keys())
+
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
         found = (one for one in self._db.approvals.values() if one.key.startswith(prefix))
         return tuple(sorted(found, key=lambda one: (one.key, one.at, one.content_hash)))
@@ -374,6 +389,8 @@ class _MemoryTx:
         self._db.drop(self._db.by_key, session_id)
         self._db.drop(self._db.order, session_id)
         self._db.drop(self._db.leases, session_id)
+        for message in [message for message in self._db.inbox.values() if message.target == session_id]:
+            self._db.drop(self._db.inbox, message.message_id)
 
     def delete_part(self, hold: Hold) -> bool:
         self._check_writable(hold)
@@ -418,6 +435,30 @@ class _MemoryTx:
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
     ) -> list[AppendResult]:
         return [self.append(hold, event, origin=origin) for event in events]
+
+    def send(self, hold: Hold, message: InboxMessage) -> bool:
+        sender, target = self._check_writable(hold).context, self._db.sessions.get(message.target)
+        if target is None or message.target == hold.session_id or not sender.workspace_id:
+            return False
+        context = target.context
+        is_same = (context.workspace_id, context.user_id) == (sender.workspace_id, sender.user_id)
+        if not is_same or lowest_trust(context.trust_level, sender.trust_level) is not context.trust_level:
+            return False
+        if len(self.inbox(message.target, limit=MAX_UNDELIVERED)) >= MAX_UNDELIVERED:
+            return False
+        stored = replace(message, sender=hold.session_id, sent=self.now(), delivered=0)
+        self._db.put(self._db.inbox, message.message_id, stored)
+        return True
+
+    def deliver(self, hold: Hold, message_id: str) -> bool:
+        self._check_writable(hold)
+        message = self._db.inbox.get(message_id)
+        if message is None or message.target != hold.session_id or message.delivered:
+            return False
+        self._db.put(
+            self._db.inbox, message_id, replace(message, delivered=len(self._db.events[hold.session_id]))
+        )
+        return True
 
     def index_messages(self) -> None:
         """Nothing to do: a search reads all events."""

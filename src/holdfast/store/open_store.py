@@ -1,4 +1,4 @@
-"""Open the store at a URL. Other packages open stores only with these functions."""
+"""Opens the store at a URL. Other packages open stores only with the functions of this module."""
 
 import re
 from pathlib import Path
@@ -19,9 +19,9 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: Owner | None = None) -> Store:
     """The store at this URL, to use as a context manager: `sqlite:///path`, a plain path, or `memory:`.
 
-    A file is created if there is none, and upgraded after a backup if an earlier version wrote it. `memory:` is a new
-    store, which lasts as long as the object. `lease_seconds` is how long others wait for this process if they cannot
-    check whether it is alive. `owner` is the process that error messages to others name, by default this one.
+    If there is no file, it is created. If an earlier version wrote the file, it is backed up and upgraded. `memory:` is a
+    new store, which lasts as long as the object. `lease_seconds` is how long other processes wait for this one if they
+    cannot check whether it is alive. `owner` is the process that their error messages name; by default, this one.
     """
     file = sqlite_file(url)
     if file is None:
@@ -63,7 +63,7 @@ def sqlite_file(url: str | Path) -> Path | None:
     if url == MEMORY:
         return None
     if url.startswith(_SQLITE):
-        # Two slashes after the host are one: `sqlite:////a` is `sqlite:///a`.
+        # Further slashes are ignored: `sqlite:////a` is `sqlite:///a`.
         return Path("/" + unquote(url.removeprefix(_SQLITE)).lstrip("/"))
     if _SCHEME.match(url):
         raise HoldfastError(

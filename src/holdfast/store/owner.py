@@ -35,7 +35,7 @@ def this_process() -> Owner:
     )
 
 
-# A forked child is another process.
+# A forked child is another process, so it must not use the cached owner of its parent.
 os.register_at_fork(after_in_child=this_process.cache_clear)
 
 
@@ -46,7 +46,7 @@ def is_dead(owner: Owner) -> bool | None:
         return None
     if owner.boot != here.boot:
         return True
-    # Pids of another namespace have no meaning here: another container is like another machine.
+    # The pids of another namespace mean nothing here. A container with its own namespace is like another machine.
     if owner.namespace != here.namespace or not owner.started:
         return None
     return _start_time(owner.pid) != owner.started
@@ -57,7 +57,7 @@ def _machine() -> str:
 
 
 def _start_time(pid: int) -> str | None:
-    """The start time of the process, as the system formats it. None if it does not exist or is a zombie; "" if unknown."""
+    """The start time of a process, as the system formats it; None if there is no such process or it is a zombie; "" if it is not known."""
     if sys.platform == "linux":
         stat = _read_text(f"/proc/{pid}/stat")
         fields = stat.rpartition(")")[2].split()

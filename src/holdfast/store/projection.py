@@ -1,11 +1,15 @@
-"""How an event changes its session."""
+"""How an event changes the row of its session."""
 
 from dataclasses import replace
 from datetime import datetime
 
 from holdfast.model.event import (
     Event,
+    HistoryCompacted,
+    MessageReceived,
+    MessageSent,
     ModeChanged,
+    ModelResponded,
     Origin,
     PermissionDecided,
     Planned,
@@ -27,7 +31,7 @@ from holdfast.model.event import (
 from holdfast.model.trust import lowest_trust
 from holdfast.store.types import SessionState, StoredSession
 
-# The many small events of a running turn do not change the session's row: an append writes one row, not two.
+# Events that do not change the session's row, so that appending one writes one row, not two.
 EVENTS_WITHOUT_PROJECTION = (
     Replied,
     Thought,
@@ -36,6 +40,9 @@ EVENTS_WITHOUT_PROJECTION = (
     ToolStarted,
     ToolEnded,
     PermissionDecided,
+    ModelResponded,
+    HistoryCompacted,
+    MessageSent,
     UnknownEvent,
 )
 
@@ -51,7 +58,7 @@ def project(session: StoredSession, event: Event, at: datetime) -> StoredSession
 
 
 def changes_session(event: Event, origin: Origin) -> bool:
-    """Whether the event changes its session's row. Events of other agents do not: a session has one title and one turn."""
+    """Whether the event changes its session's row. Events of sub-agents do not: the title and the open turn are those of the session's own agent."""
     return not origin.agent and not isinstance(event, EVENTS_WITHOUT_PROJECTION)
 
 
@@ -61,7 +68,7 @@ def completes_messages(event: Event) -> bool:
 
 
 def _is_activity(event: Event) -> bool:
-    """Whether the event updates the session's time. Closing and recovery after a crash do not."""
+    """Whether the event counts as a use of the session. Closing and recovery after a crash do not."""
     match event:
         case SessionClosed() | TurnEnded(reason=StopReason.INTERRUPTED):
             return False
@@ -82,7 +89,7 @@ def _apply(session: StoredSession, event: Event) -> StoredSession:
             return replace(session, context=replace(session.context, trust_level=trust))
         case Titled(title=title):
             return replace(session, title=title)
-        case Prompted(turn_id=turn_id):
+        case Prompted(turn_id=turn_id) | MessageReceived(turn_id=turn_id):
             return replace(session, open_turn=turn_id)
         case TurnEnded(turn_id=turn_id):
             return replace(session, open_turn="" if session.open_turn == turn_id else session.open_turn)
@@ -93,9 +100,12 @@ def _apply(session: StoredSession, event: Event) -> StoredSession:
             | Thought()
             | Planned()
             | ToolCalled()
+            | ModelResponded()
+            | HistoryCompacted()
             | ToolStarted()
             | ToolEnded()
             | PermissionDecided()
+            | MessageSent()
             | UnknownEvent()
         ):
             return session

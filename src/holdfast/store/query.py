@@ -40,7 +40,7 @@ ALL_SESSIONS = Visibility()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionQuery:
-    """Visible sessions that match all of the fields, the latest first."""
+    """Selects the visible sessions that match all of the fields, the most recent first."""
 
     visibility: Visibility
     cwd: str | None = None
@@ -59,7 +59,7 @@ class SessionQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchQuery:
-    """Messages and titles of visible sessions that contain all of the words, the latest first."""
+    """Selects the messages and titles of visible sessions that contain all of the words, the latest first."""
 
     visibility: Visibility
     words: str
@@ -97,7 +97,7 @@ def decode_cursor(query: SessionQuery | SearchQuery, secret: bytes) -> tuple[int
     try:
         raw = urlsafe_b64decode(query.cursor[:_MAX_CURSOR] + "=" * (-len(query.cursor) % 4))
         mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        # Only the one spelling that was given out: Python's decoder skips characters that are not base64.
+        # Accept only the exact text that was returned: Python's decoder skips characters that are not base64.
         is_canonical = _to_text(raw) == query.cursor
         if hmac.compare_digest(mac, _mac(body, query, secret)) and is_canonical:
             return _position_decoder.decode(body)

@@ -1,4 +1,4 @@
-"""Text search: the searchable text of events, how words match, and snippets of the results."""
+"""Text search: the searchable text of events, the words of a query, and the snippets of results."""
 
 import re
 import unicodedata
@@ -26,7 +26,7 @@ def searchable_text(event: Event) -> tuple[str, str] | None:
 
 
 def parse_words(words: str) -> tuple[tuple[str, ...], ...]:
-    """The words of a query, each as the tokens that must follow each other in the text: `a_b` has two."""
+    """Split a query into words, and each word into the tokens that must follow each other in the text: `a_b` has two."""
     if len(words) > MAX_LENGTH:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"Enter at most {MAX_LENGTH} characters to search for, not {len(words)}."
@@ -35,7 +35,7 @@ def parse_words(words: str) -> tuple[tuple[str, ...], ...]:
     if not found:
         raise HoldfastError(codes.BAD_ARGUMENT, "Enter at least one word to search for.")
     count = sum(map(len, found))
-    if count > MAX_WORDS:  # the cost of a search is the number of tokens times the text that contains them
+    if count > MAX_WORDS:  # a search takes time in proportion to the number of tokens
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"Enter at most {MAX_WORDS} words, not {count}. A word such as `a-b` or `a_b` counts as two.",

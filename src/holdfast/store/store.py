@@ -1,4 +1,4 @@
-"""The store's interface: functions that read or write, each in one transaction."""
+"""The interface of a store: its transactions, and the functions that read or write, each in one transaction."""
 
 import asyncio
 import logging
@@ -15,13 +15,15 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved
 from holdfast.model.ids import SessionId
 from holdfast.store.anchor import Anchor
-from holdfast.store.appender import Appender, Feed
+from holdfast.store.append_batch import Feed
+from holdfast.store.appender import Appender
 from holdfast.store.query import SearchQuery, SessionQuery
 from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
     Hold,
+    InboxMessage,
     Lease,
     NewSession,
     Page,
@@ -35,9 +37,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _BATCH_SIZE = 1000
+MAX_UNDELIVERED = 1000
+"""The maximum number of undelivered messages to one session."""
 _MIN_PAUSE_SECONDS = 0.01  # between two parts of a session that is deleted
 _NO_SECRETS = Mask()
-_submitted: set["asyncio.Future[Any]"] = set()  # asyncio itself does not keep running tasks
+_submitted: set["asyncio.Future[Any]"] = set()  # asyncio keeps no strong references to tasks
 
 
 class ReadTx(Protocol):
@@ -48,7 +52,7 @@ class ReadTx(Protocol):
         ...
 
     def session(self, session_id: SessionId) -> StoredSession | None:
-        """The session, or None if there is none with this id."""
+        """The session with this id; None if there is none."""
         ...
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
@@ -81,6 +85,16 @@ class ReadTx(Protocol):
         """The session's lease; its owner may be dead."""
         ...
 
+    def inbox(
+        self, session_id: SessionId, *, only_undelivered: bool = True, limit: int = 100
+    ) -> tuple[InboxMessage, ...]:
+        """At most `limit` messages to the session, oldest first: the oldest undelivered ones, or else the latest of all."""
+        ...
+
+    def sessions_with_messages(self) -> frozenset[SessionId]:
+        """The sessions that are held, by any process, and have undelivered messages."""
+        ...
+
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
         """The approvals whose key starts with this prefix."""
         ...
@@ -104,12 +118,12 @@ class ReadTx(Protocol):
         ...
 
     def session_with_unrecorded_calls(self) -> SessionId | None:
-        """A session with more ended calls than the audit has records of its calls; None if there is none."""
+        """A session with more ended calls than audit records of calls; None if there is none."""
         ...
 
 
 class Tx(ReadTx, Protocol):
-    """A write transaction: everything one function writes is committed, or nothing.
+    """A write transaction: either everything that a function writes is committed, or nothing.
 
     Every write to a session takes its `Hold`, and raises `SESSION_HELD` and writes nothing if that hold has ended.
     """
@@ -139,7 +153,7 @@ class Tx(ReadTx, Protocol):
         ...
 
     def delete_part(self, hold: Hold) -> bool:
-        """Delete as many of the session's last events as take a short time. Return whether events are left for `delete`.
+        """Delete some of the session's last events, as many as take a short time. Return whether events are left.
 
         A store that deletes a large session in a short time may do nothing, and return False.
         """
@@ -155,6 +169,18 @@ class Tx(ReadTx, Protocol):
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
     ) -> list[AppendResult]:
         """Append events that do not change the session's row (`projection.EVENTS_WITHOUT_PROJECTION`), in order."""
+        ...
+
+    def send(self, hold: Hold, message: InboxMessage) -> bool:
+        """Store a message from the held session to another one. Return False if it may not reach that session.
+
+        A session can reach other sessions of its workspace and its user, and a sandboxed session only sandboxed ones. A
+        session with `MAX_UNDELIVERED` undelivered messages gets no more.
+        """
+        ...
+
+    def deliver(self, hold: Hold, message_id: str) -> bool:
+        """Mark a message to the held session as delivered by the session's last event. False if it is not in the inbox or was delivered before."""
         ...
 
     def index_messages(self) -> None:
@@ -177,8 +203,8 @@ class Tx(ReadTx, Protocol):
 OnDone = Callable[[Any, BaseException | None], object]
 """Called on the event loop with the result of a write, or with its error."""
 
-# Runs after a commit, in the writer thread. Returns the seconds after which to run it again, or None.
 AfterCommit = Callable[[ReadTx], float | None]
+"""Called after a commit, in the writer thread. Returns the seconds after which to call it again, or None."""
 
 
 class Store(ABC):
@@ -187,12 +213,12 @@ class Store(ABC):
     book = 0
     """The book of the audit that this store appends to."""
     holder_id = ""
-    """The random id by which other processes know this open store; its leases have it. Empty if it has none."""
+    """A random id of this open store, which is in its leases. Empty if the store has none."""
 
     @property
     @abstractmethod
     def anchor(self) -> Anchor:
-        """Keeps the head of this store's book, outside of its data."""
+        """The anchor of this store's book."""
 
     @abstractmethod
     def now(self) -> datetime:
@@ -209,11 +235,11 @@ class Store(ABC):
         """Run a function in a write transaction. When this returns, its writes are durable.
 
         The function runs in another thread and must not block. The store may roll a run back and run the function again,
-        as after a conflict with another process, so the function must have no other effects than those on its `Tx`.
-        A caller that is cancelled cannot know whether the write took place, so use keys to make it safe to repeat.
+        as after a conflict with another process, so the function must have no effects except those on its `Tx`.
+        If the caller is cancelled, it is not known whether the write took place. Event keys make it safe to write again.
 
-        If the write fails, this raises. With `must_happen`, the store then postpones the write if a later attempt may succeed,
-        as after a full disk: it runs the function as soon as it can, before any other write, and then calls
+        If the write fails, an error is raised. With `must_happen`, a write that failed for a temporary reason, such as a full
+        disk, is postponed: the store runs the function again as soon as it can, before any other write, and then calls
         `on_postponed_done`.
         """
 
@@ -224,7 +250,7 @@ class Store(ABC):
         """
         task = asyncio.ensure_future(self.write(work))
         _submitted.add(task)
-        task.add_done_callback(lambda done: _report(done, on_done))
+        task.add_done_callback(lambda done: _call_on_done(done, on_done))
 
     @abstractmethod
     async def read(self, work: Callable[[ReadTx], T]) -> T:
@@ -269,23 +295,23 @@ class Store(ABC):
         mask: Mask | None = _NO_SECRETS,
         feed: Feed | None = None,
     ) -> Appender:
-        """A stream of events into one session, with at most `window` events not yet durable.
+        """An appender for one session, with at most `window` events that are not yet durable.
 
         `mask` is None if the caller masks the events.
         """
         return Appender(self.submit, hold, window=window, mask=mask, feed=feed)
 
     async def delete_rest(self, hold: Hold) -> None:
-        """Delete a session of which `delete_part` has left events. Other processes can write between two parts."""
-        is_left = True
-        while is_left:
+        """Delete the rest of a session after `delete_part`, in parts. Other processes can write between two parts."""
+        has_more = True
+        while has_more:
             began = time.monotonic()
-            is_left = await self.write(lambda tx: tx.delete_part(hold))
+            has_more = await self.write(lambda tx: tx.delete_part(hold))
             await asyncio.sleep(max(_MIN_PAUSE_SECONDS, time.monotonic() - began))
         await self.write(lambda tx: tx.delete(hold))
 
     async def session(self, session_id: SessionId) -> StoredSession | None:
-        """The session, or None if there is none with this id."""
+        """The session with this id; None if there is none."""
         return await self.read(lambda tx: tx.session(session_id))
 
     async def sessions(self, query: SessionQuery) -> Page[StoredSession]:
@@ -319,7 +345,7 @@ class Store(ABC):
             )
 
 
-def _report(task: "asyncio.Future[Any]", on_done: OnDone) -> None:
+def _call_on_done(task: "asyncio.Future[Any]", on_done: OnDone) -> None:
     _submitted.discard(task)
     if task.cancelled():
         on_done(None, HoldfastError(codes.CANCELLED, "The write was cancelled."))

@@ -1,4 +1,4 @@
-"""Suspend the process (Ctrl-Z) only between two transactions: one that is open would block the writes of other processes."""
+"""Lets Ctrl-Z suspend the process only between two transactions: an open transaction would block the writes of other processes."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ def new_transaction_lock() -> threading.Lock:
 
 
 def suspend_between_transactions() -> None:
-    """Let SIGTSTP wait for the end of open transactions. Call this in the main thread. SIGSTOP cannot wait."""
+    """Make SIGTSTP (Ctrl-Z) wait for the end of open transactions. Call this in the main thread. SIGSTOP never waits."""
     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
         signal.signal(signal.SIGTSTP, _suspend)
 

@@ -50,9 +50,9 @@ class StoredSession:
     last_seq: int
     open_turn: str
     lease: "Lease | None" = field(default=None, compare=False)
-    """Present until it is released or replaced, even if its owner is dead."""
+    """The lease of the session's holder. It stays until it is released or replaced, even if its owner is dead."""
     read_at: datetime = field(default=NEVER, compare=False)
-    """The store's time when this was read."""
+    """The time of the store when this session was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,8 @@ class SessionChange:
     roots: tuple[str, ...] | None = None
 
 
-# Created for every event that is read: a struct takes a sixth of the time of a dataclass. It is never in a cycle (gc=False).
+# A struct, because it is created for every event that is read, and a dataclass takes six times as long. It is never in a
+# reference cycle, so gc=False.
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event of a session, with its number, its time in microseconds since 1970, and its origin."""
 
@@ -85,7 +86,7 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def origin(self) -> Origin:
-        """Which agent the event is about, under which call, because of what."""
+        """The agent, the call and the cause of the event."""
         if not (self.agent or self.parent_call or self.cause):
             return OWN_AGENT
         return Origin(agent=self.agent, parent_call=self.parent_call, cause=self.cause)
@@ -114,7 +115,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """Some of the results, and the cursor for the next ones."""
+    """A page of results, and the cursor for the next page; None on the last page."""
 
     items: tuple[T, ...]
     cursor: str | None = None
@@ -126,7 +127,7 @@ APPROVED_ON_FIRST_USE = "first use"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """The approval of a server or a tool with exactly this content."""
+    """An approval of something, such as a server or a tool, with exactly this content."""
 
     key: str
     """What was approved, for example `["server", "/home/ada/shop/.mcp.json", "files"]`."""
@@ -162,6 +163,21 @@ class Lease:
     """When the lease expires if other processes cannot check the owner."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxMessage:
+    """A message from one session to another."""
+
+    message_id: str
+    sender: SessionId
+    sender_title: str
+    target: SessionId
+    text: str
+    sent: datetime = NEVER
+    """When it was stored. The store sets it."""
+    delivered: int = 0
+    """The number of the event in the target's turn that contains it; 0 if it is not delivered yet."""
+
+
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One row of the audit: its number in its book, its text, and the digest that chains it to the previous row.
 
@@ -169,7 +185,7 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     book: int = 0
-    """A store has one book, number 0, or one for each host that writes to it. Each book is a chain of its own."""
+    """A store has one book, number 0, or one for each host that writes to it. Each book is a separate chain."""
     seq: int
     body: str
     digest: bytes

@@ -1,1 +1,28 @@
-"""Tests that you can run on your own stores: `holdfast.testing.store_contract`."""
+"""What you can import to test your own agents, tools and stores.
+
+`FakeServer`, `host_of` and the assertions are here; `scripted_model` and `store_contract` are modules of their own.
+"""
+
+from holdfast.testing.assertions import (
+    assert_audit_intact,
+    assert_called,
+    assert_not_called,
+    audit_records,
+    calls_of,
+    events_of,
+)
+from holdfast.testing.fake_server import FakeCall, FakeError, FakeServer
+from holdfast.testing.hosts import host_of
+
+__all__ = [
+    "FakeCall",
+    "FakeError",
+    "FakeServer",
+    "assert_audit_intact",
+    "assert_called",
+    "assert_not_called",
+    "audit_records",
+    "calls_of",
+    "events_of",
+    "host_of",
+]

@@ -5,7 +5,7 @@ token is signed or verified.
 """
 
 from holdfast.token.claims import MAX_LIFETIME, Claims, audience_of
-from holdfast.token.replay import ReplayCache
+from holdfast.token.replay_cache import ReplayCache
 from holdfast.token.signer import Signer
 from holdfast.token.verifier import Verifier
 

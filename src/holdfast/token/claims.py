@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """The claims of a token. The context's paths are not among them: they mean nothing on another machine."""
+    """The claims of a token. They do not include the context's paths, which mean nothing on another machine."""
 
     context: SessionContext
     issuer: str
@@ -89,7 +89,7 @@ def to_payload(claims: Claims) -> JsonObject:
 
 
 def from_payload(payload: bytes) -> Claims:
-    """Read the claims from a payload whose signature was verified; raises BAD_TOKEN if a claim is missing or not valid."""
+    """Read the claims from a payload with a verified signature. Raises BAD_TOKEN if a claim is missing or not valid."""
     try:
         fields = parse_object(payload)
     except ValueError:

@@ -21,7 +21,7 @@ from holdfast.model.untrusted_file import (
     read_untrusted_file,
 )
 from holdfast.token.jws import encode_base64url
-from holdfast.token.keys import Key, generate_key, private_jwks, public_jwks, read_private
+from holdfast.token.signing_keys import Key, generate_key, private_jwks, public_jwks, read_private
 
 _PRIVATE_NAME = "context-keys.json"
 _PUBLIC_NAME = "context-jwks.json"
@@ -32,13 +32,13 @@ FileVersion: TypeAlias = tuple[int, ...]
 
 
 class KeyFile:
-    """The file with the private keys and, next to it, a file with the public key set for verifiers under the same OS user."""
+    """The file with the private keys, and beside it a file with the public key set for verifiers of the same OS user."""
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self._folder = folder
         self._clock = clock
         self._private = folder / _PRIVATE_NAME
-        self._private_path = str(self._private)  # checked for every token
+        self._private_path = str(self._private)  # a string, because it is used for every token
         self.public_file = folder / _PUBLIC_NAME
 
     def version(self) -> FileVersion | None:
@@ -120,7 +120,7 @@ class KeyFile:
 
 
 def secrets_in_key_folder(folder: Path) -> Iterator[str]:
-    """The private keys in the folder, as they are written in the file and in other usual notations. None if it cannot be read."""
+    """The private keys in the folder, in all usual encodings, so that they can be masked. Nothing if the file cannot be read."""
     try:
         keys = read_private(read_untrusted_file(folder / _PRIVATE_NAME, limit=_MAX_FILE_BYTES))
     except (OSError, HoldfastError):

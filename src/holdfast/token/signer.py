@@ -1,4 +1,4 @@
-"""Sign a token for every request that a host sends."""
+"""Signs a token for each request that the host sends to a server over HTTP."""
 
 import secrets
 import time
@@ -14,7 +14,7 @@ from holdfast.model.json import JsonObject
 from holdfast.token.claims import ISSUER, MAX_LIFETIME, Claims, digest_request, to_payload
 from holdfast.token.jws import MAX_TOKEN_BYTES, encode_header, encode_signing_input, join_token
 from holdfast.token.key_file import FileVersion, KeyFile
-from holdfast.token.keys import Key, generate_key, public_jwks, rotate_keys
+from holdfast.token.signing_keys import Key, generate_key, public_jwks, rotate_keys
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -57,8 +57,8 @@ class Signer:
     def sign(self, context: SessionContext, audience: str, request: bytes | None = None) -> str:
         """Sign a token for one request to one server. `request` is the body as it is sent.
 
-        Every request needs its own token. A tool that changes something accepts a token only once, and only with the body
-        that it was signed for; and the host does not know which tools change something.
+        Every request needs its own token: the host does not know which tools change something, and such a tool accepts a
+        token only once, and only with the body that it was signed for.
         """
         loaded = self._current_keys()
         now = int(self._clock())

@@ -1,4 +1,4 @@
-"""Verify the tokens that a server receives."""
+"""Verifies the context tokens that a server receives."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.token.claims import ISSUER, MAX_LIFETIME, Claims, digest_request, from_payload
 from holdfast.token.jws import parse_token, token_error
-from holdfast.token.keys import Key, read_public
+from holdfast.token.signing_keys import Key, read_public
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -133,7 +133,7 @@ class Verifier:
 
 
 def check_request(claims: Claims, request: bytes | None) -> None:
-    """Raise BAD_TOKEN unless the token is signed for this body. If there is no body, it must be signed for none."""
+    """Raise BAD_TOKEN unless the token is signed for this body. If `request` is None, the token must not be signed for a body."""
     if claims.request_digest != (None if request is None else digest_request(request)):
         raise token_error("request", "The token is signed for another request, or for none.")
 

@@ -1,13 +1,13 @@
-"""Timeouts of pending requests, with a single timer for all of them."""
+"""The deadlines of pending requests, with a single timer for all of them."""
 
 import asyncio
 from collections.abc import Callable
 
-from holdfast.wire.frame import Id
+from holdfast.wire.messages import Id
 
 
 class Deadlines:
-    """One timer for all deadlines. Most answers arrive early, so a timer per request would be wasted work."""
+    """Calls `on_expire` for each request that is not answered in time. One timer costs less than one per request."""
 
     __slots__ = ("_expires_at", "_loop", "_on_expire", "_timer")
 
@@ -18,10 +18,10 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, request_id: Id, seconds: float) -> None:
-        """Call `on_expire` with this id after this many seconds, unless the request is removed first."""
-        when = self._expires_at[request_id] = self._loop.time() + seconds
-        if self._timer is None or when < self._timer.when():
-            self._set_timer(when)
+        """Call `on_expire` with this id after `seconds`, unless the request is removed first."""
+        expires_at = self._expires_at[request_id] = self._loop.time() + seconds
+        if self._timer is None or expires_at < self._timer.when():
+            self._set_timer(expires_at)
 
     def remove(self, request_id: Id) -> None:
         """Remove an answered request. The timer is kept: the next request probably needs it."""
@@ -34,15 +34,17 @@ class Deadlines:
             self._timer.cancel()
             self._timer = None
 
-    def _set_timer(self, when: float) -> None:
+    def _set_timer(self, expires_at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._fire)
+        self._timer = self._loop.call_at(expires_at, self._expire_overdue)
 
-    def _fire(self) -> None:
+    def _expire_overdue(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for request_id in [request_id for request_id, when in self._expires_at.items() if when <= now]:
+        for request_id in [
+            request_id for request_id, expires_at in self._expires_at.items() if expires_at <= now
+        ]:
             del self._expires_at[request_id]
             self._on_expire(request_id)
         if self._expires_at:

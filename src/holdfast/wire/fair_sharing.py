@@ -1,4 +1,4 @@
-"""Share a connection fairly among the sessions that use it: slots for requests, and a queue for lines that wait."""
+"""Share a connection fairly among its sessions: slots for requests, and a queue of lines to send."""
 
 import asyncio
 from collections import deque
@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 
 class RequestSlots:
-    """Limits the requests in flight to `total`. An owner gets another slot only while more slots are free than it holds.
+    """Limits the requests in flight to `total`.
 
-    So one owner can take about half of the slots. Owners that wait take turns. The owner `""` stands for a connection that
-    is not shared, and may use all slots.
+    An owner is a session that uses the connection. It gets another slot only while more slots are free than it holds, so
+    it can take about half of the slots. Owners that wait take turns. The owner of a connection that is not shared is `""`,
+    and may use all slots.
     """
 
     def __init__(self, total: int) -> None:
@@ -18,7 +19,7 @@ class RequestSlots:
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     def try_acquire(self, owner: str) -> bool:
-        """Take a slot if the owner may have one now; return whether it got one."""
+        """Take a slot if the owner may have one now. Return whether it got one."""
         if owner in self._waiting or not self._may_have_more(owner):
             return False
         self._take(owner)
@@ -57,7 +58,7 @@ class RequestSlots:
     def _grant(self) -> None:
         """Give free slots to the owners that wait, one to each."""
         for owner, queue in [*self._waiting.items()]:
-            while queue and queue[0].done():  # its caller was cancelled
+            while queue and queue[0].done():  # the task that waited was cancelled
                 queue.popleft()
             if queue and self._may_have_more(owner):
                 self._take(owner)
@@ -70,7 +71,7 @@ class RequestSlots:
 
 
 class SendQueue:
-    """The lines that cannot be sent yet, because the remote peer reads too slowly. Owners take turns."""
+    """The lines that wait because the remote peer reads too slowly. The sessions that sent them take turns."""
 
     def __init__(self) -> None:
         self._queues: dict[str, deque[tuple[bytes, asyncio.Future[None]]]] = {}

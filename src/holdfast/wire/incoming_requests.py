@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -11,18 +10,17 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.frame import Id, PeerError, Request, check_size, error_line, result_line
+from holdfast.wire.messages import Id, PeerError, Request, check_size, error_line, result_line
 
 log = logging.getLogger(__name__)
 
 
 MAX_UNREAD_BYTES = 4 * 1024 * 1024
-"""While the remote peer has more than this to read, its further requests wait."""
+"""If the remote peer has left more bytes of answers unread than this, its next requests wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class CancelMethod:
-    """The notification that cancels a request, in one protocol. The peer that sent the request sends it."""
+class CancelMethod(msgspec.Struct, frozen=True):
+    """How a protocol cancels requests: the peer that sent a request sends a notification with this method."""
 
     method: str
     answers_cancelled_request: bool
@@ -34,7 +32,7 @@ ACP_CANCEL = CancelMethod("$/cancel_request", answers_cancelled_request=True)
 
 
 class CancelParams(msgspec.Struct, rename="camel"):
-    """The params of a cancellation; MCP and ACP use the same."""
+    """The params of a cancellation, which are the same in MCP and ACP."""
 
     request_id: Id
 
@@ -43,9 +41,9 @@ RequestHandler = Callable[[Request], Awaitable[Any]]
 
 
 class IncomingRequests:
-    """The requests that are being handled.
+    """The requests that are being handled, each in a task.
 
-    For the remote peer, a request ends when it is answered or cancelled. Its task may end later.
+    A request counts as in flight until it is answered or cancelled. Its task may end later.
     """
 
     def __init__(
@@ -75,7 +73,7 @@ class IncomingRequests:
 
     @property
     def ending_count(self) -> int:
-        """The number of handlers that were cancelled, or that wait until the remote peer reads their answer."""
+        """The number of tasks that were cancelled, or that wait until the remote peer reads their answer."""
         return len(self._ending_ids)
 
     def other_tasks(self) -> list[asyncio.Task[None]]:
@@ -87,9 +85,14 @@ class IncomingRequests:
         """Start the handler of a request, or return why it is refused."""
         tasks, limit = self._tasks, self._limits.in_flight
         if request.id in tasks:
-            return HoldfastError(codes.INVALID_REQUEST, "A request with this id is still in flight.")
+            return HoldfastError(
+                codes.INVALID_REQUEST,
+                "A request with this id is still in flight. Use a new id for each request.",
+            )
         if len(tasks) >= limit and (len(tasks) - len(self._ending_ids) >= limit or len(tasks) >= 2 * limit):
-            return HoldfastError(codes.BUSY, f"{limit} requests are already in flight.")
+            return HoldfastError(
+                codes.BUSY, f"{limit} requests are already in flight. Wait for an answer first."
+            )
         self._not_started_ids.add(request.id)
         tasks[request.id] = self._loop.create_task(self._run(request))
         return None
@@ -144,7 +147,7 @@ class IncomingRequests:
             self._ending_ids.discard(request_id)
 
     async def _wait_for_reader(self) -> None:
-        """Wait while the remote peer has many bytes of answers to read."""
+        """Wait until the remote peer has read most of the answers."""
         while self.unread_bytes > MAX_UNREAD_BYTES and not self._writable.is_set():
             await self._writable.wait()
 

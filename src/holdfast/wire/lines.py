@@ -1,19 +1,19 @@
 """Split a byte stream into lines. Only the first and last bytes of a line over the limit are kept."""
 
-from dataclasses import dataclass
 from typing import Self, TypeAlias
 
+import msgspec
+
 BOM = b"\xef\xbb\xbf"
-LONG_BYTES = 64 * 1024
-"""A longer line is parsed in a thread."""
-LONG_LINES_BYTES = 48 * 1024 * 1024
-"""The memory for all long lines and HTTP bodies of a session."""
+LONG_LINE_BYTES = 64 * 1024
+"""A line over this size is long. It is parsed in a thread, and its memory is counted."""
+LONG_LINE_MEMORY_BYTES = 48 * 1024 * 1024
+"""The most memory that all long lines and HTTP bodies of a session may use."""
 _HEAD_BYTES, _TAIL_BYTES = 1024, 256  # how much of an oversized line is kept
 
 
-@dataclass(frozen=True, slots=True)
-class OversizedLine:
-    """A line over the limit, or for which there was no memory: its size, its first bytes and its last bytes."""
+class OversizedLine(msgspec.Struct, frozen=True):
+    """A line that was over the limit, or too large for the free memory: its size, its first bytes and its last bytes."""
 
     size: int
     head: bytes
@@ -23,19 +23,19 @@ class OversizedLine:
 Line: TypeAlias = bytes | bytearray | OversizedLine
 
 
-class LongLines:
-    """The memory for the long lines and HTTP bodies of a session: those that are unfinished, and those that wait to be parsed.
+class LongLineMemory:
+    """Limits the memory of a session's long lines and HTTP bodies, while they arrive and until they are parsed.
 
-    A line may grow only while at least as much memory is free as it uses. So a few lines cannot take all memory.
+    A line may grow only while at least as much memory is free as it uses, so a few lines cannot take all memory.
     """
 
     __slots__ = ("_free",)
 
-    def __init__(self, total: int = LONG_LINES_BYTES) -> None:
+    def __init__(self, total: int = LONG_LINE_MEMORY_BYTES) -> None:
         self._free = total
 
     def try_grow(self, size: int, added: int) -> bool:
-        """Count `added` bytes for a line that has `size` bytes. False if the line may not grow."""
+        """Count `added` bytes for a line of `size` counted bytes. Return False if the line may not grow."""
         if size + added > self._free:
             return False
         self._free -= added
@@ -47,12 +47,12 @@ class LongLines:
 
 
 class MessageMemory:
-    """The memory for one message of a session that arrives in parts, while it is received and parsed. Short ones do not count."""
+    """Counts the memory of one message that arrives in parts, until it is parsed. The memory of short messages is not counted."""
 
-    __slots__ = ("_counted", "_long_lines")
+    __slots__ = ("_counted", "_long_line_memory")
 
-    def __init__(self, long_lines: LongLines) -> None:
-        self._long_lines = long_lines
+    def __init__(self, long_line_memory: LongLineMemory) -> None:
+        self._long_line_memory = long_line_memory
         self._counted = 0
 
     def __enter__(self) -> Self:
@@ -62,28 +62,28 @@ class MessageMemory:
         self.release()
 
     def try_grow_to(self, size: int) -> bool:
-        """Count the message with this size. False if it may not grow."""
-        if size <= max(LONG_BYTES, self._counted):
+        """Count the message with this size. Return False if it may not grow."""
+        if size <= max(LONG_LINE_BYTES, self._counted):
             return True
-        if not self._long_lines.try_grow(self._counted, size - self._counted):
+        if not self._long_line_memory.try_grow(self._counted, size - self._counted):
             return False
         self._counted = size
         return True
 
     def release(self) -> None:
-        """Count the memory as free again: the message was parsed, or it is dropped."""
-        self._long_lines.release(self._counted)
+        """Count the memory as free again, after the message was parsed or dropped."""
+        self._long_line_memory.release(self._counted)
         self._counted = 0
 
 
 class LineSplitter:
     """Splits one stream into lines. A chunk of bytes may contain several lines, or a part of one."""
 
-    __slots__ = ("_buffer", "_head", "_is_first_line", "_limit", "_long_lines", "_size", "_tail")
+    __slots__ = ("_buffer", "_head", "_is_first_line", "_limit", "_long_line_memory", "_size", "_tail")
 
-    def __init__(self, limit: int, long_lines: LongLines | None = None) -> None:
+    def __init__(self, limit: int, long_line_memory: LongLineMemory | None = None) -> None:
         self._limit = limit
-        self._long_lines = long_lines or LongLines(2 * limit)
+        self._long_line_memory = long_line_memory or LongLineMemory(2 * limit)
         self._buffer = bytearray()  # the unfinished line, up to the limit
         self._size = 0  # of the unfinished line
         self._head = b""  # the first and last bytes of the unfinished line, once it is over the limit
@@ -131,15 +131,15 @@ class LineSplitter:
         self._tail = (self._tail + piece[-_TAIL_BYTES:])[-_TAIL_BYTES:]
 
     def _may_grow(self, size: int, added: int) -> bool:
-        """Whether the line may grow. The memory of long lines is counted."""
-        if size + added <= LONG_BYTES:
+        """Whether the line may grow. If that makes it a long line, count its memory."""
+        if size + added <= LONG_LINE_BYTES:
             return True
-        return self._long_lines.try_grow(size, added if size > LONG_BYTES else size + added)
+        return self._long_line_memory.try_grow(size, added if size > LONG_LINE_BYTES else size + added)
 
     def release(self, line: Line) -> None:
-        """Count the memory of a line as free again: it was parsed, or it is dropped."""
-        if isinstance(line, bytearray) and len(line) > LONG_BYTES:
-            self._long_lines.release(len(line))
+        """Count the memory of a line as free again, after it was parsed or dropped."""
+        if isinstance(line, bytearray) and len(line) > LONG_LINE_BYTES:
+            self._long_line_memory.release(len(line))
 
     def _finish(self, piece: bytes) -> Line:
         line: Line
@@ -149,7 +149,7 @@ class LineSplitter:
             self._grow(piece)
             if len(self._buffer) == self._size:
                 # A long line is not copied: that would take milliseconds.
-                line = self._buffer if self._size > LONG_BYTES else bytes(self._buffer)
+                line = self._buffer if self._size > LONG_LINE_BYTES else bytes(self._buffer)
             else:
                 line = OversizedLine(self._size, self._head, self._tail)
             self._buffer = bytearray()

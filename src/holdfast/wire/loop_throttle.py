@@ -6,15 +6,15 @@ from collections.abc import Callable, Generator
 from time import monotonic
 from typing import TypeVar
 
-from holdfast.wire.lines import LongLines
+from holdfast.wire.lines import LongLineMemory
 
 T = TypeVar("T")
 BURST_SECONDS = 0.01
-"""How much work a session's servers may cause at once before reading pauses."""
-_SHARE_DIVISOR = 3  # one owner may use a third of the event loop's time
-_TOTAL_DIVISOR = 2  # all owners that exceed their share may together use half of it
-_SLICE_SECONDS = 0.001  # how much work may be done before a pause
-_MAX_DEBT_SECONDS = 0.003  # an owner that must pause for longer than this begins no new work
+"""How many seconds of work a session's servers may cause at once before reading pauses."""
+_SHARE_DIVISOR = 3  # an owner may use a third of the event loop's time
+_TOTAL_DIVISOR = 2  # all owners that exceed their share may together use half of this time
+_SLICE_SECONDS = 0.001  # of work before a pause
+_MAX_DEBT_SECONDS = 0.003  # an owner that must pause for longer begins no new work
 _MAX_PAUSE_SECONDS = 1.0  # the longest pause of an owner with the usual share
 _MAX_WORK_SECONDS = 0.02  # the most that is charged for a piece of work that may include waiting
 _BUSY_SECONDS = 0.1  # how long an owner counts as busy after a pause
@@ -23,13 +23,13 @@ _busy: dict["LoopThrottle", float] = {}  # the owners that had to pause, and unt
 
 
 class LoopThrottle:
-    """Charges an owner for the time that its work takes, and says when to pause, so that the owner gets only its share.
+    """Charges an owner for the time of its work on the event loop, and says when the owner must pause.
 
-    An owner is a session, or a caller of a server. All its connections and streams share one throttle and take turns. The
-    more owners exceed their share, the smaller the shares get. An owner that needs little never waits.
+    An owner is a session, or a caller of a server. All connections and streams of an owner share one throttle and take
+    turns. The more owners exceed their share, the smaller the shares get. An owner that needs little time never waits.
 
-    After each piece of work, call `charge_since`; if it returns True, await `pause` or use `call_in_turn`. Before a piece of work,
-    do the same if `must_wait` returns True: another connection may have used the share. An owner that was idle can do
+    Before a piece of work, check `must_wait`: another connection of the owner may have used the share. After it, call
+    `charge_since`. If either returns True, await `pause` or use `call_in_turn`. An owner that was idle can do
     `burst_seconds` of work before a pause takes longer than one iteration of the event loop.
     """
 
@@ -39,38 +39,39 @@ class LoopThrottle:
         "_since_pause",
         "_waiting",
         "free_at",
-        "long_lines",
+        "long_line_memory",
         "owner",
     )
 
     def __init__(self, owner: str = "", *, burst_seconds: float = 0.0) -> None:
         self.owner = owner
-        """The owner's name. Threads that parse long messages are limited per owner."""
-        self.long_lines = LongLines()
-        """The memory for the long lines of the owner's connections."""
+        """The owner's name. The number of threads that parse long messages is limited for each owner."""
+        self.long_line_memory = LongLineMemory()
+        """Limits the memory of the long lines of the owner's connections."""
         self._credit = (_SHARE_DIVISOR - 1) * burst_seconds
         self.free_at = 0.0
-        """When the owner will be within its share again (`monotonic`). Until then, `must_wait` may return True."""
+        """The time (`monotonic`) from which the owner is within its share again. Before this time, `must_wait` may return True."""
         self._since_pause = 0.0  # seconds of work since the last pause
         self._waiting: deque[Callable[[], None]] | None = None  # created when needed: most owners never wait
         self._is_turn_scheduled = False
 
-    def charge_since(self, started: float, *, may_wait: bool = False) -> bool:
+    def charge_since(self, started: float, *, includes_waiting: bool = False) -> bool:
         """Charge the owner for work from this time (`monotonic`) until now. Return whether to pause now.
 
-        With `may_wait`, the time may include waiting. Then at most `_MAX_WORK_SECONDS` are charged.
+        With `includes_waiting`, the owner may have waited during a part of this time. Then at most `_MAX_WORK_SECONDS` are charged.
         """
         now = monotonic()
         seconds = now - started
-        return self.charge(_MAX_WORK_SECONDS if may_wait and seconds > _MAX_WORK_SECONDS else seconds, now)
+        return self.charge(
+            _MAX_WORK_SECONDS if includes_waiting and seconds > _MAX_WORK_SECONDS else seconds, now
+        )
 
     def charge(self, seconds: float, now: float | None = None) -> bool:
         """Charge the owner for work that took this long. Return whether to pause now."""
         now = monotonic() if now is None else now
         divisor = _share_divisor(now) if _busy else _SHARE_DIVISOR
-        free_at = now - seconds - self._credit
-        free_at = max(free_at, self.free_at)
-        free_at += divisor * seconds
+        # The credit lets an owner that was idle do a burst of work without a pause.
+        free_at = max(now - seconds - self._credit, self.free_at) + divisor * seconds
         if free_at > now + _MAX_PAUSE_SECONDS:
             free_at = min(free_at, now + _MAX_PAUSE_SECONDS * divisor / _SHARE_DIVISOR)
         self.free_at = free_at
@@ -78,7 +79,7 @@ class LoopThrottle:
         return self._since_pause > _SLICE_SECONDS
 
     def must_wait(self, now: float) -> bool:
-        """Whether new work must wait: other work of this owner waits already, or the owner is far over its share."""
+        """Whether new work must wait, because other work of this owner waits already or the owner is far over its share."""
         return bool(self._waiting) or self.free_at > now + _MAX_DEBT_SECONDS
 
     def begin_pause(self) -> float:
@@ -92,7 +93,7 @@ class LoopThrottle:
         return self.free_at - now
 
     def call_in_turn(self, function: Callable[[], None], *, first: bool = False) -> None:
-        """Call the function after a pause and after the functions that wait already; with `first`, before these functions."""
+        """Call the function after a pause. With `first`, it is called before the functions that wait already, else after them."""
         if self._waiting is None:
             self._waiting = deque()
         if first:
@@ -131,14 +132,14 @@ class LoopThrottle:
 
 
 def _share_divisor(now: float) -> int:
-    """How many equal parts the event loop's time has; each owner may use one. It depends on how many owners are busy."""
+    """The number of equal parts that the event loop's time is divided into. Each owner may use one part."""
     while _busy and next(iter(_busy.values())) < now:
         del _busy[next(iter(_busy))]
     return max(_SHARE_DIVISOR, _TOTAL_DIVISOR * len(_busy))
 
 
-def finish(steps: Generator[None, None, T]) -> T:
-    """Do work that consists of steps, all at once, and return its result."""
+def run_steps(steps: Generator[None, None, T]) -> T:
+    """Run a generator to its end without a pause, and return its result. Each `yield` ends a step of its work."""
     while True:
         try:
             next(steps)
@@ -146,11 +147,11 @@ def finish(steps: Generator[None, None, T]) -> T:
             return end.value
 
 
-async def finish_in_slices(steps: Generator[None, None, T], throttle: LoopThrottle | None = None) -> T:
-    """Do work like `finish`, but sleep for a millisecond after every millisecond of work, and for longer if `throttle` says so.
+async def run_steps_in_slices(steps: Generator[None, None, T], throttle: LoopThrottle | None = None) -> T:
+    """Like `run_steps`, but sleep for a millisecond after every millisecond of work, and longer if `throttle` requires it.
 
-    `asyncio.sleep(0)` would let other tasks run, but keep the GIL: the store's writer thread, which every session waits
-    for, would get it only after 5 ms.
+    `asyncio.sleep(0)` would let other tasks run, but this thread would keep the GIL. The store's writer thread, which every
+    session waits for, would get the GIL only after 5 ms.
     """
     while True:
         if throttle is not None and throttle.must_wait(monotonic()):

@@ -11,7 +11,7 @@ _HIGH_WATER_BYTES = 256 * 1024
 
 @asynccontextmanager
 async def connect_memory(left: Peer, right: Peer, *, grace: float = 0.0) -> AsyncIterator[None]:
-    """Connect two peers with each other. When the block ends, handlers get `grace` seconds to finish; then both are closed."""
+    """Connect two peers with each other. When the block ends, handlers get `grace` seconds to finish; then both peers are closed."""
     to_right, to_left = _MemoryTransport(left, right), _MemoryTransport(right, left)
     to_right.opposite, to_left.opposite = to_left, to_right
     left.connection_made(to_right)
@@ -24,7 +24,7 @@ async def connect_memory(left: Peer, right: Peer, *, grace: float = 0.0) -> Asyn
 
 
 class _MemoryTransport:
-    """One direction of the connection. If its buffer is too large, the writer must pause."""
+    """One direction of the connection. While its buffer is too large, the writer is paused."""
 
     def __init__(self, writer: Peer, reader: Peer) -> None:
         self._writer = writer
@@ -33,7 +33,7 @@ class _MemoryTransport:
         self._buffer: list[bytes] = []
         self._size = 0
         self._is_paused = False
-        self.opposite: _MemoryTransport  # the other direction: its reader is the writer of this one
+        self.opposite: _MemoryTransport  # the other direction of the connection
 
     def write(self, data: bytes) -> None:
         if not self._buffer:

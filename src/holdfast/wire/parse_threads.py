@@ -1,4 +1,4 @@
-"""The threads that parse long messages, so that they do not block the event loop."""
+"""Parse long messages in threads, so that parsing does not block the event loop."""
 
 from collections.abc import Callable
 from time import thread_time
@@ -6,19 +6,17 @@ from typing import Any, TypeVar
 
 from holdfast.model.limits import Limits
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.wire.frame import Message, Raw, parse_line
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.messages import Message, Raw, parse_line
 
 T = TypeVar("T")
 
 PARSE_THREADS = WorkerThreads("parse", threads=4, per_owner=2)
-
-
-_SECONDS_PER_BYTE = 5e-9  # about the time to parse a long message
+_SECONDS_PER_BYTE = 5e-9  # the approximate time to parse a long message
 
 
 async def parse_in_thread(text: bytes | bytearray, limits: Limits, throttle: LoopThrottle) -> Message | None:
-    """Parse a long message, in a thread."""
+    """Parse a long message in a thread; None if it is blank."""
     return await run_in_parse_thread(parse_line, text, limits, throttle=throttle)
 
 
@@ -27,8 +25,8 @@ async def run_in_parse_thread(
 ) -> T:
     """Call a function that reads a long text, in a thread. The throttle's owner is charged for the time.
 
-    The thread slows the event loop (GIL). An estimate of the time is charged at once, so that an owner's connections do not
-    all begin at the same time.
+    Because of the GIL, the thread slows the event loop. An estimate of the time is charged at once, so that not all
+    connections of an owner begin at the same time.
     """
     estimate = len(text) * _SECONDS_PER_BYTE
     throttle.charge(estimate)

@@ -4,8 +4,9 @@ The peer does no I/O. The `pipe`, `socket` and `memory` modules pass it the rece
 give it a `PeerTransport` to write to. The peer guarantees that:
 
 * a notification that arrives before a response is handled before the waiting caller continues;
-* a slow handler does not block other messages: requests over the limit of requests in flight are refused, so that
-  cancellations and the end of input are always read. Reading pauses only if the remote peer does not read its answers;
+* a slow handler does not block other messages: too many requests at once are refused, so that cancellations and the end
+  of input are always read. Apart from the throttle and the parsing of long messages, reading pauses only if the remote peer does not read the
+  answers to its requests;
 * a flood of messages takes at most a third of the event loop's time;
 * sessions that share the connection take turns;
 * every waiting caller gets a response or a clear error.
@@ -28,7 +29,16 @@ from holdfast.model.light_event import LightEvent
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.deadlines import Deadlines
 from holdfast.wire.fair_sharing import RequestSlots, SendQueue
-from holdfast.wire.frame import (
+from holdfast.wire.incoming_requests import (
+    MAX_UNREAD_BYTES,
+    MCP_CANCEL,
+    CancelMethod,
+    CancelParams,
+    IncomingRequests,
+    RequestHandler,
+)
+from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
+from holdfast.wire.messages import (
     EMPTY_OBJECT,
     ErrorBody,
     ErrorResponse,
@@ -43,28 +53,20 @@ from holdfast.wire.frame import (
     check_size,
     error_line,
     notification_line,
+    notification_lines,
     request_line,
 )
-from holdfast.wire.incoming_requests import (
-    MAX_UNREAD_BYTES,
-    MCP_CANCEL,
-    CancelMethod,
-    CancelParams,
-    IncomingRequests,
-    RequestHandler,
-)
-from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
 from holdfast.wire.receiver import PausableTransport, Receiver
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 log = logging.getLogger(__name__)
 
 _peer_numbers = itertools.count(1)
-_MAX_LOGGED = 5  # malformed lines that are logged; further ones are only counted
+_MAX_LOGGED = 5  # the first malformed lines are logged; the others are only counted
 
 
 class PeerTransport(PausableTransport, Protocol):
-    """Sends what the peer writes, and can pause its input."""
+    """Sends the bytes that the peer writes, and can pause its input."""
 
     def write(self, data: bytes) -> None:
         """Send or buffer the bytes; never blocks."""
@@ -80,9 +82,9 @@ class PeerStats:
     """Counts of messages that went wrong."""
 
     malformed_lines: int = 0
-    unexpected_responses: int = 0  # responses to no pending request
-    lines_not_understood: int = 0  # lines of ours that the remote peer reported it could not parse
-    refused_requests: int = 0  # requests over the limit of requests in flight
+    unexpected_responses: int = 0  # no pending request has their id
+    lines_not_understood: int = 0  # our lines that the remote peer could not parse, according to its answer
+    refused_requests: int = 0  # too many were in flight
 
 
 NotificationHandler = Callable[[Notification], None]
@@ -106,6 +108,10 @@ def _timeout_error(method: str, seconds: float) -> HoldfastError:
 
 def _closed_error() -> HoldfastError:
     return HoldfastError(codes.CONNECTION_CLOSED, "The connection is closed.")
+
+
+def _log_malformed(code: str, reason: str) -> None:
+    log.warning("malformed line", extra={"code": code, "reason": reason})
 
 
 class Peer:
@@ -134,8 +140,11 @@ class Peer:
         self._slots = RequestSlots(limits.in_flight)
         self._pending: dict[Id, asyncio.Future[Raw]] = {}
         self._deadlines = Deadlines(self._loop, self._expire)
-        # The first id is random: HTTP links share connections, and a response may belong to another link's request.
+        # The first id is random: a transport can carry the messages of several peers, and a response to another peer must not match a
+        # request of this one.
         self._next_id = secrets.randbits(31)
+        self.on_malformed: Callable[[str, str], None] = _log_malformed
+        """Called with the code and reason of each of the first malformed lines."""
         self._is_closed = False
         self.throttle = throttle or LoopThrottle(f"peer {next(_peer_numbers)}", burst_seconds=BURST_SECONDS)
         """Limits how much of the event loop's time the received messages take. Connections of one owner share it."""
@@ -144,7 +153,7 @@ class Peer:
             throttle=self.throttle,
             dispatch=self._dispatch,
             writable=self._writable,
-            must_wait=self._has_too_many_unread,
+            must_wait_for_reader=self._must_wait_for_reader,
             on_end=lambda: self._end("The remote peer closed the connection."),
         )
         self._on_request = on_request
@@ -168,15 +177,16 @@ class Peer:
     async def request(
         self, method: str, params: Any = EMPTY_OBJECT, *, timeout: float | None = None, owner: str = ""
     ) -> Raw:
-        """Send a request and wait for the result. If the caller times out or is cancelled, send a cancellation.
+        """Send a request and wait for the result. If that takes too long or the caller is cancelled, send a cancellation.
 
-        If sessions share the connection, `owner` is the session that sends the request. No session can take all request slots.
+        If sessions share the connection, `owner` is the session that sends the request. No session can use the whole
+        limit of requests in flight.
         """
         self._next_id += 1
         request_id = self._next_id
         line = check_size(request_line(request_id, method, params), self._limits)
         if self._writable.is_set() and self._slots.try_acquire(owner):
-            # The request can be sent at once. Only the response can take long, and `_deadlines` limits that.
+            # The request can be sent at once. `_deadlines` limits the time until the response.
             try:
                 return await self._send_request(request_id, line, owner, timeout)
             except _DeadlineError:
@@ -194,21 +204,21 @@ class Peer:
             raise _timeout_error(method, timeout or 0.0) from None
 
     async def notify(self, method: str, params: Any = EMPTY_OBJECT) -> None:
-        """Send a notification. Waits only while the remote peer does not read."""
+        """Send a notification. This waits only while the remote peer does not read."""
         await self._write_in_turn(check_size(notification_line(method, params), self._limits))
 
     async def notify_all(self, method: str, params: Iterable[Any]) -> None:
         """Send many notifications in one write."""
-        lines = [check_size(notification_line(method, each), self._limits) for each in params]
+        lines = [check_size(line, self._limits) for line in notification_lines(method, params)]
         if lines:
             await self._write_in_turn(b"".join(lines))
 
     async def wait_writable(self) -> None:
-        """Wait until the remote peer reads what was sent to it. A handler with a large answer calls this first."""
+        """Wait until the remote peer has read enough of the bytes sent to it. Handlers call this before they make a large answer."""
         await self._writable.wait()
 
     async def wait_idle(self) -> None:
-        """Wait until every received request is answered, except the one whose handler calls this."""
+        """Wait until every received request is answered. A handler that calls this does not wait for its own request."""
         while tasks := self._incoming.other_tasks():
             await asyncio.wait(tasks)
 
@@ -217,7 +227,7 @@ class Peer:
         try:
             if grace and (tasks := self._incoming.other_tasks()):
                 await asyncio.wait(tasks, timeout=grace)
-            # Let every handler start: one that is cancelled before its first step never answers.
+            # Let every handler start: a handler that is cancelled before its first step sends no answer.
             await asyncio.sleep(0)
         finally:
             self._is_closed = self._incoming.is_closing = True
@@ -250,7 +260,7 @@ class Peer:
         is_sent = False
         try:
             if self._receiver.is_paused:
-                self._receiver.resume()  # the response may come after lines that wait
+                self._receiver.resume()  # the response may be behind waiting lines
             if self._writable.is_set() and not self._unsent:
                 self._write(line)
                 is_sent = True
@@ -275,7 +285,7 @@ class Peer:
             future.set_exception(_DeadlineError())
 
     async def _write_in_turn(self, line: bytes) -> None:
-        """Write the line after all lines that wait to be sent."""
+        """Write the line after the lines that already wait."""
         if self._writable.is_set() and not self._unsent:
             self._write(line)
         else:
@@ -342,8 +352,11 @@ class Peer:
 
     # Receiving
 
-    def _has_too_many_unread(self) -> bool:
-        """Whether the remote peer must first read the answers that we sent. Always False while we wait for its answer."""
+    def _must_wait_for_reader(self) -> bool:
+        """Whether the remote peer must read our answers before we read more: too many of them are unread.
+
+        False while we wait for an answer ourselves, because that answer could then not be read.
+        """
         incoming = self._incoming
         return not self._pending and (
             max(incoming.ending_count, self._unread_errors) >= self._limits.in_flight
@@ -413,7 +426,7 @@ class Peer:
     def _handle_malformed(self, message: Malformed) -> None:
         self.stats.malformed_lines += 1
         if self.stats.malformed_lines <= _MAX_LOGGED:
-            log.warning("malformed line", extra={"code": message.code.name, "reason": message.reason})
+            self.on_malformed(message.code.name, message.reason)
         if message.may_be_response and message.id is not None:
             future = self._pending.get(message.id)
             if future is not None and not future.done():
@@ -422,7 +435,7 @@ class Peer:
                 )
                 return
         if self._answers_malformed or (message.id is not None and not message.may_be_response):
-            # The id of a response is one of ours: sent back, it would look like an answer to a request from the remote peer.
+            # A response has the id of our own request. An error with this id would look like an answer to one of the remote peer's requests.
             self._send_error(
                 None if message.has_result_or_error else message.id, message.code.rpc_code, message.reason
             )

@@ -47,9 +47,9 @@ async def connect_pipes(
 
 @asynccontextmanager
 async def connect_stdio(peer: Peer, *, grace: float = 5.0) -> AsyncIterator[Peer]:
-    """Connect the peer to standard input and output. From then on, no other code can use them.
+    """Connect the peer to standard input and output. No other code can use them any more.
 
-    `print` writes to standard error, and child processes get an empty standard input.
+    `print` then writes to standard error, and child processes get an empty standard input.
     """
     source, target = _take_stdio()
     copiers = _Copiers()
@@ -72,7 +72,7 @@ def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:
 
 
 class _PipeTransport:
-    """The transport of `connect_pipes`. Lines written in one iteration of the event loop go out in one write."""
+    """The transport of `connect_pipes`. Lines of one iteration of the event loop are sent in one write."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -89,7 +89,7 @@ class _PipeTransport:
         self._buffer.append(data)
         self._size += len(data)
         if self._size > _FLUSH_BYTES:
-            self._flush()  # at once, so that the writer can pause the peer before its next line
+            self._flush()  # now, so that the writer can pause the peer before its next line
 
     def pause_reading(self) -> None:
         if self.reader is not None and not self.reader.is_closing():
@@ -166,7 +166,7 @@ class _Writer(asyncio.BaseProtocol):
 
 
 class _Copiers:
-    """Threads that copy between a pipe and a file that the event loop cannot watch, such as a plain file or a device."""
+    """Gives the event loop pipes in place of files that it cannot watch, such as plain files and devices. Threads copy the data."""
 
     def __init__(self) -> None:
         self._target_threads: list[threading.Thread] = []

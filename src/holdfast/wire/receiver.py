@@ -7,13 +7,13 @@ from time import monotonic
 from typing import Protocol
 
 from holdfast.model.limits import Limits
-from holdfast.wire.frame import Message, parse_line
-from holdfast.wire.lines import LONG_BYTES, Line, LineSplitter, OversizedLine
+from holdfast.wire.lines import LONG_LINE_BYTES, Line, LineSplitter, OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.messages import Message, parse_line
 from holdfast.wire.parse_threads import parse_in_thread
 
 _BATCH_SECONDS = 0.0005  # how long messages are handled before the event loop does other work
-_BATCH_LINES = 100  # the most lines in one batch: the handlers that they start take time, too
+_BATCH_LINES = 100  # the most lines in one batch, because the handlers that they start also take time
 _BATCH_PAUSE_SECONDS = 0.002
 _HANG_UP_CHECK_SECONDS = 0.5  # how often to check whether a remote peer that does not read has hung up
 
@@ -30,15 +30,15 @@ class PausableTransport(Protocol):
         ...
 
     def has_hung_up(self) -> bool:
-        """Whether the remote peer has closed its output. This is known even while reading is paused."""
+        """Whether the remote peer has closed its output. This also works while reading is paused."""
         ...
 
 
 class Receiver:
     """Splits the input of a connection into lines and passes each message to `dispatch`, in order.
 
-    While the remote peer does not read (`writable` is not set) and `must_wait()` returns True, nothing is dispatched and
-    reading is paused, unless the remote peer has hung up.
+    While the remote peer does not read (`writable` is not set) and `must_wait_for_reader()` returns True, nothing is
+    dispatched and reading is paused, unless the remote peer has hung up: then its last messages are dispatched.
     """
 
     def __init__(
@@ -48,17 +48,17 @@ class Receiver:
         throttle: LoopThrottle,
         dispatch: Callable[[Message | None], None],
         writable: asyncio.Event,
-        must_wait: Callable[[], bool],
+        must_wait_for_reader: Callable[[], bool],
         on_end: Callable[[], None],
     ) -> None:
         self._limits = limits
         self._throttle = throttle
         self._dispatch = dispatch
         self._writable = writable
-        self._must_wait = must_wait
+        self._must_wait_for_reader = must_wait_for_reader
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._splitter = LineSplitter(limits.line_bytes, throttle.long_lines)
+        self._splitter = LineSplitter(limits.line_bytes, throttle.long_line_memory)
         self._backlog: deque[Line] = deque()
         self._parse_task: asyncio.Task[None] | None = None
         self._is_resume_scheduled = False
@@ -94,7 +94,7 @@ class Receiver:
             self._process(monotonic())
 
     def close(self) -> None:
-        """Drop what has not been dispatched."""
+        """Drop the lines that have not been dispatched."""
         for line in self._backlog:
             self._splitter.release(line)
         self._backlog.clear()
@@ -104,34 +104,40 @@ class Receiver:
     def _process(self, started: float, *, has_turn: bool = False) -> None:
         """Dispatch some lines. If the owner of the connection has used too much of the event loop's time, pause reading.
 
-        Without `has_turn`, check this even before the first line: another connection of the owner may have used the time.
+        `has_turn` says that the throttle has called this method. Otherwise its share is checked before the first line, because another
+        connection of the owner may have used it.
         """
-        if self._is_resume_scheduled:
+        if self._is_resume_scheduled:  # the throttle will call `_take_turn`
             return
         backlog = self._backlog
         throttle = self._throttle
+        # `free_at` is compared first because that is cheaper than the call of `must_wait`.
         if throttle.free_at > started and backlog and not has_turn and throttle.must_wait(started):
             self._postpone(started)
             return
-        until = started + _BATCH_SECONDS
+        batch_end = started + _BATCH_SECONDS
         lines_left = _BATCH_LINES
         while backlog and self._parse_task is None:
             if not self._writable.is_set() and self._is_blocked():
+                # `resume` continues when the remote peer reads, and the hang-up check if it has gone.
                 self._watch_hang_up()
                 break
             line = backlog.popleft()
-            if not isinstance(line, OversizedLine) and len(line) > LONG_BYTES:
+            if not isinstance(line, OversizedLine) and len(line) > LONG_LINE_BYTES:
+                # `_parse_long` dispatches the message and continues with the next line.
                 self._parse_task = self._loop.create_task(self._parse_long(line))
             else:
                 self._dispatch(parse_line(line, self._limits))
                 lines_left -= 1
-                if backlog and (not lines_left or monotonic() > until):
+                if backlog and (not lines_left or monotonic() > batch_end):
                     break
         if self._throttle.charge_since(started) or (backlog and self._parse_task is None):
             if not lines_left:
+                # The handlers that a full batch has started need time, too: pause even if the owner is within its share.
                 self._is_resume_scheduled = True
                 self._loop.call_later(_BATCH_PAUSE_SECONDS, self._wait_turn)
             elif self._throttle.begin_pause() or (backlog and not self._is_blocked()):
+                # The owner is over its share, or lines are left that may be dispatched after the other work of the event loop.
                 self._wait_turn()
         is_behind = self._is_resume_scheduled or bool(backlog) or self._parse_task is not None
         if is_behind is not self.is_paused:
@@ -140,13 +146,13 @@ class Receiver:
             self._on_end()
 
     def _postpone(self, started: float) -> None:
-        self._throttle.charge_since(started)  # the time to split what has arrived
+        self._throttle.charge_since(started)  # for splitting the bytes into lines
         self._wait_turn()
         if not self.is_paused:
             self._set_paused(paused=True)
 
     def _is_blocked(self) -> bool:
-        return not self._writable.is_set() and not self._has_hung_up and self._must_wait()
+        return not self._writable.is_set() and not self._has_hung_up and self._must_wait_for_reader()
 
     def _watch_hang_up(self) -> None:
         if self._hang_up_check is None:

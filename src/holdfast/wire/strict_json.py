@@ -1,13 +1,13 @@
 """Decode JSON strictly: no duplicate keys, no deep nesting, no huge numbers, no invalid UTF-8.
 
-Every check is a few passes over the bytes, in C. To find duplicate keys, a document is decoded and encoded again: the
-decoder keeps only one of two equal keys, so the result has fewer members. If the result is the same as the document,
-which is usual, there are no duplicates and nothing needs to be counted.
+Every check makes a few passes over the bytes, in C. To find duplicate keys, a document is decoded and encoded again: the
+decoder keeps only one of two equal keys, so the result has fewer members. Usually the result is the same as the document,
+and then there are no duplicates.
 
-A call into C holds up every thread, the event loop included, until it returns. So a long document is read in slices
-where possible, and nothing may take more than some nanoseconds per byte. Numbers are the exception: msgspec needs 12
-microseconds for `1e308`, and a time that grows with the square of the digits for an integer. Therefore `decode_json`
-reads floats in another way, and integers have few digits.
+These calls hold the GIL, so all other threads wait for them, including the event loop's. So a long document is read in slices where
+possible, and no check may take more than some nanoseconds per byte. msgspec is slower for some numbers: `1e308` takes 12
+microseconds, and the time for an integer grows with the square of its digits. So `decode_json` reads floats with Python's
+`float`, and the number of digits is limited.
 """
 
 import math
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.model.json import Json
-from holdfast.model.limits import DEFAULT_LIMITS, SMALL_BYTES, Budget, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, SMALL_DOCUMENT_BYTES, Limits, SizeLimit
 
 T = TypeVar("T")
 
@@ -31,11 +31,12 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.Encoder().encode
 
 _SLICE_BYTES = 256 * 1024
-_SHORT_BYTES = 4 * 1024  # every document up to this size is quickly decoded
-_LONG_BYTES = 64 * 1024  # a longer document is not encoded again to find duplicate keys
+# A document up to this size never takes long to decode, so quick checks are enough.
+_MAX_QUICKLY_CHECKED_BYTES = 4 * 1024
+_MAX_REENCODED_BYTES = 64 * 1024  # a longer document is not encoded again to find duplicate keys
 _TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _EXTREME_EXPONENT = re.compile(rb"[eE][-+]?0*[23][0-9][0-9]")
-_MAX_EXTREME = 1000
+_MAX_EXTREME_NUMBERS = 1000
 _OPEN, _CLOSE = b"[{", b"]}"
 _TO_PARENTHESES = bytes.maketrans(_OPEN + _CLOSE, b"(())")
 _NOT_BRACKETS = bytes(set(range(256)) - set(_OPEN + _CLOSE))
@@ -54,7 +55,7 @@ def _read_float(text: str) -> float:
 
 @lru_cache(maxsize=256)
 def make_decoder(kind: Any) -> Callable[[bytes | msgspec.Raw], Any]:
-    """A function that decodes a checked document into a type. Floats in it are read in bounded time, unless it is typed `float`."""
+    """A function that decodes a checked document into a type. Floats are read in bounded time, except where the type says `float`."""
     return msgspec.json.Decoder(kind, float_hook=_read_float).decode
 
 
@@ -63,15 +64,15 @@ _decode_small = msgspec.json.Decoder[Any](Any).decode
 
 
 def decode_json(raw: bytes | msgspec.Raw) -> Json:
-    """Decode a document from a peer in linear time; raise one of `DECODE_ERRORS` if that fails.
+    """Decode a document from a peer in linear time; raise one of `DECODE_ERRORS` if it is invalid.
 
-    Unlike `check_json`, this finds neither duplicate keys nor deep nesting.
+    Unlike `check_json`, this accepts duplicate keys and deep nesting.
     """
-    if len(raw) <= SMALL_BYTES:
+    if len(raw) <= SMALL_DOCUMENT_BYTES:
         return _decode_small(raw)
     digits = DEFAULT_LIMITS.digits
     if (
-        len(raw) > _SHORT_BYTES
+        len(raw) > _MAX_QUICKLY_CHECKED_BYTES
         and _has_long_number(bytes(raw), digits)
         and _has_long_number(strip_strings(bytes(raw)), digits)
     ):
@@ -91,15 +92,15 @@ def decode_strict(raw: bytes | msgspec.Raw, kind: type[T], limits: Limits) -> T:
 def check_json(raw: bytes | msgspec.Raw, limits: Limits) -> None:
     """Raise `StrictJsonError` unless the document is valid, within the limits and without duplicate keys."""
     text = bytes(raw)
-    is_short = (
-        len(text) <= min(_SHORT_BYTES, limits.values)
+    needs_only_quick_checks = (
+        len(text) <= min(_MAX_QUICKLY_CHECKED_BYTES, limits.values)
         and _count(text, b"{", b"[") <= limits.depth
         and not _has_long_number(text, limits.digits)
     )
-    without_strings = b"" if is_short else _check_limits(text, limits)
+    without_strings = b"" if needs_only_quick_checks else _check_limits(text, limits)
     try:
-        value = (_decode_small if len(text) <= SMALL_BYTES else _decode)(text)
-        if len(text) > _LONG_BYTES:
+        value = (_decode_small if len(text) <= SMALL_DOCUMENT_BYTES else _decode)(text)
+        if len(text) > _MAX_REENCODED_BYTES:
             has_duplicate = _count_decoded_members(value) != _count(without_strings, b":")
         else:
             out = _encode(value)
@@ -112,13 +113,13 @@ def check_json(raw: bytes | msgspec.Raw, limits: Limits) -> None:
         raise StrictJsonError("an object has a duplicate key")
 
 
-def exceeds_budget(raw: bytes | msgspec.Raw, budget: Budget) -> bool:
-    """Whether a document has more bytes or values than the budget. The document is not decoded."""
-    return len(raw) > budget.bytes or has_more_values(raw, budget.values)
+def exceeds_limit(raw: bytes | msgspec.Raw, limit: SizeLimit) -> bool:
+    """Whether a document has more bytes or values than the limit. The document is not decoded."""
+    return len(raw) > limit.bytes or has_more_values(raw, limit.values)
 
 
 def has_more_values(raw: bytes | msgspec.Raw, values: int) -> bool:
-    """Whether a document has more values than this. A value begins after a comma or an opening bracket."""
+    """Whether a document has more than `values` values. A value begins after a comma or an opening bracket."""
     if len(raw) <= values:
         return False
     text = bytes(raw)
@@ -131,7 +132,7 @@ def has_more_values(raw: bytes | msgspec.Raw, values: int) -> bool:
 
 
 def count_values(raw: bytes | msgspec.Raw) -> int:
-    """Count the values of a valid document. An empty list or object counts as two."""
+    """Count the values of a valid document. An empty list or object counts as two values."""
     return 1 + _count_values(strip_strings(bytes(raw)))
 
 
@@ -146,7 +147,7 @@ def check_utf8(text: bytes | bytearray) -> None:
 
 
 def is_nested_within(text: bytes, depth: int) -> bool:
-    """Whether a valid document is nested at most this deep."""
+    """Whether a valid document is nested at most `depth` levels deep."""
     if _count(text, b"{", b"[") <= depth:
         return True
     return not _is_nested_deeper(strip_strings(text), depth)
@@ -167,7 +168,7 @@ def strip_strings(text: bytes) -> bytes:
     for part in _slices(text):
         joined = rest + part
         backslashes = len(joined) - len(joined.rstrip(b"\\"))
-        end = len(joined) - backslashes % 2  # an escape is not cut
+        end = len(joined) - backslashes % 2  # do not cut an escape
         rest = joined[end:]
         pieces = _remove_escapes(joined[:end]).split(b'"')
         kept += pieces[is_in_string::2]
@@ -197,7 +198,7 @@ def _check_limits(text: bytes, limits: Limits) -> bytes:
     if _has_long_number(without_strings, limits.digits):
         raise StrictJsonError(_too_many_digits(limits))
     if _has_many_extreme_numbers(without_strings):
-        raise StrictJsonError(f"it has more than {_MAX_EXTREME} numbers like 1e300")
+        raise StrictJsonError(f"it has more than {_MAX_EXTREME_NUMBERS} numbers like 1e300")
     if _is_nested_deeper(without_strings, limits.depth):
         raise StrictJsonError(f"it is nested more than {limits.depth} levels deep")
     return without_strings
@@ -208,26 +209,28 @@ def _too_many_digits(limits: Limits) -> str:
 
 
 def _has_long_number(text: bytes, digits: int) -> bool:
-    """Whether more digits than this follow each other, within a string or not."""
+    """Whether the text has more than `digits` consecutive digits, even within a string."""
     if len(text) <= digits:
         return False
-    wanted = b"0" * (digits + 1)
+    too_long = b"0" * (digits + 1)
     if len(text) <= _SLICE_BYTES:
-        return wanted in text.translate(_TO_ZEROS)
-    before = b""
+        return too_long in text.translate(_TO_ZEROS)
+    end_of_previous = b""
     for part in _slices(text):
-        zeros = before + part.translate(_TO_ZEROS)
-        if wanted in zeros:
+        zeros = end_of_previous + part.translate(_TO_ZEROS)
+        if too_long in zeros:
             return True
-        before = zeros[-digits:]
+        end_of_previous = zeros[-digits:]
     return False
 
 
 def _has_many_extreme_numbers(without_strings: bytes) -> bool:
-    """Whether reading the floats with msgspec would take long: a tool whose argument is typed as a list of floats does so."""
-    if _count(without_strings, b"e", b"E") <= _MAX_EXTREME:
+    """Whether msgspec would take long to read the floats, for example for a tool with a `list[float]` argument."""
+    if _count(without_strings, b"e", b"E") <= _MAX_EXTREME_NUMBERS:
         return False
-    return sum(len(_EXTREME_EXPONENT.findall(part)) for part in _slices(without_strings)) > _MAX_EXTREME
+    return (
+        sum(len(_EXTREME_EXPONENT.findall(part)) for part in _slices(without_strings)) > _MAX_EXTREME_NUMBERS
+    )
 
 
 def _count_decoded_members(value: Json) -> int:
@@ -246,7 +249,7 @@ def _count_decoded_members(value: Json) -> int:
 
 
 def _strip_strings_within(text: bytes, values: int) -> bytes | None:
-    """The document without its strings; None if it has more values than this."""
+    """The document without its strings; None if it has more than `values` values."""
     # Count the quotes before splitting at them: millions of strings must not become millions of objects.
     if _count(text, b'"') - _count(text, rb"\"") > 4 * values:
         return None
@@ -259,7 +262,7 @@ def _count_values(text: bytes) -> int:
 
 
 def _count(text: bytes, *tokens: bytes) -> int:
-    """Count the tokens. The count of a long text is approximate: a token that spans two slices is not counted."""
+    """Count the tokens. The count is exact for tokens of one byte. In a long text, a longer token that spans two slices is not counted."""
     if len(text) <= _SLICE_BYTES:
         return sum(map(text.count, tokens))
     return sum(part.count(token) for part in _slices(text) for token in tokens)

@@ -9,16 +9,10 @@ from typing import TypeVar, cast
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.permission import (
-    NO_RESTRICTION,
-    Mode,
-    PermissionRestriction,
-    ToolPattern,
-    parse_mode,
-    parse_tool_patterns,
-)
+from holdfast.model.permission import NO_RESTRICTION, Mode, PermissionRestriction, parse_mode
 from holdfast.model.process import Quota
 from holdfast.model.reserved_variables import reserved_variable_reason
+from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace
 
@@ -218,7 +212,7 @@ def _parse_allowlist(raw: object) -> Allowlist:
 def _number_parser(minimum: int) -> Callable[[object], int]:
     def parse(raw: object) -> int:
         if isinstance(raw, bool) or not isinstance(raw, int) or not minimum <= raw <= _MAX_NUMBER:
-            raise ValueError(f"must be a whole number of at least {minimum}")
+            raise ValueError(f"must be a whole number from {minimum} to {_MAX_NUMBER}")
         return raw
 
     return parse

@@ -3,9 +3,9 @@
 import fcntl
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.model import codes
@@ -22,6 +22,13 @@ from holdfast.model.untrusted_file import (
     read_descriptor,
 )
 from holdfast.model.workspace import Workspace, is_slug, parse_slug, slugify, unique_slug
+from holdfast.workspaces.bindings import (
+    Announcement,
+    Bindings,
+    read_announcement,
+    read_bindings,
+    write_bindings,
+)
 from holdfast.workspaces.document import check_name, format_workspace, guess_path, parse_workspace
 from holdfast.workspaces.worktree import find_repository
 
@@ -30,6 +37,8 @@ WORKSPACES_FOLDER = "workspaces"
 SUFFIX = ".toml"
 _MAX_FILE_BYTES = 64 * 1024
 _MAX_ADDRESS_LENGTH = 4096
+# A file that changes while it is read is read again, at most this often.
+_MAX_READS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +65,15 @@ class InvalidWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """A session's folder and a workspace's folder that overlap: they are the same, or one contains the other."""
+    """A session's folder and a workspace's folder that overlap: they are the same, or one contains the other.
+
+    A folder that is bound to a workspace counts as a workspace's folder.
+    """
 
     root: str
     """The session's folder."""
     folder: str
-    """The workspace's folder."""
+    """The workspace's folder, or a folder that is bound to it."""
     file: Path
     trust: Trust
     """The workspace's trust; `sandboxed` if its file is invalid."""
@@ -70,13 +82,13 @@ class Overlap:
         """Tell the user that the session is sandboxed because this workspace is, and what to do about it."""
         slug = self.file.stem
         if self.root == self.folder:
-            relation = f"This folder is the workspace {slug!r}"
+            relation = f"This folder belongs to the workspace {slug!r}"
         elif _is_inside(self.folder, self.root):
-            relation = f"This folder contains the workspace {slug!r} ({self.folder})"
+            relation = f"This folder contains a folder of the workspace {slug!r} ({self.folder})"
         else:
             relation = f"This folder belongs to the workspace {slug!r} ({self.folder})"
         return (
-            f"{relation}, which is sandboxed. So the session is sandboxed, too. For a direct session, use another folder,"
+            f"{relation}, which is sandboxed, so this session is sandboxed as well. For a direct session, use another folder,"
             f' or write trust = "direct" in {self.file}'
         )
 
@@ -87,7 +99,10 @@ class _Entry:
 
     content: Workspace | InvalidWorkspace
     folder: Path | None
-    """The real path of the workspace's folder at this moment; None if it is not known, and so the file is invalid."""
+    """The real path of the workspace's folder at this moment; None if the file names none, or if the path cannot be resolved.
+
+    Such a file is invalid.
+    """
 
 
 class Registry:
@@ -110,26 +125,84 @@ class Registry:
     ) -> Workspace:
         """Register a folder. The slug is made from `name` or the folder's name; a number is added if the slug is taken."""
         folder = self._check_folder(path)
-        try:
-            display_name = check_name(folder.name if name is None else name)
-        except ValueError as error:
-            raise HoldfastError(codes.BAD_WORKSPACE, f"The name {error}.") from None
-        base = slugify(display_name)
+        display_name = _parse_name(folder.name if name is None else name)
+        new = Workspace(
+            slug=slugify(display_name),
+            name=display_name,
+            path=str(folder),
+            trust=trust,
+            servers=servers,
+            tools=tools,
+            model=model,
+        )
         make_private_folder(self._folder)
         with self._lock():
             self._check_unregistered(folder)
-            taken = {_slug(entry).lower() for entry in self._scan()}
-            workspace = Workspace(
-                slug=unique_slug(base, taken),
-                name=display_name,
-                path=str(folder),
-                trust=trust,
-                servers=servers,
-                tools=tools,
-                model=model,
-            )
-            self._create(workspace)
+            return self._create_unique(new)
+
+    def add_below(self, path: Path, parents: Iterable[Path], *, at_most: int) -> Workspace:
+        """Register a folder below one of `parents`, sandboxed, unless it overlaps with another workspace.
+
+        Raise once `at_most` workspaces lie below these folders.
+        """
+        folder = self._check_folder(path)
+        allowed = [_resolve(str(parent)) for parent in parents]
+        name = _parse_name(folder.name)
+        make_private_folder(self._folder)
+        with self._lock():
+            if overlaps := self.find_overlaps([str(folder)]):
+                raise HoldfastError(
+                    codes.BAD_WORKSPACE,
+                    f"{str(path)!r} overlaps with the workspace {overlaps[0].file.stem!r}. It was not registered.",
+                )
+            folders = [other for other, _ in _require_folders(self._scan())]
+            below = sum(any(other.is_relative_to(parent) for parent in allowed) for other in folders)
+            if below >= at_most:
+                raise HoldfastError(
+                    codes.BAD_WORKSPACE,
+                    f"There are {below} workspaces below {', '.join(map(str, allowed))}; that is the limit for automatic registration.",
+                    hint="Remove some with `holdfast workspaces remove`, or register this folder yourself: `holdfast workspaces add PATH`.",
+                )
+            return self._create_unique(Workspace(slug=slugify(name), name=name, path=str(folder)))
+
+    def bind(self, folder: str, slug: str) -> Workspace:
+        """Make a (resolved) folder a part of a workspace. The caller has asked the user."""
+        workspace = self.get(slug)
+        self._check_folder(Path(folder))
+        self._change_bindings(lambda bindings: bindings.bind(folder, slug))
         return workspace
+
+    def decline_binding(self, folder: str, slug: str) -> None:
+        """Store that the user does not want this folder to be a part of the workspace that it names."""
+        self._change_bindings(lambda bindings: bindings.decline(folder, slug))
+
+    def unbind(self, folder: str) -> str:
+        """Forget the answer about a folder. Return the slug of the workspace that it was bound to; empty if it was not."""
+        slug = read_bindings(self._folder).bound.get(folder, "")
+        self._change_bindings(lambda bindings: bindings.forget(folder))
+        return slug
+
+    def bound_folders(self, slug: str) -> tuple[str, ...]:
+        """The folders that are bound to a workspace."""
+        bound = read_bindings(self._folder).bound
+        return tuple(sorted(folder for folder, other in bound.items() if other == slug))
+
+    def find_announced(self, folder: str) -> tuple[Announcement, Workspace] | None:
+        """The registered workspace that a (resolved) folder names in its file, if the user has not answered yet.
+
+        None if the folder belongs to a workspace already.
+        """
+        announced = read_announcement(Path(folder))
+        if announced is None or self.find(folder) is not None:
+            return None
+        try:
+            workspace = self._find_by_slug_or_name(announced.workspace)
+        except HoldfastError:
+            return None
+        if workspace is None:
+            return None
+        declined = read_bindings(self._folder).declined.get(announced.folder)
+        return None if declined == workspace.slug else (announced, workspace)
 
     def list(self) -> tuple[Workspace, ...]:
         """All valid workspaces, sorted by slug."""
@@ -152,8 +225,11 @@ class Registry:
         return self._folder / f"{parse_slug(slug)}{SUFFIX}"
 
     def remove(self, slug: str) -> None:
-        """Unregister a workspace, valid or not. Its folder is not touched."""
+        """Unregister a workspace, valid or not. Its folder is not touched. Folders that were bound to it belong to none."""
         file = self.file_of(slug)
+        bindings = read_bindings(self._folder)
+        if slug in (*bindings.bound.values(), *bindings.declined.values()):
+            self._change_bindings(lambda bindings: bindings.forget_workspace(slug))
         try:
             file.unlink()
         except FileNotFoundError:
@@ -161,7 +237,7 @@ class Registry:
         self._parsed.pop(file.name, None)
 
     def find(self, address: str) -> Workspace | None:
-        """Find a workspace by its slug, its name, or an absolute path in it or in one of its git worktrees.
+        """Find a workspace by its slug, its name, or an absolute path in it, in a folder bound to it, or in one of their git worktrees.
 
         Return the innermost of nested workspaces, and None if no workspace matches. Raise for a relative path, and if the
         file of the workspace is invalid: otherwise a session would run without the workspace's limits. If the folder of any
@@ -184,11 +260,11 @@ class Registry:
         return self._find_by_slug_or_name(address)
 
     def find_overlaps(self, roots: Iterable[str]) -> tuple[Overlap, ...]:
-        """Every overlap of these (resolved) folders with a workspace. A git worktree counts as part of its repository.
+        """Every overlap of these (resolved) folders with a workspace or a bound folder. A git worktree counts as part of its repository.
 
         Raise if the folder of any workspace is unknown.
         """
-        entries = [(str(folder), entry) for folder, entry in _require_folders(self._scan())]
+        entries = [(str(folder), entry) for folder, entry in self._folders()]
         if not entries:
             return ()
         mounts = read_mounts()  # a bind mount may show a workspace at another path
@@ -223,7 +299,7 @@ class Registry:
 
     def _find_by_path(self, path: Path) -> Workspace | None:
         by_folder: dict[Path, tuple[_Entry, ...]] = {}
-        for folder, entry in _require_folders(self._scan()):
+        for folder, entry in self._folders():
             by_folder[folder] = (*by_folder.get(folder, ()), entry)
         if not by_folder:
             return None
@@ -236,6 +312,20 @@ class Registry:
                     if entries := by_folder.get(above):
                         return _require_single(entries, str(above))
         return None
+
+    def _folders(self) -> Iterator[tuple[Path, _Entry]]:
+        """The folder of each workspace, and the folders that are bound to it. Raise if a folder is unknown."""
+        entries = self._scan()
+        own = set[Path]()
+        for folder, entry in _require_folders(entries):
+            own.add(folder)
+            yield folder, entry
+        if not own:
+            return
+        by_slug = {_slug(entry): entry for entry in entries}
+        for folder, slug in read_bindings(self._folder).bound.items():
+            if slug in by_slug and Path(folder) not in own:
+                yield Path(folder), by_slug[slug]
 
     def _scan(self) -> tuple[_Entry, ...]:
         """All files, sorted by name. A file is read again only if it has changed."""
@@ -258,16 +348,20 @@ class Registry:
     def _load(self, name: str) -> _Entry | None:
         """The entry of a file, which is read again if it has changed; None if there is no such file."""
         file = self._folder / name
-        try:
-            status = os.lstat(file)
-        except FileNotFoundError:
-            return None
-        owner = (status.st_mode, status.st_uid, status.st_gid)
-        version = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size, *owner)
-        cached, content = self._parsed.get(name, (None, None))
-        if content is None or cached != version:
+        for _ in range(_MAX_READS):
+            version = _version(file)
+            if version is None:
+                return None
+            cached, content = self._parsed.get(name, (None, None))
+            if content is not None and cached == version:
+                break
             content = _parse_file(file)
-            self._parsed[name] = version, content
+            # A file that was replaced or deleted while it was read says nothing about the workspace.
+            if isinstance(content, Workspace) or _version(file) == version:
+                self._parsed[name] = version, content
+                break
+        else:
+            content = InvalidWorkspace(file=file, message="It changes too often to be read.")
         return self._locate(content, file)
 
     def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _Entry:
@@ -315,6 +409,18 @@ class Registry:
                     codes.WORKSPACE_EXISTS, f"{str(folder)!r} is already registered as {_slug(entry)!r}."
                 )
 
+    def _change_bindings(self, change: Callable[[Bindings], Bindings]) -> None:
+        make_private_folder(self._folder)
+        with self._lock():
+            write_bindings(self._folder, change(read_bindings(self._folder)))
+
+    def _create_unique(self, new: Workspace) -> Workspace:
+        """Create the file, under another slug if this one is taken. The caller holds the lock."""
+        taken = {_slug(entry).lower() for entry in self._scan()}
+        workspace = replace(new, slug=unique_slug(new.slug, taken))
+        self._create(workspace)
+        return workspace
+
     def _create(self, workspace: Workspace) -> None:
         """Create the file atomically; fail if it exists."""
         from tempfile import mkstemp
@@ -339,6 +445,23 @@ class Registry:
             yield
         finally:
             os.close(lock)
+
+
+def _parse_name(name: str) -> str:
+    try:
+        return check_name(name)
+    except ValueError as error:
+        raise HoldfastError(codes.BAD_WORKSPACE, f"The name {error}.") from None
+
+
+def _version(file: Path) -> tuple[int, ...] | None:
+    """What changes when the file is written, replaced or given to another user; None if there is no such file."""
+    try:
+        status = os.lstat(file)
+    except FileNotFoundError:
+        return None
+    owner = (status.st_mode, status.st_uid, status.st_gid)
+    return (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size, *owner)
 
 
 def _parse_file(file: Path) -> Workspace | InvalidWorkspace:

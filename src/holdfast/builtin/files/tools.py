@@ -20,19 +20,17 @@ from holdfast.builtin.files.lines import count_lines, line_start
 from holdfast.builtin.files.roots import PathSet, Roots
 from holdfast.builtin.files.search import SKIPPED_FOLDERS, Search
 from holdfast.model import codes
-from holdfast.model.call import PREVIEW_KEY
 from holdfast.model.codes import Code
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.meta_keys import PREVIEW_KEY
 from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads, run_in_slices
-from holdfast.resolve.executed_paths import Executed
-from holdfast.sandbox.own_code import OWN_CODE
-from holdfast.sandbox.read_only_names import find_read_only_names
+from holdfast.resolve.unconfined_paths import UnconfinedPaths
 from holdfast.toolkit.authentication import EnvironmentAuthenticator
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.operation import Annotations
@@ -74,10 +72,10 @@ def files_service(
     locks: FileLocks,
     protected: Sequence[str] = (),
     confined_folders: ConfinedFolders | None = None,
-    find_executed: Callable[[], Executed] = Executed,
+    find_unconfined: Callable[[], UnconfinedPaths] = UnconfinedPaths,
 ) -> Service:
     """Return the in-process server with the tools of `files_toolbox`."""
-    toolbox = files_toolbox(context, door, locks, protected, confined_folders, find_executed)
+    toolbox = files_toolbox(context, door, locks, protected, confined_folders, find_unconfined)
     return toolbox.server(EnvironmentAuthenticator(context))
 
 
@@ -87,11 +85,11 @@ def files_toolbox(
     locks: FileLocks,
     protected: Sequence[str] = (),
     confined_folders: ConfinedFolders | None = None,
-    find_executed: Callable[[], Executed] = Executed,
+    find_unconfined: Callable[[], UnconfinedPaths] = UnconfinedPaths,
 ) -> Toolbox:
     """Return the file tools of one session. They refuse the `protected` paths.
 
-    In a sandboxed session, they change nothing that Holdfast runs unconfined. `find_executed` finds it, in other threads.
+    In a sandboxed session, they change nothing that Holdfast runs unconfined. `find_unconfined` finds it, in other threads.
 
     `confined_folders` are the folders in which the host's confined servers run: there, the editor is not used.
     """
@@ -100,7 +98,7 @@ def files_toolbox(
     if context.trust_level is Trust.SANDBOXED:
         guarded_names, find_read_only = (
             (*GUARDED_NAMES, *GUARDED_IF_PRESENT),
-            partial(_read_only_paths, folders, find_executed),
+            partial(_read_only_paths, folders, find_unconfined),
         )
     roots = Roots.of(folders, PathSet.of(protected), guarded_names, find_read_only)
     editor = None
@@ -137,12 +135,8 @@ def files_toolbox(
     return box
 
 
-def _read_only_paths(folders: Sequence[str], find_executed: Callable[[], Executed]) -> list[str]:
-    """The paths in a sandboxed session's folders that its confined servers may not change either. Blocks."""
-    executed = find_executed()
-    found = find_read_only_names(folders, (*OWN_CODE, *executed.programs_in(folders)))
-    paths = [root if name == "." else f"{root}/{name}" for root, names in found.items() for name in names]
-    return [*paths, *executed.read_only_roots(folders)]
+def _read_only_paths(folders: Sequence[str], find_unconfined: Callable[[], UnconfinedPaths]) -> list[str]:
+    return find_unconfined().read_only_in(folders)
 
 
 class _Files:

@@ -6,33 +6,65 @@ from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from holdfast import __version__
-from holdfast.builtin.tasks.store import Status, Task, TaskStore
+from holdfast.builtin.tasks.store import Status, Task, TaskStore, task_number
+from holdfast.model.context import SessionContext
+from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit import Call, Meta, Toolbox, ToolError, Trust, Workspace
+from holdfast.toolkit.authentication import EnvironmentAuthenticator
+from holdfast.toolkit.workspace import WorkspaceLookup
+from holdfast.wire.mcp.server import Service
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 T = TypeVar("T")
 
 _DATABASE_FILE = "tasks.db"
+_WORKSPACE_KEYS = ("orbit.workspace",)
+"""Where clients of other task servers announce their workspace in `_meta`, in addition to the settings' aliases."""
 _THREADS = WorkerThreads("tasks", threads=8, per_owner=1)
 
 Title: TypeAlias = Annotated[str, "What to do, in one line.", Meta(min_length=1, max_length=200)]
 Body: TypeAlias = Annotated[str, "Further details.", Meta(max_length=20_000)]
-Number: TypeAlias = Annotated[int, "The task's number.", Meta(ge=1)]
+TaskId: TypeAlias = Annotated[str, "The task's id, such as blog-3.", Meta(min_length=1, max_length=100)]
 
 
-def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
+def tasks_service(context: SessionContext, data_dir: Path) -> Service:
+    """Return the in-process server with the tasks of one session's workspace."""
+    registry = Registry(data_dir / WORKSPACES_FOLDER)
+    return tasks_toolbox(lambda: data_dir, registry).server(EnvironmentAuthenticator(context))
+
+
+def tasks_toolbox(
+    data_dir: Callable[[], Path],
+    workspaces: WorkspaceLookup | None = None,
+    aliases: ContextAliases = NO_ALIASES,
+) -> Toolbox:
     """Return the task tools. The first call opens the database, in the folder that `data_dir` returns."""
     store = TaskStore(lambda: data_dir() / _DATABASE_FILE)
-    box = Toolbox("tasks", version=__version__, instructions="A list of tasks for each workspace.")
+    box = Toolbox(
+        "tasks",
+        version=__version__,
+        instructions="A list of tasks for each workspace.",
+        workspaces=workspaces,
+        aliases=aliases,
+    )
     unknown = box.code("UNKNOWN_TASK", http=404, hint="task_list shows the existing tasks.")
     bad_transition = box.code(
         "BAD_TRANSITION", http=409, hint="Take the steps in order: open, started, done."
     )
 
-    def require_task(task: Task | None, number: int, workspace: Workspace) -> Task:
+    def unknown_task(id: str, workspace: Workspace) -> ToolError:
+        return ToolError(unknown, f"There is no task {id!r} in {workspace.slug!r}.")
+
+    def read_number(id: str, workspace: Workspace) -> int:
+        number = task_number(id, workspace.slug)
+        if number is None:
+            raise unknown_task(id, workspace)
+        return number
+
+    def require_task(task: Task | None, id: str, workspace: Workspace) -> Task:
         if task is None:
-            raise ToolError(unknown, f"There is no task {number} in {workspace.slug!r}.")
+            raise unknown_task(id, workspace)
         return task
 
     def with_status(task: Task, status: Status) -> Task:
@@ -40,41 +72,44 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
             allowed = ", ".join(task.status.next)
             raise ToolError(
                 bad_transition,
-                f"Task {task.number} is {task.status}; it cannot become {status}.",
+                f"Task {task.id} is {task.status}; it cannot become {status}.",
                 next_actions=[f"Set its status to one of: {allowed}."],
             )
         return replace(task, status=status)
 
-    def status_change(status: Status) -> Callable[[Task], Task]:
-        return lambda task: with_status(task, status)
+    async def change(id: str, workspace: Workspace, call: Call, apply: Callable[[Task], Task]) -> Task:
+        number = read_number(id, workspace)
+        return require_task(await _run(call, store.change, workspace.slug, number, apply), id, workspace)
 
     @box.tool(name="task_add", title="Add a task")
     async def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
         """Add a task to the workspace's list."""
         return await _run(call, store.add, workspace.slug, title, body, _session_id(call))
 
-    @box.tool(name="task_list", title="List tasks", operation="query")
+    @box.tool(name="task_list", title="List tasks", operation="query", codes=["UNKNOWN_TASK"])
     async def list_(
         workspace: Workspace,
         call: Call,
         status: Status | None = None,
-        first_number: Annotated[int, "The first task to list.", Meta(ge=1)] = 1,
+        first_id: Annotated[str, "The first task to list.", Meta(max_length=100)] = "",
     ) -> dict[str, Any]:
         """List the workspace's tasks, oldest first, optionally of one status.
 
-        A long list is returned in parts: continue at `next_number`.
+        A long list is returned in parts: continue at `next_id`.
         """
-        tasks, next_number = await _run(call, store.list, workspace.slug, status, first_number)
-        return {"items": tasks, **({"next_number": next_number} if next_number else {})}
+        first = read_number(first_id, workspace) if first_id else 1
+        tasks, next_number = await _run(call, store.list, workspace.slug, status, first)
+        return {"items": tasks, **({"next_id": f"{workspace.slug}-{next_number}"} if next_number else {})}
 
     @box.tool(name="task_show", title="Show a task", operation="query", codes=["UNKNOWN_TASK"])
-    async def show(number: Number, workspace: Workspace, call: Call) -> Task:
+    async def show(id: TaskId, workspace: Workspace, call: Call) -> Task:
         """Show one task."""
-        return require_task(await _run(call, store.get, workspace.slug, number), number, workspace)
+        number = read_number(id, workspace)
+        return require_task(await _run(call, store.get, workspace.slug, number), id, workspace)
 
     @box.tool(name="task_update", title="Change a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
     async def update(
-        number: Number,
+        id: TaskId,
         workspace: Workspace,
         call: Call,
         title: Title | None = None,
@@ -83,7 +118,7 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
     ) -> Task:
         """Change a task's title, body or status: open, started, done, dropped."""
 
-        def change(task: Task) -> Task:
+        def apply(task: Task) -> Task:
             task = task if status in (None, task.status) else with_status(task, status)
             return replace(
                 task,
@@ -91,23 +126,20 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
                 body=task.body if body is None else body,
             )
 
-        changed = await _run(call, store.change, workspace.slug, number, change)
-        return require_task(changed, number, workspace)
+        return await change(id, workspace, call, apply)
 
     @box.tool(name="task_start", title="Start a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
-    async def start(number: Number, workspace: Workspace, call: Call) -> Task:
+    async def start(id: TaskId, workspace: Workspace, call: Call) -> Task:
         """Mark a task as started."""
-        changed = await _run(call, store.change, workspace.slug, number, status_change(Status.STARTED))
-        return require_task(changed, number, workspace)
+        return await change(id, workspace, call, lambda task: with_status(task, Status.STARTED))
 
     @box.tool(name="task_done", title="Finish a task", codes=["UNKNOWN_TASK", "BAD_TRANSITION"])
-    async def done(number: Number, workspace: Workspace, call: Call) -> Task:
+    async def done(id: TaskId, workspace: Workspace, call: Call) -> Task:
         """Mark a started task as done."""
-        changed = await _run(call, store.change, workspace.slug, number, status_change(Status.DONE))
-        return require_task(changed, number, workspace)
+        return await change(id, workspace, call, lambda task: with_status(task, Status.DONE))
 
     @box.tool(name="workspace_list", title="List workspaces", operation="query")
-    async def workspaces(call: Call) -> list[dict[str, str]]:
+    async def workspace_list(call: Call) -> list[dict[str, str]]:
         """List the workspaces that this session can use."""
         session = call.session
         shown = [
@@ -123,7 +155,7 @@ def tasks_toolbox(data_dir: Callable[[], Path]) -> Toolbox:
 
 
 async def _run(call: Call, function: Callable[..., T], *args: Any) -> T:
-    """Run a function in a thread. Sessions share this server, so each session gets one thread at a time."""
+    """Run a function in a thread. Sessions share these threads, so each session gets one at a time."""
     return await _THREADS.run(function, *args, owner=_session_id(call))
 
 
@@ -133,13 +165,12 @@ def _session_id(call: Call) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Serve the tasks in Holdfast's own data folder."""
-    tasks_toolbox(_data_dir).main(arguments)
-
-
-def _data_dir() -> Path:
     from holdfast import settings
 
-    return settings.load().data_dir
+    loaded = settings.load()
+    keys = (*loaded.aliases.workspace_keys, *_WORKSPACE_KEYS)
+    aliases = replace(loaded.aliases, workspace_keys=tuple(dict.fromkeys(keys)))
+    tasks_toolbox(lambda: loaded.data_dir, aliases=aliases).main(arguments)
 
 
 if __name__ == "__main__":

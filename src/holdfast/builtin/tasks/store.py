@@ -1,5 +1,6 @@
 """Tasks in SQLite. Every statement selects one workspace, so no workspace sees the tasks of another."""
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 from holdfast.model.private_files import make_private_database
 
 _COLUMNS = "number, title, body, status, created_at, updated_at, created_by"
+_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 _MAX_LISTED = 1000
 _MAX_LISTED_CHARS = 256 * 1024
 _BUSY_SECONDS = 5.0  # how long to wait for another process's transaction
@@ -40,8 +42,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task of a workspace; `number` is unique within the workspace."""
+    """A task of a workspace."""
 
+    id: str
+    """The workspace's slug and the task's number in it, such as `blog-3`. It is unique in the store."""
     number: int
     title: str
     body: str
@@ -50,6 +54,12 @@ class Task:
     updated_at: str
     created_by: str
     """The session that added it; empty if the caller's session was not verified."""
+
+
+def task_number(id: str, workspace: str) -> int | None:
+    """The number in a task's id, or in a text that is only a number; None if it is no id of this workspace."""
+    slug, _, number = id.strip().rpartition("-")
+    return int(number) if slug in ("", workspace) and _NUMBER.fullmatch(number) else None
 
 
 class TaskStore:
@@ -70,6 +80,7 @@ class TaskStore:
                 (workspace, number, title, body, Status.OPEN, now, now, created_by),
             )
         return Task(
+            id=f"{workspace}-{number}",
             number=number,
             title=title,
             body=body,
@@ -89,7 +100,7 @@ class TaskStore:
                 " ORDER BY number",
                 (workspace, first_number, status, status),
             )
-            for task in map(_task, rows):
+            for task in (_task(workspace, row) for row in rows):
                 size += len(task.title) + len(task.body)
                 if size > _MAX_LISTED_CHARS or len(tasks) == _MAX_LISTED:
                     return tasks, task.number
@@ -141,12 +152,13 @@ def _get(db: sqlite3.Connection, workspace: str, number: int) -> Task | None:
     row = db.execute(
         f"SELECT {_COLUMNS} FROM tasks WHERE workspace = ? AND number = ?", (workspace, number)
     ).fetchone()
-    return None if row is None else _task(row)
+    return None if row is None else _task(workspace, row)
 
 
-def _task(row: tuple[Any, ...]) -> Task:
+def _task(workspace: str, row: tuple[Any, ...]) -> Task:
     number, title, body, status, created_at, updated_at, created_by = row
     return Task(
+        id=f"{workspace}-{number}",
         number=number,
         title=title,
         body=body,

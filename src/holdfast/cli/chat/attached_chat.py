@@ -10,13 +10,14 @@ from holdfast.host.remote.client import AS_CHAT, AttachRequest, RemoteSession, a
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 from holdfast.settings import Settings
 from holdfast.store.types import Lease, StoredEvent
 
 
 class AttachedChat(Chat):
-    """Attaches to the session, and detaches at the end. The session goes on in the process that has it open."""
+    """Attaches to the session, and detaches at the end. The session continues in the process that has it open."""
 
     def __init__(
         self,
@@ -27,7 +28,7 @@ class AttachedChat(Chat):
         request: AttachRequest = AS_CHAT,
         mode: Mode | None = None,
     ) -> None:
-        """With `mode`, the session uses this mode from now on."""
+        """With `mode`, the mode of the session is changed."""
         super().__init__(settings)
         self._lease = lease
         self._title = title
@@ -83,7 +84,7 @@ class AttachedChat(Chat):
 
 
 class _AttachedSession:
-    """The session of another process, as the chat uses it."""
+    """The `ChatSession` of a session in another process."""
 
     def __init__(self, remote: RemoteSession) -> None:
         self._remote = remote
@@ -100,3 +101,13 @@ class _AttachedSession:
 
     def describe(self) -> Description:
         return self._remote.description
+
+    def input_schema(self, tool: str) -> JsonObject | None:
+        return None
+
+    def progress_of(self, call_id: str) -> str:
+        return ""
+
+    async def change_mode(self, mode: Mode) -> None:
+        await self._remote.change_mode(mode)
+        await self._remote.describe()

@@ -1,14 +1,18 @@
 """Prints the beginning of a chat: the session, its servers, and what to type."""
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import __version__
+from holdfast.agent.model.find_models import find_by_keys
+from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.cli.event_printer import EventPrinter
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.model.permission import Mode
+from holdfast.resolve.screen_tools import approve_command
 from holdfast.session.session import Session
 
 _MODE_WARNINGS = {
@@ -42,6 +46,8 @@ def print_banner(
             _row(printer, "trust", replace_unprintable(f"{warning.folder}: {warning.text}"), "yellow")
     if mode in _MODE_WARNINGS:
         _row(printer, "mode", _MODE_WARNINGS[mode], "yellow")
+    if isinstance(session.agent, ModelAgent) and session.agent.model_name:
+        _row(printer, "model", replace_unprintable(session.agent.model_name))
     counts = Counter(tool.server.name for tool in session.available_tools)
     servers = [f"{replace_unprintable(name)} ({counts[name]} tools)" for name in session.available]
     _row(printer, "servers", ", ".join(servers) or "none")
@@ -59,7 +65,7 @@ def print_banner(
             _row(
                 printer,
                 "approve",
-                f"{len(withheld)} tools of {replace_unprintable(name)}: run `holdfast servers approve`",
+                f"{len(withheld)} tools of {replace_unprintable(name)}: run `{replace_unprintable(approve_command(name))}`",
                 "yellow",
             )
     printer.print()
@@ -73,19 +79,38 @@ def print_banner(
         )
 
 
-def print_usage(printer: EventPrinter) -> None:
-    """Print the commands and keys that are needed most."""
-    printer.print("This session has no model: you call the tools yourself. Type")
-    for command, purpose in (
-        ("/tools", "list the tools"),
-        ('/call files.list {"path": "."}', "call a tool"),
-        ('/call files.find {"text": "TODO"}', "find lines in files"),
-        ("/servers", "show the servers"),
-        ("/help", "show all commands"),
-        ("/quit", "leave; you can resume the session later"),
-    ):
+_COMMANDS_WITHOUT_MODEL = (
+    ("/tools", "list the tools"),
+    ('/call files.list {"path": "."}', "call a tool"),
+    ('/call files.find {"text": "TODO"}', "find lines in files"),
+    ("/servers", "show the servers"),
+    ("/help", "show all commands"),
+    ("/quit", "leave; you can resume the session later"),
+)
+_COMMANDS_WITH_MODEL = (
+    ("/tools", "list the tools"),
+    ("/model", "show or change the model"),
+    ("/usage", "show how many tokens were used"),
+    ("/help", "show all commands"),
+    ("/quit", "leave; you can resume the session later"),
+)
+
+
+def print_usage(printer: EventPrinter, session: Session) -> None:
+    """Print the most important commands and keys. Without a model, say how to get one."""
+    has_model = isinstance(session.agent, ModelAgent) and bool(session.agent.model_name)
+    if has_model:
+        printer.print("Type a prompt, or")
+    else:
+        printer.print("This session has no model: you call the tools yourself. Type")
+    for command, purpose in _COMMANDS_WITH_MODEL if has_model else _COMMANDS_WITHOUT_MODEL:
         printer.print(f"  {command:<36}", "cyan", end="")
         printer.print(purpose, "dim")
+    if not has_model:
+        found = find_by_keys(os.environ)
+        command = f"/model {found[0].name}" if found else "holdfast model"
+        printer.print(f"  {command:<36}", "cyan", end="")
+        printer.print("let a model answer" if found else "in a shell: find a model that can answer", "dim")
     if printer.is_terminal:
         printer.print("Tab completes, Alt-Enter starts a new line, Ctrl-C cancels, Ctrl-D leaves.", "dim")
     printer.print()

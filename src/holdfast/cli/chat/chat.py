@@ -1,9 +1,12 @@
-"""A chat: a user types prompts at a terminal, or a pipe delivers them line by line."""
+"""A chat: reads prompts from a terminal or a pipe, runs them, and prints what happens."""
 
 import asyncio
+import itertools
+import json
 import logging
 import signal
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +15,9 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast import telemetry
+from holdfast.agent.parse_commands import CALL
 from holdfast.cli.chat.door import TerminalDoor
+from holdfast.cli.chat.form import FormDeclinedError, fill_in
 from holdfast.cli.chat.history import HISTORY_FILE, load_history, save_history
 from holdfast.cli.chat.input import (
     ChatInput,
@@ -28,7 +33,10 @@ from holdfast.host.describe_session import Description
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Event
+from holdfast.model.event import Outcome, ToolEnded
+from holdfast.model.event_text import tool_name
+from holdfast.model.json import JsonObject
+from holdfast.model.permission import Mode, require_mode
 from holdfast.session.turns import INTERNAL_ERROR_REPLY
 from holdfast.settings import Settings
 from holdfast.store.types import StoredEvent
@@ -36,13 +44,23 @@ from holdfast.store.types import StoredEvent
 log = logging.getLogger(__name__)
 
 _QUIT_COMMANDS: dict[str, str] = dict.fromkeys(("/quit", "/exit"), "Leave; you can resume the session later")
+_MODE = "/mode"
+_MODES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
+_APPROVE = "/approve"
+_CHAT_COMMANDS = _QUIT_COMMANDS | {
+    _MODE: "Show the mode, or change it",
+    _APPROVE: "Review the project's servers and changed tools",
+}
+_STATUS_SECONDS = 0.1
+_STATUS_DELAY_SECONDS = 1.0
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class ChatSession(Protocol):
     """The session that a chat is attached to."""
 
     async def prompt(self, text: str) -> None:
-        """Run a turn; returns when all of it is printed."""
+        """Run a turn. Returns when all its events are printed."""
         ...
 
     def cancel(self) -> None:
@@ -50,7 +68,19 @@ class ChatSession(Protocol):
         ...
 
     def describe(self) -> Description:
-        """What the input completes: commands, tools and servers."""
+        """The mode of the session, and its commands, tools and servers."""
+        ...
+
+    async def change_mode(self, mode: Mode) -> None:
+        """Use this mode from now on."""
+        ...
+
+    def input_schema(self, tool: str) -> JsonObject | None:
+        """The schema of a tool's arguments; None if it is not known."""
+        ...
+
+    def progress_of(self, call_id: str) -> str:
+        """The last progress of a call that the server reported; empty if it reported none."""
         ...
 
 
@@ -58,7 +88,7 @@ class Chat(ABC):
     """Reads prompts and prints what a session does, on one event loop. Subclasses open the session or attach to it."""
 
     def __init__(self, settings: Settings, on_end: Callable[[], None] = lambda: None) -> None:
-        """`on_end` is called when the chat begins to end."""
+        """`on_end` is called when the chat starts to shut down."""
         self._settings = settings
         self._on_end = on_end
         self._printer = EventPrinter()
@@ -69,7 +99,10 @@ class Chat(ABC):
         self._session: ChatSession | None = None
         self._is_in_turn = False
         self._is_turn_cancelled = False
+        self._last_event = 0.0
+        """When the last event was printed (`time.monotonic`)."""
         self._has_turn_failed = False
+        self._has_call_failed = False
         self._has_typed = False
         self._exit_code: int | None = None
 
@@ -81,8 +114,10 @@ class Chat(ABC):
             except asyncio.CancelledError:
                 if self._exit_code is None:
                     raise
+        self._printer.finish()
         if self._exit_code is None:
-            return 1 if self._has_turn_failed and not self._is_interactive else 0
+            has_failed = self._has_turn_failed or self._has_call_failed
+            return 1 if has_failed and not self._is_interactive else 0
         return self._exit_code
 
     @abstractmethod
@@ -90,18 +125,23 @@ class Chat(ABC):
         """Open the session, and call `_run_prompts`."""
 
     async def _show_event(self, stored: StoredEvent) -> None:
-        await self._input.print_above(partial(self._print_event, stored.event))
+        await self._input.print_above(partial(self._print_event, stored))
 
-    def _print_event(self, event: Event) -> None:
+    def _print_event(self, stored: StoredEvent) -> None:
+        event = stored.event
+        self._last_event = time.monotonic()
+        is_new = self._session is not None  # events before that are of the resumed conversation
+        if is_new and isinstance(event, ToolEnded) and event.outcome is not Outcome.COMPLETED:
+            self._has_call_failed = True
         if decision := self._door.pop_decision_of_others(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
-        self._printer.show(event)
+        self._printer.show_stored(stored)
         if self._input.is_open:
             self._printer.new_line()
 
     async def _run_prompts(self, session: ChatSession, mask: Mask) -> None:
-        """Prompt until the user leaves. The mask hides secrets in the stored history of the terminal."""
+        """Read and run prompts until the user leaves. The mask is applied to the stored history."""
         self._session = session
         self._open_terminal()
         try:
@@ -112,7 +152,7 @@ class Chat(ABC):
                 self._has_typed = bool(self._input.typed)
 
     def _open_terminal(self) -> None:
-        """From now on, read prompts and answers with line editing, if the user is at a terminal."""
+        """If the user is at a terminal, switch to an input with line editing."""
         if not self._is_interactive or isinstance(self._input, TerminalInput):
             return
         self._input = terminal = TerminalInput(load_history(self._history_file), self._completions)
@@ -137,13 +177,51 @@ class Chat(ABC):
                 self._printer.print("Press Ctrl-C again, or Ctrl-D, to leave.", "dim")
                 continue
             was_interrupted = False
-            if text is None or text.strip() in _QUIT_COMMANDS:
+            if text is None or _first_word(text) in _QUIT_COMMANDS:
                 return
-            if text.strip():
-                await self._run_turn(session, text)
+            if _first_word(text) == _MODE:
+                await self._change_mode(session, text.strip().removeprefix(_MODE).strip())
+            elif _first_word(text) == _APPROVE:
+                await self._approve()
+            elif text.strip() and (filled := await self._fill_in_call(session, text)):
+                await self._run_turn(session, filled)
+
+    async def _approve(self) -> None:
+        """Say how to review servers and tools. `OwnChat` reviews the servers itself."""
+        self._printer.print("To review the project's servers and changed tools: holdfast servers approve")
+
+    async def _fill_in_call(self, session: ChatSession, text: str) -> str:
+        """Complete a prompt: if it is a call without arguments, ask the user for them. Returns an empty text if the user cancels."""
+        command, *rest = text.split()
+        if not self._is_interactive or command != CALL or len(rest) != 1 or "\n" in text.strip():
+            return text
+        schema = session.input_schema(rest[0])
+        if schema is None or not schema.get("properties"):
+            return text
+        self._printer.print(
+            f"  Arguments of {rest[0]}; Enter leaves an optional one out, Ctrl-C cancels.", "dim"
+        )
+        try:
+            arguments = await fill_in(schema, self._input.ask, self._printer.print)
+        except (FormDeclinedError, InputInterruptedError):
+            self._printer.new_line()
+            self._printer.print("Nothing was called.", "yellow")
+            return ""
+        return f"{CALL} {rest[0]} {json.dumps(arguments, ensure_ascii=False)}"
+
+    async def _change_mode(self, session: ChatSession, name: str) -> None:
+        """Change the session's mode. Without a name, print the mode."""
+        try:
+            if name:
+                await session.change_mode(require_mode(name))
+            else:
+                self._printer.print(f"The mode is {session.describe().mode}. To change it, type {_MODES}.")
+        except HoldfastError as error:
+            self._print_failure(error)
 
     async def _run_turn(self, session: ChatSession, text: str) -> None:
         self._is_in_turn, self._is_turn_cancelled = True, False
+        status = asyncio.create_task(self._show_status(session)) if self._is_interactive else None
         try:
             await session.prompt(text)
         except HoldfastError as error:
@@ -154,6 +232,40 @@ class Chat(ABC):
             self._print_failure(HoldfastError(codes.INTERNAL_ERROR, INTERNAL_ERROR_REPLY))
         finally:
             self._is_in_turn = False
+            if status is not None:
+                status.cancel()
+                self._printer.clear_status()
+
+    async def _show_status(self, session: ChatSession) -> None:
+        """If a call runs for longer than a second, show its tool, its time, and the progress that the server reports.
+
+        If the model is silent for longer than a second, show that it is thinking.
+        """
+        began: dict[str, float] = {}
+        self._last_event = time.monotonic()
+        for tick in itertools.count():
+            await asyncio.sleep(_STATUS_SECONDS)
+            running, now = self._printer.running_calls, time.monotonic()
+            began = {
+                call_id: began.get(call_id, now) for call_id in running if call_id in self._printer.started
+            }
+            slow = [call_id for call_id, start in began.items() if now - start >= _STATUS_DELAY_SECONDS]
+            if self._input.is_open or self._question_lock.locked():
+                continue
+            if not running and now - self._last_event >= _STATUS_DELAY_SECONDS:
+                self._printer.show_status(
+                    f"{_SPINNER[tick % len(_SPINNER)]} thinking …  {now - self._last_event:.0f} s"
+                )
+            if not slow:
+                continue
+            progress = session.progress_of(slow[-1])
+            more = f", and {len(slow) - 1} more" if len(slow) > 1 else ""
+            spinner = _SPINNER[tick % len(_SPINNER)]
+            seconds = f"{now - began[slow[-1]]:.0f} s"
+            name = tool_name(running[slow[-1]])
+            self._printer.show_status(
+                f"{spinner} {name}{more}  {seconds}{f'  {progress}' if progress else ''}"
+            )
 
     def _print_failure(self, error: HoldfastError) -> None:
         self._has_turn_failed = True
@@ -161,7 +273,7 @@ class Chat(ABC):
         print_error(error)
 
     async def _ask(self, question: str, about: str) -> str | None:
-        """Print `about`, then ask the user. If several calls run at once, their questions are asked one after another."""
+        """Print `about`, then ask the user. Questions of calls that run at the same time are asked one after another."""
         async with self._question_lock:
             if self._is_turn_cancelled:
                 return None
@@ -173,25 +285,39 @@ class Chat(ABC):
             except InputInterruptedError:
                 self._cancel_turn()
                 return None
-            if answer is None or answer.strip() in _QUIT_COMMANDS:
+            if answer is None or _first_word(answer) in _QUIT_COMMANDS:
                 self._printer.print("Press Ctrl-C to cancel the turn; then you can leave.", "dim")
             return answer
 
     def _completions(self) -> Completions:
         if self._session is None:
-            return Completions(commands=_QUIT_COMMANDS, arguments={})
+            return Completions(commands=_CHAT_COMMANDS, arguments={})
         shown = self._session.describe()
         commands = {f"/{command.name}": command.description for command in shown.commands}
         servers = dict.fromkeys((*shown.servers, *shown.starting), "")
         refused = dict.fromkeys(shown.refusals, "refused")
         return Completions(
-            commands=commands | _QUIT_COMMANDS,
-            arguments={"/call": shown.tools, "/tools": servers | shown.tools, "/why": servers | refused},
+            commands=commands | _CHAT_COMMANDS,
+            tool_arguments=self._argument_names,
+            arguments={
+                "/call": shown.tools,
+                "/tools": servers | shown.tools,
+                "/why": servers | refused,
+                "/logs": servers | refused,
+                "/resources": servers,
+                "/prompts": servers,
+                _MODE: dict.fromkeys(Mode, ""),
+            },
         )
+
+    def _argument_names(self, tool: str) -> tuple[str, ...]:
+        schema = self._session.input_schema(tool) if self._session is not None else None
+        properties = schema.get("properties") if schema is not None else None
+        return tuple(properties) if isinstance(properties, dict) else ()
 
     @contextmanager
     def _handle_signals(self) -> Iterator[None]:
-        """On Ctrl-C, cancel the turn or, if none is running, leave. On SIGTERM and when the terminal closes, leave."""
+        """On Ctrl-C, cancel the turn; without a turn, leave. On SIGTERM, and when the terminal closes, leave."""
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
@@ -224,3 +350,7 @@ class Chat(ABC):
         self._is_turn_cancelled = True
         if self._session is not None:
             self._session.cancel()
+
+
+def _first_word(text: str) -> str:
+    return next(iter(text.split(maxsplit=1)), "")

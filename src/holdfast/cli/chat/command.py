@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.open_session import SessionOptions, session_options
+from holdfast.cli.options import model_option
 
 if TYPE_CHECKING:
     from holdfast.cli.chat.own_chat import ChatOptions
@@ -37,8 +38,20 @@ _LATEST = "latest"
     metavar="FOLDER",
     help="Another folder that the session may use. Can be repeated. Give it again when you resume the session.",
 )
+@click.option(
+    "--agent", "agent_name", default="", metavar="NAME", help="The agent that answers; see `holdfast agents`."
+)
+@model_option
 @session_options
-def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also: tuple[str, ...]) -> None:
+def chat(
+    options: SessionOptions,
+    *,
+    resume: str | None,
+    mode: str | None,
+    also: tuple[str, ...],
+    model: str,
+    agent_name: str,
+) -> None:
     """Chat at this terminal, in a new or an earlier session.
 
     The session has the built-in servers and those configured for this folder. They run until you leave, and
@@ -49,9 +62,12 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
       holdfast chat
       holdfast chat --resume
       holdfast chat --also ../library
+      holdfast chat --agent reviewer
+      holdfast chat --model anthropic:claude-sonnet-5
       echo '/call files.list {}' | holdfast chat
     """
     from holdfast import settings, telemetry
+    from holdfast.builtin.servers import AGENT_SERVERS
     from holdfast.cli.chat.own_chat import ChatOptions
     from holdfast.cli.exit_deadline import ExitDeadline
     from holdfast.host.data_folder import check_data_folder
@@ -70,7 +86,10 @@ def chat(options: SessionOptions, *, resume: str | None, mode: str | None, also:
         open_options=replace(
             options.to_open_options(),
             opened_by="chat",
+            agent_name=agent_name,
+            on_request=AGENT_SERVERS,
             mode=None,
+            model=model,
             roots=_check_additional_folders(also, protected),
         ),
         mode=None if mode is None else Mode(mode),

@@ -1,12 +1,13 @@
-"""The door of a chat: asks the user at the terminal for permission to run a tool."""
+"""Asks the user of a chat questions at the terminal: permission for a call, and the forms of servers."""
 
 import shutil
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from holdfast.cli.chat.form import DECLINE, FormDeclinedError, fill_in
 from holdfast.cli.diff import diff_lines
-from holdfast.cli.text import escape_unprintable, format_arguments, replace_unprintable, wrap
+from holdfast.cli.terminal_text import escape_unprintable, format_arguments, replace_unprintable, wrap
 from holdfast.model import codes
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
@@ -30,8 +31,6 @@ _DECISION_TEXTS = {
     Decision.ALLOW_ALWAYS: "always allowed in this session",
     Decision.REJECT: "rejected",
 }
-_MAY_CHANGE = ("may change something.", "[o]nce, [a]lways in this session, [r]eject? ")
-_EVERY_CALL = ("needs your permission for every call.", "[o]nce, [r]eject? ")
 _VIEW_ANSWERS = ("v", "view")
 _MAX_LINES_SHOWN = 40
 
@@ -40,16 +39,20 @@ Ask = Callable[[str, str], Awaitable[str | None]]
 
 
 class TerminalDoor:
-    """Asks the user at the terminal. In a pipe there is no user (`ask` is None), and every call that needs permission is rejected."""
+    """The `Door` of a chat, through which its session reaches the user.
+
+    Without a terminal, `ask` is None, and every call that needs permission is rejected.
+    """
 
     def __init__(self, ask: Ask | None) -> None:
         self._ask = ask
         self._unanswered: set[str] = set()
-        """The calls about which the user was asked and has not answered."""
+        """The ids of the calls with a question that the user has not answered."""
 
     @property
     def capabilities(self) -> DoorCapabilities:
-        return DoorCapabilities(permission=self._ask is not None)
+        can_ask = self._ask is not None
+        return DoorCapabilities(permission=can_ask, elicitation=can_ask, name="a terminal" if can_ask else "")
 
     async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Show the call, and ask until the user allows or rejects it. The end of the input counts as a rejection."""
@@ -57,12 +60,12 @@ class TerminalDoor:
             return Decision.REJECT
         call_id = question.call.call_id
         self._unanswered.add(call_id)
-        decision = await _ask_about(self._ask, question)
+        decision = await _ask_permission(self._ask, question)
         self._unanswered.discard(call_id)
         return decision
 
     def pop_decision_of_others(self, event: Event) -> str:
-        """What another door decided about a call, if the user was asked about the call, too; else an empty text."""
+        """The decision of another door about a call that the user was asked about; else an empty text."""
         match event:
             case PermissionDecided(call_id=call_id, decision=decision) if call_id in self._unanswered:
                 self._unanswered.discard(call_id)
@@ -74,7 +77,9 @@ class TerminalDoor:
         return ""
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal cannot show forms.")
+        if self._ask is None:
+            raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "There is no user at a terminal.")
+        return await _elicit(self._ask, params)
 
     async def sample(self, params: JsonObject) -> JsonObject:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal has no model for sampling.")
@@ -86,14 +91,57 @@ class TerminalDoor:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal cannot write files.")
 
 
-async def _ask_about(ask: Ask, question: PermissionQuestion) -> Decision:
-    why, answers = _MAY_CHANGE if question.can_remember else _EVERY_CALL
+async def _elicit(ask: Ask, params: JsonObject) -> JsonObject:
+    """Show a server's question, and ask for the fields of its form. Returns the result of MCP's `elicitation/create`."""
+    message, schema, url = str(params.get("message", "")), params.get("requestedSchema"), params.get("url")
+    about = [line for text in message.split("\n") for line in wrap(f"  {escape_unprintable(text)}", _width())]
+    if isinstance(url, str):
+        about += ["  Open this page in your browser, if you trust it:", f"    {escape_unprintable(url)}"]
+    if isinstance(url, str) or not isinstance(schema, dict) or not schema.get("properties"):
+        question = "  [y]es, I opened it, or [n]o? " if isinstance(url, str) else "  [y]es or [n]o? "
+        return {"action": await _ask_yes_or_no(ask, question, "\n".join(about))}
+    pending = [*about, f"  Type {DECLINE} to decline."]
+
+    async def ask_field(question: str) -> str | None:
+        shown = "\n".join(pending)
+        pending.clear()
+        return await ask(replace_unprintable(question), shown)
+
+    try:
+        content = await fill_in(schema, ask_field, lambda line: pending.append(escape_unprintable(line)))
+    except FormDeclinedError:
+        return {"action": "decline"}
+    return {"action": "accept", "content": content}
+
+
+async def _ask_yes_or_no(ask: Ask, question: str, about: str) -> str:
+    while True:
+        answer = await ask(question, about)
+        match answer.strip().lower() if answer is not None else "n":
+            case "y" | "yes":
+                return "accept"
+            case "n" | "no":
+                return "decline"
+            case _:
+                about = ""
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns
+
+
+async def _ask_permission(ask: Ask, question: PermissionQuestion) -> Decision:
+    why, always = "needs your permission for every call.", ""
+    if question.can_remember:
+        why = "runs a command." if question.remembers_arguments else "may change something."
+        always = f"[a]lways {replace_unprintable(question.always_scope)}, "
     lines = _describe(question)
     shown, rest = lines[:_MAX_LINES_SHOWN], lines[_MAX_LINES_SHOWN:]
     while True:
         view = f"[v]iew the other {len(rest)} lines, " if rest else ""
         answer = await ask(
-            f"  {replace_unprintable(question.title)} {why} {view}{answers}", _join_lines(shown, rest)
+            f"  {replace_unprintable(question.title)} {why} {view}[o]nce, {always}[r]eject? ",
+            _join_lines(shown, rest),
         )
         if answer is None:
             return Decision.REJECT

@@ -4,15 +4,16 @@ import asyncio
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.agent.parse_commands import parse_commands
+from holdfast.agent.parse_commands import CALL, parse_commands
 from holdfast.cli.event_printer import PROMPT, PROMPT_CONTINUATION
 from holdfast.cli.output import discard_typed_input
-from holdfast.cli.text import replace_unprintable
+from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.visible_text import is_visible
@@ -23,17 +24,21 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     from prompt_toolkit.output import Output
 
+_ARGUMENT = re.compile(
+    r"""\s*(?P<tool>\S+)\s+(?P<json>(?:\{(?:[^"]|"(?:[^"\\]|\\.)*")*,\s*)?)(?P<word>(?:\{\s*)?(?:"[^"]*)?)$"""
+)
+"""A `/call` that ends where the name of an argument is typed: the tool, the complete JSON, and the beginning of the name."""
 LINE_LIMIT = 16 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _TERMINAL_CLOSED_ERRORS = (errno.EIO, errno.EPIPE, errno.EBADF)
 
 
 class InputInterruptedError(Exception):
-    """The user pressed Ctrl-C at a question, or at a prompt that was empty; or the process got SIGINT at either."""
+    """The user pressed Ctrl-C at a question or at an empty prompt, or the process got SIGINT there."""
 
 
 class _PromptSuspendedError(Exception):
-    """The prompt was closed for a question. `draft` is what the user had typed."""
+    """The prompt was closed for a question. `draft` is the text that the user had typed."""
 
     def __init__(self, draft: str) -> None:
         super().__init__()
@@ -57,11 +62,11 @@ class ChatInput(Protocol):
         ...
 
     async def print_above(self, print_text: Callable[[], None]) -> None:
-        """Print with this function. While a prompt or a question is open, the text appears above it."""
+        """Call a function that prints. While a prompt or a question is open, the text appears above it."""
         ...
 
     def interrupt(self) -> bool:
-        """On SIGINT: interrupt the open prompt or question, as Ctrl-C does. Returns False if none is open."""
+        """Handle SIGINT: interrupt the open prompt or question, as Ctrl-C does. Returns False if none is open."""
         ...
 
 
@@ -74,7 +79,7 @@ class PipeInput:
         self._is_at_end = False
 
     async def read_prompt(self) -> str | None:
-        """Read the next line. If it is a call whose JSON is not closed, read on until it is, or until an empty line."""
+        """Read the next line. If the JSON of a `/call` is unfinished, read more lines until it is complete, or until an empty line."""
         text = await self._read_line()
         while text and is_unclosed(text) and (more := await self._read_line()):
             text = f"{text}\n{more}"
@@ -164,7 +169,7 @@ class TerminalInput:
         self._open: PromptSession[str] | None = None
         """The prompt or question that is on the screen."""
         self._reading: asyncio.Future[str] | None = None
-        """Reads what is typed at the open prompt or question."""
+        """The task that reads the open prompt or question."""
         self._screen = asyncio.Lock()
         """Held while a text is printed above the prompt, and while a prompt is closed."""
         self._prompt_closed = asyncio.Event()
@@ -191,8 +196,8 @@ class TerminalInput:
     async def ask(self, question: str) -> str | None:
         """Ask a question and read the answer, which is not added to the history. Raises `InputInterruptedError` on Ctrl-C.
 
-        Keys that were pressed before the question was shown are not an answer to it. A prompt that is being typed is
-        closed during the question; afterwards, the user continues to type it.
+        Keys that were pressed before the question was shown are discarded. A prompt that is being typed is closed during
+        the question, and reopened afterwards with its text.
         """
         self._question_closed.clear()
         try:
@@ -219,7 +224,8 @@ class TerminalInput:
         async with self._screen:
             app = self._open.app if self._open is not None else None
             if app is not None and app.is_running and app.is_done and self._reading is not None:
-                await asyncio.wait([self._reading])  # it is being closed, and would draw over the text
+                # The prompt is being closed, and would draw over the text.
+                await asyncio.wait([self._reading])
             if app is None or not app.is_running:
                 print_text()
                 return
@@ -233,7 +239,10 @@ class TerminalInput:
     def interrupt(self) -> bool:
         if self._open is None or not self._open.app.is_running:
             return False
-        if not self._open.app.is_done:
+        if self._open is self._prompts and self._prompts.default_buffer.text:
+            self._prompts.default_buffer.reset()
+            self._prompts.app.invalidate()
+        elif not self._open.app.is_done:
             self._open.app.exit(exception=InputInterruptedError)
         return True
 
@@ -257,13 +266,13 @@ class TerminalInput:
         self._open = session
         try:
             text = await asyncio.shield(reading)
-        except asyncio.CancelledError:  # such as a question that was answered elsewhere
+        except asyncio.CancelledError:  # for example, because the question was answered at another door
             async with self._screen:
                 if session.app.is_running and not session.app.is_done:
-                    # This leaves the prompt on the screen as typed so far, and starts a new line.
+                    # The text typed so far stays on the screen, and a new line is started.
                     session.app.exit(exception=EOFError)
                 await asyncio.wait([reading])
-                reading.exception()  # it is the one above
+                reading.exception()  # retrieve the EOFError, so that asyncio does not log it
             raise
         except EOFError:
             return None
@@ -312,10 +321,14 @@ class Completions:
     commands: Mapping[str, str]
     arguments: Mapping[str, Mapping[str, str]]
     """The words that may follow each command."""
+    tool_arguments: Callable[[str], Sequence[str]] = lambda tool: ()
+    """The names of a tool's arguments."""
 
     def find(self, line: str) -> tuple[str, dict[str, str]]:
         """Return the word at the end of the line, and its completions. Words with control characters are left out."""
         command, space, rest = line.lstrip().partition(" ")
+        if command == CALL and (after := _ARGUMENT.match(rest)):
+            return self._find_argument(after["tool"], after["json"], after["word"])
         word = rest.lstrip() if space else command
         words = self.arguments.get(command, {}) if space else self.commands
         return word, {
@@ -323,6 +336,13 @@ class Completions:
             for name in sorted(words)
             if name.startswith(word) and is_visible(name)
         }
+
+    def _find_argument(self, tool: str, before: str, word: str) -> tuple[str, dict[str, str]]:
+        """Complete the name of an argument that is not in the JSON yet. Each completion ends where the value begins."""
+        opening = "" if before else "{"
+        names = (name for name in self.tool_arguments(tool) if f'"{name}"' not in before and is_visible(name))
+        texts = sorted(f'{opening}"{name}": ' for name in names)
+        return word, dict.fromkeys((text for text in texts if text.startswith(word)), "")
 
 
 def is_unclosed(text: str) -> bool:
@@ -332,7 +352,7 @@ def is_unclosed(text: str) -> bool:
 
 
 def _create_output() -> "Output | None":
-    """Return the terminal, set to send no cursor position requests: a late response would be read as typed text."""
+    """The terminal output, without cursor position requests: a late response would be read as typed text."""
     from prompt_toolkit.output.vt100 import Vt100_Output
     from prompt_toolkit.utils import is_dumb_terminal
 
@@ -389,7 +409,9 @@ def _create_key_bindings() -> "KeyBindings":
         found = [*buffer.completer.get_completions(buffer.document, requested)]
         if not found:
             return
-        missing = get_common_complete_suffix(buffer.document, found) + (" " if len(found) == 1 else "")
+        missing = get_common_complete_suffix(buffer.document, found)
+        if len(found) == 1 and not found[0].text.endswith((" ", ".")):
+            missing += " "
         if missing:
             buffer.insert_text(missing)
         else:

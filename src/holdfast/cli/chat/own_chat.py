@@ -1,25 +1,39 @@
-"""A chat in a session of its own: a new one, or one that it resumes."""
+"""A chat in a new session, or in a session that it resumes."""
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.cli.chat.banner import print_banner, print_usage
-from holdfast.cli.chat.chat import Chat
-from holdfast.cli.servers.review_server import Decision, has_undecided_servers, review_servers
+from holdfast.cli.chat.chat import Chat, ChatSession
+from holdfast.cli.event_printer import EventPrinter
+from holdfast.cli.servers.review_server import ReviewOptions, has_undecided_servers, review_servers
 from holdfast.host.describe_session import Description, describe_session
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.ids import SessionId
+from holdfast.model.json import JsonObject
 from holdfast.model.permission import DoorKind, Mode
+from holdfast.model.real_path import real_path
+from holdfast.model.workspace import Workspace
 from holdfast.session.attachment import Attachment
 from holdfast.session.session import Session
 from holdfast.session.subscription import Subscription
 from holdfast.settings import Settings
 from holdfast.store.types import Lease
+from holdfast.wire.strict_json import decode_json
+from holdfast.workspaces.bindings import Announcement
+from holdfast.workspaces.registry import Registry
+
+_MAX_SCHEMA_BYTES = 64 * 1024
+_MAX_PROGRESS_LENGTH = 200
+_MAX_CALLS_WITH_PROGRESS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +51,7 @@ class ChatOptions:
     stored_roots: tuple[str, ...] = ()
     """The additional folders that the resumed session had. The user has to grant them again with `--also`."""
     lease: Lease | None = None
-    """Set if another process has the session open: then the chat attaches to it."""
+    """Set if another process has the session open. Then the chat attaches to the session."""
 
 
 class OwnChat(Chat):
@@ -46,11 +60,31 @@ class OwnChat(Chat):
     def __init__(self, options: ChatOptions, on_end: Callable[[], None] = lambda: None) -> None:
         super().__init__(options.settings, on_end)
         self._options = options
+        self._host: Host | None = None
+
+    async def _approve(self) -> None:
+        """Ask about the project's servers. Approved servers are available when the session is opened again."""
+        if self._host is None or not self._is_interactive:
+            await super()._approve()
+            return
+
+        async def ask(question: str) -> str:
+            return await self._ask(f"{question} ", "") or ""
+
+        reviewed = await review_servers(self._host, self._options.open_options, ReviewOptions(ask=ask))
+        if reviewed.shown:
+            self._printer.print(
+                "To use newly approved servers, leave with /quit and type: holdfast chat --resume", "dim"
+            )
+        else:
+            self._printer.print("No server of this project awaits approval.")
+        self._printer.print("To review changed tools of approved servers: holdfast servers approve", "dim")
 
     async def _run_session(self) -> None:
         options = self._options
         open_options = replace(options.open_options, door=self._door)
         async with Host(settings=options.settings) as host:
+            self._host = host
             await self._review_project(host, open_options)
             session = await (
                 host.reopen(options.resume, open_options) if options.resume else host.open(open_options)
@@ -58,21 +92,24 @@ class OwnChat(Chat):
             try:
                 async with (
                     _connect_servers(session, options.settings.links.wait_seconds),
-                    self._show_session(session) as shown,
+                    self._show_session(host, session) as shown,
                 ):
                     await self._run_prompts(shown, session.record.mask)
             finally:
                 _exit_at_next_interrupt()
                 self._on_end()
                 await session.close()
-        if self._has_typed:
+        if self._has_typed and open_options.keep:
             self._printer.new_line()
             self._printer.print()
             self._printer.print("To resume this session: holdfast chat --resume", "dim")
 
     async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
-        """Ask about servers of the project that need a decision, if the user is at a terminal."""
-        if not self._is_interactive or not await has_undecided_servers(host, open_options):
+        """If the user is at a terminal, ask about the project's workspace and servers, unless they are decided."""
+        if not self._is_interactive:
+            return
+        await self._review_workspace(host, open_options)
+        if not await has_undecided_servers(host, open_options):
             return
         self._open_terminal()
         self._printer.print("This folder has servers that you have not decided about:", "bold")
@@ -80,12 +117,36 @@ class OwnChat(Chat):
         async def ask(question: str) -> str:
             return await self._ask(f"{question} ", "") or ""
 
-        await review_servers(host, open_options, Decision(ask=ask), again=False)
+        await review_servers(host, open_options, ReviewOptions(ask=ask), again=False)
+        self._printer.print()
+
+    async def _review_workspace(self, host: Host, open_options: OpenOptions) -> None:
+        """Ask whether the folder belongs to the workspace that its file names."""
+        if open_options.workspace:
+            return
+        folder = str(open_options.cwd)
+        found = await run_with_file_timeout(_find_announced, host.registry, folder, path=folder)
+        if found is None:
+            return
+        announced, workspace = found
+        self._open_terminal()
+        self._printer.print(
+            f"{announced.folder} says that it belongs to the workspace {workspace.slug!r} ({workspace.path}, {workspace.trust.value}).",
+            "bold",
+        )
+        answer = await self._ask("Is that right? [y]es, [n]o, or Enter to decide later: ", "") or ""
+        match answer.strip().lower():
+            case "y" | "yes":
+                host.registry.bind(announced.folder, workspace.slug)
+            case "n" | "no":
+                host.registry.decline_binding(announced.folder, workspace.slug)
+            case _:
+                pass
         self._printer.print()
 
     @asynccontextmanager
-    async def _show_session(self, session: Session) -> AsyncIterator["_OwnSession"]:
-        """Print the events so far if the session is resumed, then the banner; during the block, print each new event."""
+    async def _show_session(self, host: Host, session: Session) -> AsyncIterator[ChatSession]:
+        """Print the earlier events of a resumed session, then the banner. During the block, print each new event."""
         printer, options = self._printer, self._options
         if options.mode not in (None, session.permission.mode):
             await session.permission.change_mode(options.mode, DoorKind.CHAT)
@@ -96,19 +157,23 @@ class OwnChat(Chat):
         try:
             await events.wait_handled(last_seq)
             printer.new_line()
+            banner_printer = printer if self._is_interactive else EventPrinter(sys.stderr)
             print_banner(
-                printer,
+                banner_printer,
                 session,
                 mode=session.permission.mode,
                 title=options.title,
                 stored_roots=options.stored_roots,
             )
             if not options.resume:
-                print_usage(printer)
+                self._print_usage(banner_printer, session)
             yield _OwnSession(session, attachment, events)
         finally:
             showing.cancel()
             await asyncio.wait([showing])
+
+    def _print_usage(self, banner_printer: EventPrinter, session: Session) -> None:
+        print_usage(banner_printer, session)
 
     async def _show_events(self, events: Subscription) -> None:
         try:
@@ -118,7 +183,7 @@ class OwnChat(Chat):
             self._print_failure(
                 HoldfastError(
                     error.code,
-                    f"The rest of this session cannot be shown: its events could not be read. {error.message}",
+                    f"The rest of this session cannot be shown, because its events cannot be read. {error.message}",
                     hint="Leave with /quit. To continue the session later: holdfast chat --resume",
                 )
             )
@@ -126,13 +191,40 @@ class OwnChat(Chat):
             events.close()
 
 
+def _find_announced(registry: Registry, folder: str) -> tuple[Announcement, Workspace] | None:
+    return registry.find_announced(real_path(folder))
+
+
 class _OwnSession:
-    """The session of this process, as the chat uses it."""
+    """The `ChatSession` of a session in this process."""
 
     def __init__(self, session: Session, attachment: Attachment, events: Subscription) -> None:
         self._session = session
         self._attachment = attachment
         self._events = events
+        self._progress: dict[str, str] = {}
+        session.on_call_progress(self._note_progress)
+
+    def input_schema(self, tool: str) -> JsonObject | None:
+        found = next((known for known in self._session.available_tools if known.name == tool), None)
+        if found is None or len(found.definition.input_schema) > _MAX_SCHEMA_BYTES:
+            return None
+        schema = decode_json(found.definition.input_schema)
+        return schema if isinstance(schema, dict) else None
+
+    def progress_of(self, call_id: str) -> str:
+        return self._progress.get(call_id, "")
+
+    def _note_progress(self, call_id: str, params: Mapping[str, Any]) -> None:
+        done, total, message = params.get("progress"), params.get("total"), params.get("message")
+        parts: list[str] = []
+        if isinstance(done, int | float):
+            parts.append(f"{done:g} of {total:g}" if isinstance(total, int | float) else f"{done:g}")
+        if isinstance(message, str) and message:
+            parts.append(self._session.record.mask.mask_all(message[:_MAX_PROGRESS_LENGTH]))
+        if len(self._progress) >= _MAX_CALLS_WITH_PROGRESS:
+            self._progress.clear()
+        self._progress[call_id] = " ".join(parts)
 
     async def prompt(self, text: str) -> None:
         try:
@@ -148,6 +240,10 @@ class _OwnSession:
     def describe(self) -> Description:
         return describe_session(self._session)
 
+    async def change_mode(self, mode: Mode) -> None:
+        await self._session.permission.change_mode(mode, DoorKind.CHAT)
+        await self._events.wait_handled(self._session.record.events.last)
+
 
 @asynccontextmanager
 async def _connect_servers(session: Session, seconds: float) -> AsyncIterator[None]:
@@ -162,6 +258,6 @@ async def _connect_servers(session: Session, seconds: float) -> AsyncIterator[No
 
 
 def _exit_at_next_interrupt() -> None:
-    """From now on, Ctrl-C ends the process at once: the session is being closed."""
+    """Let the next Ctrl-C end the process at once, because the session is being closed."""
     asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
     signal.signal(signal.SIGINT, signal.SIG_DFL)

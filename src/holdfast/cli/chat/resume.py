@@ -10,19 +10,23 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store.lease import is_expired
 from holdfast.store.open_store import open_read_only
-from holdfast.store.query import ALL_SESSIONS, SessionQuery
+from holdfast.store.query import SessionQuery, Visibility
 from holdfast.store.store import Store
 from holdfast.store.types import StoredSession
 
 
 async def load_resume_options(options: ChatOptions, session_id: str | None, *, keep_cwd: bool) -> ChatOptions:
-    """Return the options with which a chat resumes this session; without an id, the latest session of the folder.
+    """The options of a chat that resumes this session, or without an id, the latest session of the folder.
 
     The chat runs in the session's own folder. With `keep_cwd`, it runs in the folder in `options`.
     """
     folder = str(Path(options.open_options.cwd).resolve())  # noqa: ASYNC240  the loop has nothing else to do
     async with open_read_only(options.settings.data_dir / DATABASE_FILE) as store:
-        stored = await find_session(store, session_id) if session_id else await _find_latest(store, folder)
+        stored = (
+            await find_session(store, session_id)
+            if session_id
+            else await _find_latest(store, folder, options.open_options.user_id or "")
+        )
         lease = None if stored.lease is None or is_expired(stored.lease, store.now()) else stored.lease
     open_options = options.open_options
     if not keep_cwd and lease is None:
@@ -48,8 +52,8 @@ def _check_folder_exists(stored: StoredSession) -> None:
         )
 
 
-async def _find_latest(store: Store, folder: str) -> StoredSession:
-    query = SessionQuery(visibility=ALL_SESSIONS, cwd=folder)
+async def _find_latest(store: Store, folder: str, user_id: str) -> StoredSession:
+    query = SessionQuery(visibility=Visibility(user_id=user_id), cwd=folder)
     while True:
         page = await store.sessions(query)
         for stored in page.items:

@@ -1,8 +1,8 @@
-"""`holdfast servers`: list, explain, add, remove, edit, approve, revoke, import, log in to and log out of MCP servers."""
+"""`holdfast servers`: the table of its subcommands."""
 
 import click
 
-from holdfast.cli.groups import LazyCommand, LazyGroup
+from holdfast.cli.click_groups import LazyCommand, LazyGroup
 
 _HERE = "holdfast.cli.servers"
 
@@ -21,6 +21,7 @@ _HERE = "holdfast.cli.servers"
         "add": LazyCommand(target=f"{_HERE}.change:add", help="Add a server to your list."),
         "remove": LazyCommand(target=f"{_HERE}.change:remove", help="Remove a server from your list."),
         "edit": LazyCommand(target=f"{_HERE}.change:edit", help="Open your list of servers in an editor."),
+        "logs": LazyCommand(target=f"{_HERE}.logs:logs", help="Show what a server wrote to standard error."),
         "approve": LazyCommand(
             target=f"{_HERE}.approve:approve",
             help="Review and approve a project's servers, and new or changed tools.",
@@ -33,7 +34,7 @@ _HERE = "holdfast.cli.servers"
             target=f"{_HERE}.approvals:revoke", help="Take back the approval of a project's server."
         ),
         "import": LazyCommand(
-            target=f"{_HERE}.import_:import_servers", help="Import the servers of another MCP client."
+            target=f"{_HERE}.import_servers:import_servers", help="Import the servers of another MCP client."
         ),
         "login": LazyCommand(target=f"{_HERE}.login:login", help="Log in to a remote server."),
         "logout": LazyCommand(
@@ -42,7 +43,7 @@ _HERE = "holdfast.cli.servers"
     },
 )
 def servers() -> None:
-    """List, explain, add, remove, edit, approve, revoke, import, log in to and log out of MCP servers.
+    """Manage MCP servers: list, explain, add, remove, edit, logs, approve, revoke, import, login, logout.
 
     Servers can be configured by the operator of this machine, by you, by the project (in .mcp.json), and by
     the client that opens a session. A project's servers run only after you approve them.

@@ -1,8 +1,9 @@
-"""`holdfast servers approvals` and `revoke`: list the approvals of servers and tools, and take one back."""
+"""`holdfast servers approvals` and `revoke`: list all approvals, and take back that of a server."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,74 +12,103 @@ from holdfast.audit.audit import Audit
 from holdfast.cli.open_store import run_with_read_only_store, run_with_writable_store
 from holdfast.cli.options import json_lines_option
 from holdfast.cli.output import print_json, print_line, print_table
-from holdfast.cli.servers.user_name import user_name
+from holdfast.cli.servers.describe_entry import describe_grants
+from holdfast.cli.user_name import user_name
 from holdfast.host.approvals import Approvals
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.resolve.grant import ConfinedGrant, decode_grant
 from holdfast.resolve.load import PROJECT_FILE
 from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import Approval
 
 _COLUMNS = ("server", "approved", "project file", "by", "when", "audit")
-_KINDS = {"confined server": "the server, confined", "confined program": "the program, confined"}
-_LISTED = ("server", "confined server", "pin")  # a program is approved together with its server
+_KEYS = ("file", "by", "at", "audit")
+_CONFINED = "confined server"
+_KIND_TEXTS = {
+    _CONFINED: "the server, confined",
+    "confined program": "the program, confined",
+    "edits": "later edits of its program",
+    "instructions": "the project's instructions for the model",
+}
+_LISTED_KINDS = (
+    "server",
+    "edits",
+    _CONFINED,
+    "agent",
+    "instructions",
+    "pin",
+)  # a program is approved together with its server
 
 
 @click.command("approvals")
 @json_lines_option
 def list_approvals(*, as_json: bool) -> None:
-    """List the servers and tools that you have approved, with their project, oldest first.
+    """List the servers, tools, agents and instructions (AGENTS.md) that you have approved.
 
-    Every approval has an audit record. One without a record was not given by `holdfast servers approve`:
-    someone wrote it into the store's file.
+    Each with its project and what was granted, oldest first.
+
+    `holdfast servers revoke` takes back the approval of a server, `holdfast agents revoke` that of an agent or an AGENTS.md.
+
+    Every approval has an audit record. If an approval has none, it was not given with Holdfast: someone wrote it into the
+    store's file.
 
     \b
     Example:
       holdfast servers approvals
     """
 
-    def read(tx: ReadTx) -> list[dict[str, str]]:
+    def read(tx: ReadTx) -> list[dict[str, Any]]:
         unrecorded = {(approval.key, approval.content_hash) for approval in unrecorded_approvals(tx)}
         return [*_rows(sorted(tx.approvals(), key=lambda approval: approval.at), unrecorded)]
 
-    async def work(store: Store) -> list[dict[str, str]]:
+    async def work(store: Store) -> list[dict[str, Any]]:
         return await store.read(read)
 
     rows = run_with_read_only_store(None, work)
     if as_json:
         for row in rows:
-            print_json(row, indent=None)
+            print_json(row)
     elif rows:
-        print_table(_COLUMNS, [tuple(row.values()) for row in rows])
+        print_table(_COLUMNS, [(row["server"], _describe(row), *(row[key] for key in _KEYS)) for row in rows])
     else:
         print_line(
             "Nothing is approved yet. To review a project's servers: holdfast servers approve", err=True
         )
 
 
-def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterator[dict[str, str]]:
+def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:
     for approval in filter(needs_record, approvals):
-        what, origin_or_owner, server, *rest = _parts(approval.key)
-        if what not in _LISTED and (approval.key, approval.content_hash) not in unrecorded:
+        kind, origin_or_owner, server, *rest = _parse_key(approval.key)
+        if kind not in _LISTED_KINDS and (approval.key, approval.content_hash) not in unrecorded:
             continue
-        is_tool = what == "pin"
+        is_tool = kind == "pin"
+        grant = decode_grant(rest[-1]) if kind == _CONFINED else ConfinedGrant()
         yield {
             "server": server,
-            "approved": f"the tool {rest[-1]}" if is_tool else _KINDS.get(what, f"the {what}"),
+            "approved": f"the tool {rest[-1]}" if is_tool else _KIND_TEXTS.get(kind, f"the {kind}"),
             "file": "" if is_tool else origin_or_owner,
             "by": approval.by,
             "at": approval.at.isoformat(sep=" ", timespec="seconds"),
             "audit": "no record" if (approval.key, approval.content_hash) in unrecorded else "recorded",
+            "network": list(grant.network),
+            "readable": list(grant.readable),
         }
 
 
-def _parts(key: str) -> list[str]:
-    """The parts of an approval's key. A key that someone else wrote into the file may not be valid JSON."""
+def _describe(row: Mapping[str, Any]) -> str:
+    """What was approved, with the hosts and paths that were granted besides those of the entry."""
+    granted = describe_grants(row["network"], row["readable"]) if row["network"] or row["readable"] else ""
+    return f"{row['approved']}, {granted}" if granted else row["approved"]
+
+
+def _parse_key(key: str) -> list[str]:
+    """The parts of an approval's key. If someone wrote into the store's file, a key may not be valid JSON."""
     try:
-        what, origin_or_owner, server, *rest = json.loads(key)
+        kind, origin_or_owner, server, *rest = json.loads(key)
     except ValueError:
         return ["server", "", key, ""]
-    return [str(part) for part in (what, origin_or_owner, server, *(rest or [""]))]
+    return [str(part) for part in (kind, origin_or_owner, server, *(rest or [""]))]
 
 
 @click.command()
@@ -91,7 +121,7 @@ def _parts(key: str) -> list[str]:
 def revoke(*, name: str, file: Path | None) -> None:
     """Take back the approval of a project's server.
 
-    From now on, no session gets the server until you approve it again. Where it is running, it is ended within a few
+    From now on, no session gets the server until you approve it again. If it is running, it is ended within a few
     seconds. The file and the project need not exist any more.
 
     \b
@@ -110,4 +140,4 @@ def revoke(*, name: str, file: Path | None) -> None:
             f"No server {name[:80]!r} of '{origin}' is approved.",
             hint="`holdfast servers approvals` lists all approvals.",
         )
-    print_line(f"Revoked: {name!r} of {origin}. Where it is running, it is ended within a few seconds.")
+    print_line(f"Revoked: {name!r} of {origin}. If it is running, it is ended within a few seconds.")

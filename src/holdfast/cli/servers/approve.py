@@ -2,10 +2,11 @@
 
 import difflib
 import json
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import click
@@ -14,12 +15,19 @@ import msgspec
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.output import ask, confirm, print_for_review, print_line, print_wrapped
 from holdfast.cli.servers.describe_entry import quote
-from holdfast.cli.servers.review_server import Decision, Rights, review_servers
-from holdfast.cli.servers.user_name import user_name
+from holdfast.cli.servers.review_server import Reviewed, ReviewOptions, Rights, review_servers
+from holdfast.cli.servers.unknown_server import server_names, unknown_server
+from holdfast.cli.user_name import user_name
 from holdfast.host.approvals import mask_definition
 from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
 from holdfast.masking.mask import Mask
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.server import Source
 from holdfast.model.trust import Trust
+from holdfast.resolve.load import PROJECT_FILE
 from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
 from holdfast.resolve.validate import is_granted_host
 from holdfast.session.session import Session
@@ -38,6 +46,11 @@ _MAX_COMPARED_LINES = 2000  # comparing more would take too long
     "--direct", "rights", flag_value="direct", help="Approve the servers with your rights, without asking."
 )
 @click.option(
+    "--follow-edits",
+    is_flag=True,
+    help="With --direct: later edits of the files that are shown need no approval, until a confined server can write in the folder.",
+)
+@click.option(
     "--readable",
     multiple=True,
     type=click.Path(path_type=Path, exists=True),
@@ -52,14 +65,15 @@ _MAX_COMPARED_LINES = 2000  # comparing more would take too long
 @click.option(
     "--yes",
     is_flag=True,
-    help="Approve everything that is shown, without asking: servers as confined in a sandboxed session, otherwise with"
-    " your rights.",
+    help="Approve everything that is shown, without asking. Servers keep the rights of their last approval; a server that"
+    " was never approved needs --confined or --direct, except in a sandboxed session, where it is confined.",
 )
-def approve(
+def approve(  # noqa: PLR0913 - the options of the command
     names: tuple[str, ...],
     options: SessionOptions,
     *,
     rights: str | None,
+    follow_edits: bool,
     readable: tuple[Path, ...],
     network: tuple[str, ...],
     yes: bool,
@@ -71,12 +85,19 @@ def approve(
     sessions, or with your rights, in direct sessions. An approval is only for what was shown: after a change, the
     server or tool needs a new approval. With NAMES, only these servers.
 
+    Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage.
+
     \b
     Examples:
       holdfast servers approve
       holdfast servers approve github --confined
       holdfast servers approve github --confined --network api.github.com
+      holdfast servers approve mine --direct --follow-edits
     """
+    if follow_edits and rights != Rights.DIRECT:
+        raise click.UsageError(
+            "--follow-edits needs --direct: only edits of a server with your rights are followed."
+        )
     if readable or network:
         if rights == Rights.DIRECT:
             raise click.UsageError("--direct cannot be combined with --readable or --network.")
@@ -96,60 +117,98 @@ def approve(
     async def ask_user(question: str) -> str:
         return ask(question)
 
-    async def work(host: Host) -> None:
+    async def work(host: Host) -> int:
         opening = options.to_open_options()
-        given = Rights(rights) if rights is not None else None
-        if given is None and yes:
-            is_sandboxed = await host.trust_of(opening) is Trust.SANDBOXED
-            given = Rights.CONFINED if is_sandboxed else Rights.DIRECT
-        decision = Decision(
+        await _check_files(host, opening, names)
+        is_sandboxed = await host.trust_of(opening) is Trust.SANDBOXED
+        if follow_edits and is_sandboxed:
+            raise HoldfastError(
+                codes.NOT_APPROVED,
+                "--follow-edits is for direct sessions, and sessions in this folder are sandboxed. Approve the server without it.",
+            )
+        decision = ReviewOptions(
             ask=ask_user if is_asking else None,
-            rights=given,
+            rights=Rights(rights) if rights is not None else None,
+            default_rights=Rights.CONFINED if is_sandboxed else None,
+            follow_edits=follow_edits,
             readable=tuple(str(path.resolve()) for path in readable),
             network=network,
         )
-        decided = await review_servers(host, opening, decision, names=names)
+        reviewed = await review_servers(host, opening, decision, names=names)
         async with open_session(host, opening) as session:
             if yes or is_asking:
-                decided += await _review_tools(host, session, names, yes=yes)
+                reviewed += await _review_tools(host, session, names, yes=yes)
             else:
-                decided += _say_what_awaits(session, names)
-        if not decided:
+                reviewed += _print_undecided_tools(
+                    session, names, [f"--{rights}", "--yes", *options.to_words()]
+                )
+        if not reviewed.shown:
             print_line("Nothing awaits approval.")
+        return reviewed.undecided
 
-    run_with_host(work)
+    if run_with_host(work):
+        raise click.exceptions.Exit(1)
 
 
-def _say_what_awaits(session: Session, names: tuple[str, ...]) -> int:
-    """Say which tools were not decided about, because there is no terminal to ask at."""
+async def _check_files(host: Host, opening: OpenOptions, names: tuple[str, ...]) -> None:
+    """Raise if there is nothing to review here because of a mistake: an unknown server, a broken file, the wrong folder."""
+    loaded, resolution = await host.plan(opening)
+    for refusal in loaded.refusals:
+        if PurePath(refusal.server).name == PROJECT_FILE:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, f"{quote(refusal.server)}: {refusal.reason}", hint="Correct the file."
+            )
+    known = server_names(loaded, resolution)
+    unknown = [name for name in names if name not in known]
+    if (unknown or not names) and not any(entry.source is Source.PROJECT for entry in loaded.entries):
+        folder = await run_with_file_timeout(_find_folder_above, Path(opening.cwd), path=str(opening.cwd))
+        if folder is not None:
+            command = shlex.join(["holdfast", "servers", "approve", *names, "--cwd", str(folder)])
+            raise HoldfastError(
+                codes.BAD_FOLDER,
+                f"There is no {PROJECT_FILE} in {quote(str(opening.cwd))}, but in a folder above it. To review its servers,"
+                f" run: {command}",
+                hint=f"Run it in {quote(str(folder))}.",
+            )
+    if unknown:
+        raise unknown_server(unknown[0], known)
+
+
+def _find_folder_above(folder: Path) -> Path | None:
+    return next((one for one in folder.parents if (one / PROJECT_FILE).is_file()), None)
+
+
+def _print_undecided_tools(session: Session, names: tuple[str, ...], words: list[str]) -> Reviewed:
+    """Print which servers have tools to approve, and the command with these words that does, if there is no terminal to ask at."""
     waiting = [
         name for name, tools in session.awaiting_approval.items() if tools and (not names or name in names)
     ]
     for name in waiting:
-        print_wrapped(f"{quote(name)} has new or changed tools. To approve them, add --yes.")
-    return len(waiting)
+        command = shlex.join(["holdfast", "servers", "approve", name, *words])
+        print_wrapped(f"{quote(name)} has new or changed tools. To approve them, run: {command}")
+    return Reviewed(shown=len(waiting), undecided=len(waiting))
 
 
-async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> int:
-    decided = 0
+async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> Reviewed:
+    reviewed = Reviewed()
     for name, without_hints in session.offered_without_hints.items():
         if names and name not in names:
             continue
         if withheld := session.awaiting_approval.get(name, ()):
             print_wrapped(f"{quote(name)} has tools that are new or have changed since you approved them:")
-            decided += await _review_definitions(host, session, name, withheld, yes=yes)
+            reviewed += await _review_definitions(host, session, name, withheld, yes=yes)
         if without_hints:
             print_wrapped(
-                f"{quote(name)} says this about its tools. Until you approve this, Holdfast ignores these hints: "
-                "it asks you even before tools that claim to be read-only:"
+                f"{quote(name)} gives these hints about its tools. Until you approve them, Holdfast ignores the hints and asks"
+                " you even before tools that claim to be read-only:"
             )
-            decided += await _review_definitions(host, session, name, without_hints, yes=yes)
-    return decided
+            reviewed += await _review_definitions(host, session, name, without_hints, yes=yes)
+    return reviewed
 
 
 async def _review_definitions(
     host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints], *, yes: bool
-) -> int:
+) -> Reviewed:
     spec, owner, mask = session.server(server), session.context.user_id or "", session.record.mask
     lines: list[str] = []
     for tool in tools:
@@ -161,7 +220,8 @@ async def _review_definitions(
         print_line(
             f"The definitions of these {len(tools)} tools are longer than the screen: scroll up and read all of them."
         )
-    if yes or confirm("Approve them as they are shown?"):
+    is_approved = yes or confirm("Approve them as they are shown?")
+    if is_approved:
         await host.approvals.approve_tools(
             spec,
             {tool.name: tool.fingerprint for tool in tools},
@@ -171,11 +231,11 @@ async def _review_definitions(
             mask=mask,
         )
         print_line("  approved")
-    return 1
+    return Reviewed(shown=1, undecided=int(not is_approved))
 
 
 def _unmask(stored: list[str], definition: Tool | None, mask: Mask) -> list[str]:
-    """Return the lines of a stored definition. Lines in which secrets were masked, but nothing changed, are unmasked."""
+    """The lines of a stored definition. Lines that are masked, but did not change, are replaced with the unmasked lines."""
     if definition is None:
         return stored
     masked = describe_tool(mask_definition(definition, mask))
@@ -184,9 +244,9 @@ def _unmask(stored: list[str], definition: Tool | None, mask: Mask) -> list[str]
 
 
 def _mark_changes(old_lines: list[str], new_lines: list[str]) -> Iterator[str]:
-    """Return all lines; those that were added or removed begin with + or -.
+    """All lines. Added lines begin with +, and removed lines with -.
 
-    If there is no earlier definition, all lines are returned unmarked.
+    If there is no earlier definition, the lines are not marked.
     """
     if not old_lines or old_lines == new_lines or len(new_lines) > _MAX_COMPARED_LINES:
         yield from new_lines
@@ -196,7 +256,7 @@ def _mark_changes(old_lines: list[str], new_lines: list[str]) -> Iterator[str]:
 
 
 def describe_tool(definition: Tool | None) -> Iterator[str]:
-    """Return every line of a tool's definition for review: its texts, its annotations and its schemas."""
+    """Every line of a tool's definition, for review: its texts, annotations and schemas."""
     if definition is None:
         return
     content: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(definition))

@@ -1,6 +1,8 @@
 """`holdfast servers add`, `remove` and `edit`."""
 
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -35,10 +37,15 @@ def _entry_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def with_entry(**given: Any) -> None:
-        taken = {name: given.pop(name) for name in ("command", "url", "env", "header", "cwd")}
+        taken = {name: given.pop(name) for name in ("command", "url", "env", "header", "cwd", "unpinned")}
         command(entry=_make_entry(**taken), **given)
 
     for decorate in (
+        click.option(
+            "--unpinned",
+            is_flag=True,
+            help="For a server that you are writing: its tools need no approval when they change.",
+        ),
         click.option("--cwd", help="The folder in which the command starts."),
         click.option(
             "--header", multiple=True, metavar="NAME:VALUE", help="A header for the URL. Can be repeated."
@@ -60,13 +67,16 @@ def _make_entry(
     env: tuple[str, ...],
     header: tuple[str, ...],
     cwd: str | None,
+    unpinned: bool,
 ) -> JsonObject:
+    if not url and len(command) == 1 and command[0].lower().startswith(("http://", "https://")):
+        return _make_entry(command=(), url=command[0], env=env, header=header, cwd=cwd, unpinned=unpinned)
     if bool(command) == bool(url):
         raise click.UsageError("Give a command after `--`, or an address with --url.")
     if url and (env or cwd):
-        raise click.UsageError("--env and --cwd are for commands.")
+        raise click.UsageError("--env and --cwd cannot be combined with --url.")
     if command and header:
-        raise click.UsageError("--header is for --url.")
+        raise click.UsageError("--header needs --url.")
     entry: JsonObject = {"url": url} if url else {"command": command[0]}
     if len(command) > 1:
         entry["args"] = list(command[1:])
@@ -76,6 +86,8 @@ def _make_entry(
         entry["headers"] = dict(_pair(each, ":", "--header") for each in header)
     if cwd:
         entry["cwd"] = cwd
+    if unpinned:
+        entry["pin_tools"] = False
     return entry
 
 
@@ -87,14 +99,17 @@ def _make_entry(
 def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     """Add a server to your list.
 
-    From then on, every session gets it. Write its command line after `--`, or give its address with --url. A value may be
-    `${NAME}`: the variable of this name, when the server starts. That keeps secrets out of the file.
+    Your list is the file in the setting servers.user_file. Every new direct session gets its servers, and so do the open
+    sessions of MCP clients (`holdfast up`). Write the server's command line after `--`, or give its address with --url. If a
+    value contains `${NAME}`, this is replaced with the environment variable when the server starts, so that the file need
+    not contain secrets.
 
     With --project, the server is added to the .mcp.json of the current folder. Everyone who uses it there has to approve it.
 
     \b
     Examples:
       holdfast servers add notes -- python /home/me/notes.py
+      holdfast servers add notes --unpinned -- python /home/me/notes.py
       holdfast servers add docs --url https://mcp.example.org/ --header 'Authorization: Bearer ${DOCS_TOKEN}'
       holdfast servers add everything -- npx -y @modelcontextprotocol/server-everything
     """
@@ -116,6 +131,8 @@ def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     print_line(f"Added {name} to {file}.")
     for warning in checked.warnings:
         print_line(f"Warning: {warning}", err=True)
+    if problem := _why_not_found(entry):
+        print_line(f"Warning: {problem}", err=True)
     next_step = ["holdfast", "servers", "approve"] if project else ["holdfast", "tools", name]
     print_line(f"Next: {shlex.join(next_step)}", err=True)
 
@@ -169,12 +186,34 @@ def edit(*, project: bool) -> None:
     sys.exit(1 if checked.refusals else 0)
 
 
+def _why_not_found(entry: JsonObject) -> str:
+    """Why the command of an entry cannot be started; empty if it can be, or if that depends on the session."""
+    command, cwd = entry.get("command"), entry.get("cwd")
+    if not isinstance(command, str) or "$" in command or cwd:
+        return ""
+    if "/" not in command:
+        found = shutil.which(command)
+        return (
+            "" if found else f"There is no program {command!r} on your PATH. Correct the name, or install it."
+        )
+    if not command.startswith("/"):
+        return ""  # relative to the folder of the session
+    path = Path(command)
+    if not path.exists():
+        return f"There is no file {command!r}. Correct the path."
+    return "" if os.access(path, os.X_OK) else f"{command!r} cannot be run: it is not executable."
+
+
 def _check(entry: ServerEntry) -> Resolution:
-    return validate(LoadedEntries(entries=(entry,)), reserved_names=("files", "tasks"))
+    from holdfast import settings
+    from holdfast.builtin.servers import builtin_servers
+
+    reserved = [builtin.spec.name for builtin in builtin_servers(settings.load())]
+    return validate(LoadedEntries(entries=(entry,)), reserved_names=reserved)
 
 
 def _write(file: Path, content: JsonObject, *, project: bool) -> None:
-    write_servers_file(file, content, mode=0o644 if project else 0o600)
+    write_servers_file(file, content, mode=0o644 if project else 0o600, is_project=project)
 
 
 def _pair(text: str, separator: str, option: str) -> tuple[str, Json]:

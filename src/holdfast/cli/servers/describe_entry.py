@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.cli.text import shorten
+from holdfast.cli.terminal_text import shorten
 from holdfast.masking.configured_secrets import secrets_in_mapping
 from holdfast.masking.likely_secrets import MASKED
-from holdfast.masking.looks_generated import looks_generated
+from holdfast.masking.secret_shapes import looks_generated
 from holdfast.resolve.entry_summary import EntrySummary
 
 _MAX_WORD_CELLS = 60
@@ -16,7 +16,7 @@ _MAX_VALUE_CELLS = 200
 
 
 def describe_entry(summary: EntrySummary, environ: Mapping[str, str] | None = None) -> list[str]:
-    """Return all lines of an entry: command, arguments, URL, variables, headers and grants. Values are quoted as in JSON.
+    """All lines of an entry: command, arguments, URL, variables, headers and grants. Values are quoted as in JSON.
 
     With `environ`, the values of the variables that the entry refers to are shown, except secrets.
     """
@@ -41,6 +41,12 @@ def describe_entry(summary: EntrySummary, environ: Mapping[str, str] | None = No
     return lines
 
 
+def describe_grants(network: Sequence[str], readable: Sequence[str]) -> str:
+    """What a confined server may reach and read, in a few words."""
+    paths = f", can read: {', '.join(readable)}" if readable else ""
+    return f"network: {', '.join(network) or 'none'}{paths}"
+
+
 def _with_value(name: str, environ: Mapping[str, str] | None) -> str:
     if environ is None:
         return name
@@ -52,7 +58,7 @@ def _with_value(name: str, environ: Mapping[str, str] | None) -> str:
 
 
 def describe_briefly(summary: EntrySummary) -> str:
-    """Return the command or the URL in a few lines. Long words are shortened, and say how long they are."""
+    """The command or the URL in a few lines. Long words are shortened, and their length is added."""
     if not summary.command:
         return _brief(ascii_host(summary.url))
     words = [_brief(word) for word in summary.command[:_MAX_WORDS]]
@@ -61,7 +67,7 @@ def describe_briefly(summary: EntrySummary) -> str:
 
 
 def ascii_host(url: str) -> str:
-    """Return the URL with its host in ASCII (punycode): other letters may look like those of a host that you know."""
+    """The URL with its host in ASCII (punycode), because other letters may look like those of a well-known host."""
     scheme, slashes, rest = url.partition("//")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     user, at, place = authority.rpartition("@")
@@ -82,7 +88,7 @@ def _brief(word: str) -> str:
 
 
 def quote(text: str) -> str:
-    """Return the text as ASCII JSON: no letter looks like another, and blanks at the end are visible."""
+    """The text as ASCII JSON, so that no letter looks like another, and spaces at the end are visible."""
     return json.dumps(text)
 
 

@@ -1,19 +1,20 @@
 """`holdfast servers list` and `explain`: which servers a session gets, and why others are refused."""
 
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import click
 
 from holdfast.cli.open_session import SessionOptions, run_with_host, session_options
-from holdfast.cli.options import json_option
+from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import NO_SERVERS, print_json, print_line, print_table, print_wrapped
-from holdfast.cli.servers.describe_entry import ascii_host, describe_entry
+from holdfast.cli.servers.describe_entry import ascii_host, describe_entry, describe_grants
+from holdfast.cli.servers.review_server import describe_as_in_review
+from holdfast.cli.servers.unknown_server import server_names, unknown_server
 from holdfast.host.host import Host
 from holdfast.masking.likely_secrets import mask_listing
-from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
 from holdfast.model.resolution import Resolution
-from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
+from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdio
 from holdfast.resolve.entry_summary import summarize
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import ServerEntry
@@ -21,7 +22,7 @@ from holdfast.resolve.server_entry import ServerEntry
 
 @click.command("list")
 @session_options
-@json_option
+@json_lines_option
 def list_servers(options: SessionOptions, *, as_json: bool) -> None:
     """List the servers that a session here gets, and those that are refused.
 
@@ -32,12 +33,13 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
     Example:
       holdfast servers list --trust sandboxed
     """
-    loaded, resolution = _plan(options)
+    loaded, resolution, followed = _plan(options)
     if as_json:
-        print_json(_to_json(loaded, resolution))
+        for line in _to_json(loaded, resolution, followed):
+            print_json(line)
         return
     rows = [
-        (server.name, server.source, _target(server, loaded), _confinement(server))
+        (server.name, server.source, _target(server, loaded), _describe_confinement(server, followed))
         for server in resolution.servers
     ]
     sources = {entry.name: entry.source for entry in loaded.entries}
@@ -63,7 +65,7 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
 @session_options
 @json_option
 def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
-    """Show where a server is configured, and whether and why it is refused.
+    """Show where a server is configured, what it runs, sees and reaches, and whether and why it is refused.
 
     Exit codes: 0 a session here gets the server, 1 it does not, 2 invalid usage.
 
@@ -71,17 +73,26 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
     Example:
       holdfast servers explain github
     """
-    loaded, resolution = _plan(options)
+    described: dict[str, list[str]] = {}
+
+    async def describe(host: Host, loaded: LoadedEntries) -> None:
+        for entry in loaded.entries:
+            if entry.name == name and entry.source is Source.PROJECT and not as_json:
+                described[entry.origin] = await describe_as_in_review(host, entry)
+
+    loaded, resolution, followed = _plan(options, describe)
     entries = [entry for entry in loaded.entries if entry.name == name]
     spec = next((server for server in resolution.servers if server.name == name), None)
     refusals = [refusal for refusal in resolution.refusals if refusal.server == name]
     if not entries and spec is None and not refusals:
-        raise HoldfastError(codes.UNKNOWN_SERVER, f"There is no server {name!r} here.")
+        raise unknown_server(name, server_names(loaded, resolution))
     warnings = [mask_listing(warning.text) for warning in resolution.warnings if warning.server == name]
     if as_json:
         document = {
             "name": name,
             "available": spec is not None,
+            "follows_edits": spec is not None and spec.digest in followed,
+            **_confinement_to_json(spec),
             "entries": [_entry_to_json(entry) for entry in entries],
             "refusals": [
                 {"stage": refusal.stage, "reason": mask_listing(refusal.reason)} for refusal in refusals
@@ -92,10 +103,10 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
     else:
         for entry in entries:
             print_wrapped(f"{name} is configured in {entry.origin} ({entry.source}).")
-            for line in describe_entry(summarize(entry)):
+            for line in described.get(entry.origin) or describe_entry(summarize(entry)):
                 print_wrapped(f"  {line}")
         if spec is not None:
-            print_line(f"A session here gets {name}: {_confinement(spec)}.")
+            print_line(f"A session here gets {name}: {_describe_confinement(spec, followed)}.")
         for refusal in refusals:
             print_line(f"Refused at {refusal.stage}: {mask_listing(refusal.reason)}")
         for warning in warnings:
@@ -104,15 +115,22 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _plan(options: SessionOptions) -> tuple[LoadedEntries, Resolution]:
-    async def work(host: Host) -> tuple[LoadedEntries, Resolution]:
-        return await host.plan(options.to_open_options())
+def _plan(
+    options: SessionOptions, describe: Callable[[Host, LoadedEntries], Awaitable[None]] | None = None
+) -> tuple[LoadedEntries, Resolution, frozenset[str]]:
+    """The entries, the servers that a session gets, and the digests of the entries with approved later edits."""
+
+    async def work(host: Host) -> tuple[LoadedEntries, Resolution, frozenset[str]]:
+        loaded, resolution = await host.plan(options.to_open_options())
+        if describe is not None:
+            await describe(host, loaded)
+        return loaded, resolution, await host.approvals.followed_edits()
 
     return run_with_host(work)
 
 
 def _target(server: ServerSpec, loaded: LoadedEntries) -> str:
-    """Return the server's command or URL as its entry has it, without expanding variables."""
+    """The server's command or URL as its entry has it, with `${NAME}` references."""
     if isinstance(server.transport, InProcess):
         return "(built in)"
     entries = (entry for entry in loaded.entries if entry.name == server.name)
@@ -120,46 +138,57 @@ def _target(server: ServerSpec, loaded: LoadedEntries) -> str:
     return (" ".join(summary.command) or ascii_host(summary.url)) if summary is not None else ""
 
 
-def _confinement(server: ServerSpec) -> str:
+def _describe_confinement(server: ServerSpec, followed: frozenset[str]) -> str:
     if server.confinement is None:
         match server.transport:
             case Stdio():
-                return "direct"
+                return "direct, follows your edits" if server.digest in followed else "direct"
             case InProcess():
                 return "built in, limited to the session's folders"
             case Http() | Sse():
                 return "remote"
-    network = ", ".join(server.confinement.network)
-    return f"confined, network: {network or 'none'}"
+    return f"confined, {describe_grants(server.confinement.network, server.confinement.readable)}"
 
 
-def _to_json(loaded: LoadedEntries, resolution: Resolution) -> dict[str, Any]:
+def _confinement_to_json(server: ServerSpec | None) -> dict[str, Any]:
+    confinement = server.confinement if server is not None else None
     return {
-        "servers": [
-            {
-                "name": server.name,
-                "source": server.source,
-                "origin": server.origin,
-                "target": _target(server, loaded),
-                "lifetime": server.lifetime,
-                "confined": server.confinement is not None,
-            }
-            for server in resolution.servers
-        ],
-        "refusals": [
-            {"server": refusal.server, "stage": refusal.stage, "reason": mask_listing(refusal.reason)}
-            for refusal in resolution.refusals
-        ],
-        "warnings": [
-            {
-                "server": warning.server,
-                "folder": warning.folder,
-                "stage": warning.stage,
-                "text": mask_listing(warning.text),
-            }
-            for warning in resolution.warnings
-        ],
+        "confined": confinement is not None,
+        "network": list(confinement.network) if confinement is not None else [],
+        "readable": list(confinement.readable) if confinement is not None else [],
     }
+
+
+def _to_json(
+    loaded: LoadedEntries, resolution: Resolution, followed: frozenset[str]
+) -> Iterator[dict[str, Any]]:
+    """An object for each server, each refusal and each warning. `state` says which it is."""
+    for server in resolution.servers:
+        yield {
+            "state": "available",
+            "server": server.name,
+            "source": server.source,
+            "origin": server.origin,
+            "target": _target(server, loaded),
+            "lifetime": server.lifetime,
+            **_confinement_to_json(server),
+            "follows_edits": server.digest in followed,
+        }
+    for refusal in resolution.refusals:
+        yield {
+            "state": "refused",
+            "server": refusal.server,
+            "stage": refusal.stage,
+            "reason": mask_listing(refusal.reason),
+        }
+    for warning in resolution.warnings:
+        yield {
+            "state": "warning",
+            "server": warning.server,
+            "folder": warning.folder,
+            "stage": warning.stage,
+            "text": mask_listing(warning.text),
+        }
 
 
 def _entry_to_json(entry: ServerEntry) -> dict[str, Any]:

@@ -93,13 +93,14 @@ def logout(name: str) -> None:
     url = spec.transport.url
     if remove_login(login_file(settings.data_dir / LOGIN_FOLDER, url)):
         print_line(f"Logged out of {name}: removed the saved login to {display_url(parse_url(url))}.")
-        print_line("To end it on the server, too, revoke it on the server's website.")
+        print_line("To end the login on the server, too, revoke it on the server's website.")
     else:
         print_line(f"There is no saved login to {name}.")
 
 
 async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
-    """Return the server with this name, if a direct session in this folder gets it. A project's server must be approved."""
+    """The server with this name, if a direct session in this folder gets it. A project's server must be approved."""
+    from holdfast.cli.servers.unknown_server import server_names, unknown_server
     from holdfast.host.data_folder import DATABASE_FILE
     from holdfast.model import codes
     from holdfast.model.context import SessionContext
@@ -123,4 +124,4 @@ async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
     for refusal in resolution.refusals:
         if refusal.server == name:
             raise HoldfastError(codes.UNKNOWN_SERVER, f"{name!r} cannot be used: {refusal.reason}")
-    raise HoldfastError(codes.UNKNOWN_SERVER, f"There is no server {name[:80]!r} here.")
+    raise unknown_server(name, server_names(loaded, resolution))

@@ -1,23 +1,25 @@
-"""Shows a project's server to the user, and asks whether it may run: confined, with the user's rights, or not at all."""
+"""Shows the servers of a project to the user, and asks about each: run it confined, with the user's rights, or not at all."""
 
 import difflib
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from pathlib import Path
 
 from holdfast.cli.output import print_for_review, print_line, print_lines, print_wrapped
 from holdfast.cli.servers.describe_entry import describe_briefly, describe_entry, quote
-from holdfast.cli.servers.user_name import user_name
+from holdfast.cli.user_name import user_name
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.host.packages import FetchedPackage, RegistryNeededError, package_to_fetch
+from holdfast.masking.likely_secrets import mask_listing
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.resolution import Stage
 from holdfast.model.server import Source
+from holdfast.resolve.approval_store import ServerAnswer
 from holdfast.resolve.entry_summary import (
     EntrySummary,
     entry_command,
@@ -28,9 +30,11 @@ from holdfast.resolve.entry_summary import (
 from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.package_runner import PackageCommand
 from holdfast.resolve.program import Program
+from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.resolve.server_entry import ServerEntry
+from holdfast.sandbox.protected_folders import why_not_mounted
 
-_UNUSABLE = (Stage.LOAD, Stage.VALIDATE)
+_UNUSABLE_STAGES = (Stage.LOAD, Stage.VALIDATE)
 _MAX_COMPARED_LINES = 2000
 _MAX_REGISTRIES = 8
 _LATER = "or Enter to decide later:"
@@ -38,53 +42,78 @@ _QUESTION = f"Allow it? [c]onfined, with your [r]ights, [n]o, {_LATER}"
 _CONFINED_QUESTION = f"Allow it? [c]onfined, [n]o, {_LATER}"
 
 Ask = Callable[[str], Awaitable[str]]
-"""Asks the user, and returns the answer; empty if there is none."""
+"""Asks the user a question, and returns the answer; empty if there is none."""
 
 
 class Rights(StrEnum):
-    """What a project's server gets."""
+    """With which rights a project's server runs: `direct` with those of the user, `confined` in a sandbox."""
 
     DIRECT = "direct"
     CONFINED = "confined"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """How the servers of a project are decided about."""
+class ReviewOptions:
+    """How to decide about the servers of a project: ask the user, or as given on the command line."""
 
     ask: Ask | None = None
-    """None if the user decided on the command line."""
+    """Asks the user. None if the user decided on the command line."""
     rights: Rights | None = None
-    """What the user decided on the command line; None to ask."""
+    """The rights that the user gave on the command line; None to ask, or to keep those of the last approval."""
+    default_rights: Rights | None = None
+    """The rights of a server that was never approved, if the user gave none and is not asked. None: it is not approved."""
+    follow_edits: bool = False
+    """Whether later edits of a program with the user's rights are also approved."""
     readable: tuple[str, ...] = ()
-    """Further paths that a confined server may read."""
+    """More paths that a confined server may read."""
     network: tuple[str, ...] = ()
-    """Further hosts that a confined server may reach."""
+    """More hosts that a confined server may reach."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewed:
+    """How many servers or tools were shown for a decision, and how many of them still await it."""
+
+    shown: int = 0
+    undecided: int = 0
+
+    def __add__(self, other: "Reviewed") -> "Reviewed":
+        return Reviewed(shown=self.shown + other.shown, undecided=self.undecided + other.undecided)
 
 
 async def review_servers(
     host: Host,
     options: OpenOptions,
-    decision: Decision,
+    decision: ReviewOptions,
     *,
     names: Sequence[str] = (),
     again: bool = True,
-) -> int:
-    """Review the servers of a project that need a decision. Return how many there were.
+) -> Reviewed:
+    """Review the servers of a project that need a decision.
 
-    With `names`, only these. Unless `again`, those that the user declined before are left out.
+    With `names`, review only these servers. Without `again`, leave out servers that the user has declined.
     """
     loaded, resolution = await host.plan(options)
     answers = await host.approvals.answers()
-    unusable = {refusal.server for refusal in resolution.refusals if refusal.stage in _UNUSABLE}
-    decided = 0
+    unusable = {one.server: one.reason for one in resolution.refusals if one.stage in _UNUSABLE_STAGES}
+    reviewed = Reviewed()
     for entry in loaded.entries:
         is_asked_about = not names or entry.name in names
-        if entry.source is not Source.PROJECT or entry.name in unusable or not is_asked_about:
+        if entry.source is not Source.PROJECT or not is_asked_about:
             continue
-        if again or entry.digest not in answers.declined:
-            decided += await _Review(host, entry, decision).run()
-    return decided
+        if reason := unusable.get(entry.name):
+            print_wrapped(f"{quote(entry.name)} cannot be used: {mask_listing(reason)}")
+            reviewed += Reviewed(shown=1, undecided=1)
+        elif again or entry.digest not in answers.declined:
+            outcome = await _Review(host, entry, decision).run()
+            if outcome is not _Outcome.NOTHING_TO_DECIDE:
+                reviewed += Reviewed(shown=1, undecided=int(outcome is _Outcome.UNDECIDED))
+    return reviewed
+
+
+async def describe_as_in_review(host: Host, entry: ServerEntry) -> list[str]:
+    """The lines that the review shows about a server of a project: its entry, what was granted to it, and the files that it runs."""
+    return await _Review(host, entry, ReviewOptions()).describe()
 
 
 async def has_undecided_servers(host: Host, options: OpenOptions) -> bool:
@@ -99,17 +128,17 @@ async def has_undecided_servers(host: Host, options: OpenOptions) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
-    """The files that a server runs: those of the project, and the paths outside of it that a sandbox would show it."""
+class _ProgramFiles:
+    """The files that a server runs: those of the project, and the paths outside of the project that its sandbox shows."""
 
     program: Program
     outside: tuple[str, ...] = ()
     problem: str = ""
-    """Why a sandbox could not start it."""
+    """Why the server cannot start in a sandbox; empty if it can."""
     package: FetchedPackage | None = None
     """The package that was fetched, for a server that a package runner starts."""
 
-    def names_same_as(self, other: "_Files") -> bool:
+    def is_same_program(self, other: "_ProgramFiles") -> bool:
         return (
             self.program.files == other.program.files
             and self.outside == other.outside
@@ -117,69 +146,103 @@ class _Files:
         )
 
 
+class _Outcome(Enum):
+    """How the review of one server ended. A server that was declined is decided, too."""
+
+    NOTHING_TO_DECIDE = auto()
+    DECIDED = auto()
+    UNDECIDED = auto()
+
+
 class _Review:
     """The review of one server."""
 
-    def __init__(self, host: Host, entry: ServerEntry, decision: Decision) -> None:
+    def __init__(self, host: Host, entry: ServerEntry, decision: ReviewOptions) -> None:
         self._host = host
         self._entry = entry
         self._decision = decision
         self._folder = str(Path(entry.origin).parent)
         self._summary = summarize(entry)
 
-    async def run(self) -> bool:
-        """Show the server and store the decision. Return False if nothing has to be decided."""
+    async def run(self) -> _Outcome:
+        """Show the server and store the decision."""
         words = entry_command(self._entry)
         files = await self._read_files(words)
         answers = await self._host.approvals.answers()
         granted = answers.confined.get(self._entry.digest)
         is_direct = self._entry.digest in answers.direct
         if await self._is_decided(files, granted, is_direct=is_direct):
-            return False
-        summary = self._with_grants(granted)
-        runs = await _find_program(words, self._folder)
-        # The values of variables are shown to a person at a terminal. The output of a script may end up in a log.
+            return _Outcome.NOTHING_TO_DECIDE
+        last = await self._host.approvals.last_answer(self._entry)
+        summary = self._with_grants(last.grant if last is not None else None)
+        program_path = await _find_program(words, self._folder)
+        # The values of variables are shown only at a terminal. The output of a script may end up in a log.
         environ = os.environ if self._decision.ask is not None else None
-        lines = [*describe_entry(summary, environ), *_describe_files(files, runs)]
-        # Quoted, as the values are: a name may contain words that look like Holdfast's own.
+        lines = [*describe_entry(summary, environ), *_describe_files(files, program_path)]
+        # Quoted like the values, because a name may contain words that look like those of Holdfast.
         shown = [f"{quote(self._entry.name)}, from {quote(self._entry.origin)}"]
-        shown += (f"  {line}" for line in (*lines, *(await self._changes(summary, files, runs))))
+        shown += (f"  {line}" for line in (*lines, *(await self._changes(summary, files, program_path))))
         if not print_for_review(shown):
             print_line("This is longer than the screen: scroll up and read all of it. In short:")
             print_wrapped(f"  {describe_briefly(self._summary)}")
         if files.program.problem:
             print_line("  not approved: its program cannot be checked")
-            return True
-        rights = await self._choose(summary)
-        if rights is None:
-            return True
-        complete = await self._complete(words, files, rights)
+            return _Outcome.UNDECIDED
+        rights = await self._choose(summary, last)
+        if not isinstance(rights, Rights):
+            return rights
+        complete = None
+        if why := await self._why_not_readable(summary) if rights is Rights.CONFINED else "":
+            print_lines(f"  {why}")
+        else:
+            complete = await self._fill_in_and_fetch(words, files, rights)
         if complete is None:
             print_line("  not approved")
-            return True
-        await self._store(rights, summary, complete, runs)
-        return True
+            return _Outcome.UNDECIDED
+        await self._store(rights, summary, complete, program_path)
+        return _Outcome.DECIDED
 
-    async def _read_files(self, words: Sequence[str]) -> _Files:
-        program = await self._host.approvals.read_program(words, self._folder)
-        if not words or program.problem or package_to_fetch(words, self._folder) is not None:
-            return _Files(program=program)
+    async def describe(self) -> list[str]:
+        words = entry_command(self._entry)
+        last = await self._host.approvals.last_answer(self._entry)
+        lines = describe_entry(self._with_grants(last.grant if last is not None else None))
         try:
-            return _Files(program=program, outside=await self._host.program_paths(words, self._folder))
+            files = await self._read_files(words)
+            return [*lines, *_describe_files(files, await _find_program(words, self._folder))]
         except HoldfastError as error:
-            return _Files(program=program, problem=error.message)
+            return [*lines, f"problem:   {error.message}"]
 
-    async def _is_decided(self, files: _Files, granted: ConfinedGrant | None, *, is_direct: bool) -> bool:
+    async def _why_not_readable(self, summary: EntrySummary) -> str:
+        """Why the sandbox would refuse to mount one of the paths that the server may read; empty if it would not."""
+        paths = expand_command(summary.readable, os.environ)
+        hidden = paths_hidden_from_sandboxes(self._host.settings)
+        return await run_with_file_timeout(why_not_mounted, paths, hidden, path=self._folder)
+
+    async def _read_files(self, words: Sequence[str]) -> _ProgramFiles:
+        program = await self._host.approvals.read_program(words, self._folder)
+        if not words or program.problem or await self._package_to_fetch(words) is not None:
+            return _ProgramFiles(program=program)
+        try:
+            return _ProgramFiles(program=program, outside=await self._host.program_paths(words, self._folder))
+        except HoldfastError as error:
+            return _ProgramFiles(program=program, problem=error.message)
+
+    async def _is_decided(
+        self, files: _ProgramFiles, granted: ConfinedGrant | None, *, is_direct: bool
+    ) -> bool:
         decision = self._decision
         if not is_direct and granted is None:
             return False
         if decision.rights is not None and (decision.rights is Rights.DIRECT) != is_direct:
             return False
+        if decision.follow_edits and self._entry.digest not in await self._host.approvals.followed_edits():
+            return False
         if not await self._host.approvals.is_program_approved(self._entry, files.program):
             return False
         if granted is None:
             return True
-        is_fetched = granted.package is not None or self._package_command() is None
+        filled_in = expand_command(entry_command(self._entry), os.environ)
+        is_fetched = granted.package is not None or await self._package_to_fetch(filled_in) is None
         is_seen = is_fetched and all(_is_covered(path, granted.program_paths) for path in files.outside)
         return (
             is_seen
@@ -188,7 +251,7 @@ class _Review:
         )
 
     def _with_grants(self, granted: ConfinedGrant | None) -> EntrySummary:
-        """The entry, with the further paths and hosts of an earlier grant for it and of this decision."""
+        """The entry's summary, with the paths and hosts of an earlier grant and of the command line."""
         earlier = granted or ConfinedGrant()
         paths = (*self._summary.readable, *earlier.readable, *self._decision.readable)
         hosts = (*self._summary.network, *earlier.network, *self._decision.network)
@@ -196,8 +259,8 @@ class _Review:
             self._summary, readable=tuple(dict.fromkeys(paths)), network=tuple(dict.fromkeys(hosts))
         )
 
-    async def _changes(self, summary: EntrySummary, files: _Files, runs: str) -> list[str]:
-        """What changed since the server was approved last."""
+    async def _changes(self, summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
+        """What changed since the last approval of the server."""
         lines: list[str] = []
         if change := await self._host.approvals.describe_program_change(self._entry, files.program):
             lines.append(f"since you approved it: {change}")
@@ -208,7 +271,7 @@ class _Review:
         compared = [
             *difflib.unified_diff(
                 shown.split("\n")[:_MAX_COMPARED_LINES],
-                _masked_lines(summary, files, runs)[:_MAX_COMPARED_LINES],
+                _masked_lines(summary, files, program_path)[:_MAX_COMPARED_LINES],
                 lineterm="",
                 n=0,
             )
@@ -222,12 +285,18 @@ class _Review:
             )
         return lines
 
-    async def _choose(self, summary: EntrySummary) -> Rights | None:
-        """The user's decision. None if the server is not approved; a no is stored."""
+    async def _choose(self, summary: EntrySummary, last: ServerAnswer | None) -> Rights | _Outcome:
+        """Ask the user, unless the command line decides. The answer no is stored."""
         only_confined = summary.is_confined
         if self._decision.rights is not None or self._decision.ask is None:
-            rights = self._decision.rights or Rights.DIRECT
-            return Rights.CONFINED if only_confined else rights
+            rights = Rights.CONFINED if only_confined else self._decision.rights or self._earlier_rights(last)
+            if rights is None:
+                print_wrapped(
+                    "  not approved: --yes alone does not say how it may run. Add --confined to run it in a sandbox, or --direct"
+                    " to run it with your rights."
+                )
+                return _Outcome.UNDECIDED
+            return rights
         for line in _describe_choices(summary):
             print_wrapped(f"  {line}")
         question = _CONFINED_QUESTION if only_confined else _QUESTION
@@ -240,23 +309,30 @@ class _Review:
             if answer in ("n", "no"):
                 await self._host.approvals.decline_server(self._entry, by=user_name())
                 print_line("  declined")
-                return None
+                return _Outcome.DECIDED
             if not answer:
                 print_line("  not approved")
-                return None
+                return _Outcome.UNDECIDED
 
-    def _package_command(self) -> PackageCommand | None:
-        """The package that the command runs, with its variables filled in."""
-        return package_to_fetch(expand_command(entry_command(self._entry), os.environ), self._folder)
+    def _earlier_rights(self, last: ServerAnswer | None) -> Rights | None:
+        """The rights of the last approval, with this or another entry, so that --yes never changes them."""
+        if last is None:
+            return self._decision.default_rights
+        return Rights.DIRECT if last.grant is None else Rights.CONFINED
 
-    async def _complete(self, words: Sequence[str], files: _Files, rights: Rights) -> _Files | None:
-        """The files with the command's variables filled in, and the package fetched. None if the user does not allow them.
+    async def _package_to_fetch(self, words: Sequence[str]) -> PackageCommand | None:
+        return await run_with_file_timeout(package_to_fetch, words, self._folder, path=self._folder)
 
-        Both happen only now, after the user's first answer.
+    async def _fill_in_and_fetch(
+        self, words: Sequence[str], files: _ProgramFiles, rights: Rights
+    ) -> _ProgramFiles | None:
+        """Fill in the variables of the command, and fetch its package. Returns None if the user does not allow the result.
+
+        Both happen only after the user's first answer.
         """
         filled_in = expand_command(words, os.environ)
         complete = await self._read_files(filled_in)
-        command = self._package_command()
+        command = await self._package_to_fetch(filled_in)
         if command is not None and rights is Rights.CONFINED:
             try:
                 package = await self._fetch(command)
@@ -265,7 +341,7 @@ class _Review:
                 print_lines(f"  {error.message}")
                 return None
             complete = replace(complete, package=package, outside=outside)
-        if complete.names_same_as(files):
+        if complete.is_same_program(files):
             return complete
         print_line("  what it runs, with its variables filled in:")
         print_for_review(f"  {line}" for line in _describe_files(complete, ""))
@@ -295,7 +371,9 @@ class _Review:
                     raise
                 registries = (*registries, *hosts)
 
-    async def _store(self, rights: Rights, summary: EntrySummary, files: _Files, runs: str) -> None:
+    async def _store(
+        self, rights: Rights, summary: EntrySummary, files: _ProgramFiles, program_path: str
+    ) -> None:
         own = self._summary
         grant = ConfinedGrant(
             program_paths=files.outside,
@@ -308,15 +386,19 @@ class _Review:
             by=user_name(),
             program=files.program,
             grant=grant if rights is Rights.CONFINED else None,
-            shown="\n".join(_masked_lines(summary, files, runs)),
+            follow_edits=self._decision.follow_edits,
+            shown="\n".join(_masked_lines(summary, files, program_path)),
         )
-        print_line("  approved, confined" if rights is Rights.CONFINED else "  approved, with your rights")
+        followed = ", also after your edits" if self._decision.follow_edits else ""
+        print_line(
+            "  approved, confined" if rights is Rights.CONFINED else f"  approved, with your rights{followed}"
+        )
 
 
-def _masked_lines(summary: EntrySummary, files: _Files, runs: str) -> list[str]:
-    """What a server was shown as, without secrets, to compare it with later."""
+def _masked_lines(summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
+    """The description of a server without secrets. It is stored, and compared with the next version of the server."""
     outside = replace(files, program=Program(files={}), problem="")
-    return [*describe_entry(mask_summary(summary)), *_describe_outside(outside, runs)]
+    return [*describe_entry(mask_summary(summary)), *_describe_outside(outside, program_path)]
 
 
 def _describe_choices(summary: EntrySummary) -> Iterator[str]:
@@ -330,14 +412,14 @@ def _describe_choices(summary: EntrySummary) -> Iterator[str]:
         yield "with your rights: it can do everything that you can"
 
 
-def _describe_files(files: _Files, runs: str) -> Iterator[str]:
+def _describe_files(files: _ProgramFiles, program_path: str) -> Iterator[str]:
     yield from describe_program(files.program)
-    yield from _describe_outside(files, runs)
+    yield from _describe_outside(files, program_path)
 
 
-def _describe_outside(files: _Files, runs: str) -> Iterator[str]:
-    if runs:
-        yield f"runs:      {runs}"
+def _describe_outside(files: _ProgramFiles, program_path: str) -> Iterator[str]:
+    if program_path:
+        yield f"runs:      {program_path}"
     if files.package is not None:
         grant = files.package.grant
         yield f"package:   version {quote(grant.version)}, integrity {grant.integrity[:16]}"
@@ -348,7 +430,7 @@ def _describe_outside(files: _Files, runs: str) -> Iterator[str]:
 
 
 def describe_program(program: Program) -> Iterator[str]:
-    """Return the lines about the files of the project that are part of a program."""
+    """The lines about the files of the project that are part of a program."""
     for number, path in enumerate(program.files):
         yield f"{'program:   ' if number == 0 else '           '}{quote(path)}"
     if program.problem:
@@ -362,7 +444,7 @@ def describe_program(program: Program) -> Iterator[str]:
 
 
 async def _find_program(words: Sequence[str], folder: str) -> str:
-    """The path of the program that a command starts, quoted, with the file that a link leads to; empty for a remote server."""
+    """The quoted path of the program that a command starts, and the target of a link; empty for a remote server."""
     if not words:
         return ""
     return await run_with_file_timeout(_locate, words[0], folder, path=folder)

@@ -18,8 +18,13 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 def choose_file(*, project: bool) -> Path:
-    """The `.mcp.json` of the current folder, or the user's own file."""
-    return Path(PROJECT_FILE).absolute() if project else settings.load().servers.user_file
+    """The `.mcp.json` of the current folder, or the user's own file. Raise if the `.mcp.json` is a link."""
+    if not project:
+        return settings.load().servers.user_file
+    file = Path(PROJECT_FILE).absolute()
+    if file.is_symlink():  # it may lead to the user's own list, whose servers need no approval
+        raise _link_error(file)
+    return file
 
 
 def read_servers_file(file: Path) -> tuple[JsonObject, dict[str, Json]]:
@@ -43,8 +48,16 @@ def read_servers_file(file: Path) -> tuple[JsonObject, dict[str, Json]]:
     return content, servers
 
 
+def _link_error(file: Path) -> HoldfastError:
+    return HoldfastError(
+        codes.BAD_ARGUMENT,
+        f"{file} is a link, so it is not changed: it leads to '{os.path.realpath(file)}'.",
+        hint="Replace the link by a file of the project. To change your own list, run the command without --project.",
+    )
+
+
 def check_has_no_comments(file: Path) -> None:
-    """Raise an error if writing the file would lose comments."""
+    """Raise if the file has comments, which writing it would remove."""
     try:
         text = read_untrusted_file(file, limit=_MAX_BYTES)
     except OSError:
@@ -59,10 +72,15 @@ def check_has_no_comments(file: Path) -> None:
         ) from None
 
 
-def write_servers_file(file: Path, content: JsonObject, *, mode: int = 0o600) -> None:
-    """Replace the file atomically. By default only its owner can read it, because it may contain secrets."""
+def write_servers_file(
+    file: Path, content: JsonObject, *, mode: int = 0o600, is_project: bool = False
+) -> None:
+    """Replace the file atomically. By default only its owner can read it, because it may contain secrets.
+
+    If the user's own file is a link, the file that it leads to is replaced; a project's is never followed.
+    """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = file.resolve()  # a link stays a link
+    target = file if is_project else file.resolve()
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".mcp-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

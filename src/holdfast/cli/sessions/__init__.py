@@ -1,8 +1,8 @@
-"""`holdfast sessions`: list, show, replay, search, attach to, watch, move, tag, delete and export sessions."""
+"""`holdfast sessions`: the table of its subcommands."""
 
 import click
 
-from holdfast.cli.groups import LazyCommand, LazyGroup
+from holdfast.cli.click_groups import LazyCommand, LazyGroup
 
 _HERE = "holdfast.cli.sessions"
 

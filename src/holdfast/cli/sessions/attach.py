@@ -8,20 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.options import json_option
+from holdfast.cli.options import json_lines_option
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.store.types import StoredEvent, StoredSession
 
+_RECENT_EVENTS = 40
+
 
 @click.command()
 @click.argument("session", metavar="ID")
-def attach(*, session: str) -> None:
+@click.option("--all", "show_all", is_flag=True, help="Print the whole conversation first, not only its end.")
+def attach(*, session: str, show_all: bool) -> None:
     """Chat in a session that another process has open, such as an editor.
 
-    You see everything that happens, and can prompt and answer questions, as the other side can; the first answer
-    counts. Leaving does not close the session. If no process has the session open, use `holdfast chat --resume ID`.
+    You see the end of the conversation and everything that happens from now on. Both sides can prompt and answer questions; the first
+    answer to a question counts. Leaving does not close the session. If no process has the session open, use `holdfast chat --resume ID`.
 
     \b
     Example:
@@ -29,15 +32,24 @@ def attach(*, session: str) -> None:
     """
     from holdfast import settings, telemetry
     from holdfast.cli.chat.attached_chat import AttachedChat
+    from holdfast.cli.find_session import short_id
+    from holdfast.cli.output import print_line
+    from holdfast.host.remote.client import AttachRequest
+    from holdfast.model.permission import DoorKind
 
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     stored = asyncio.run(_find_open(loaded, session))
     assert stored.lease is not None
     lease = stored.lease
+    after = 0 if show_all else max(0, stored.last_seq - _RECENT_EVENTS)
+    if after:
+        replay = f"holdfast sessions replay {short_id(stored.context.session_id)}"
+        print_line(f"Earlier parts of the conversation are not shown. To print them: {replay}", err=True)
 
     async def run() -> int:
-        return await AttachedChat(loaded, lease, stored.title).run()
+        request = AttachRequest(door=DoorKind.CHAT, after=after)
+        return await AttachedChat(loaded, lease, stored.title, request=request).run()
 
     sys.exit(asyncio.run(run()))
 
@@ -47,7 +59,7 @@ def attach(*, session: str) -> None:
 @click.option(
     "--after", type=click.IntRange(0), default=0, metavar="N", help="Begin after the event with this number."
 )
-@json_option
+@json_lines_option
 def watch(*, session: str, after: int, as_json: bool) -> None:
     """Print what happens in a session that another process has open, until the session is closed.
 
@@ -84,7 +96,7 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
             if as_json:
                 print_line(event_to_json_line(event))
             else:
-                printer.show(event.event)
+                printer.show_stored(event)
 
     async with attach_to_owner(
         settings.data_dir,
@@ -98,7 +110,7 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
 
 
 async def _find_open(settings: "Settings", typed: str) -> "StoredSession":
-    """The session whose id the user typed. Raises if no process has it open."""
+    """Find a session by the id that the user typed. Raise if no process has the session open."""
     from holdfast.cli.find_session import find_session, short_id
     from holdfast.host.data_folder import DATABASE_FILE
     from holdfast.model import codes

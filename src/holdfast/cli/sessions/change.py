@@ -8,12 +8,13 @@ import click
 from holdfast import settings
 from holdfast.audit.audit import Audit
 from holdfast.audit.delete_sessions import delete_session, delete_unused, find_unused
-from holdfast.audit.recovery import recover_session
+from holdfast.audit.recovery import acquire_and_close
 from holdfast.cli.find_session import find_session, short_id
-from holdfast.cli.open_store import run_with_read_only_store, run_with_writable_store
+from holdfast.cli.open_store import run_with_read_only_store, run_with_writable_store, store_file
 from holdfast.cli.options import path_option
 from holdfast.cli.output import confirm_or_abort, print_line
 from holdfast.cli.sessions.describe import time_ago
+from holdfast.connect.log_files import LOG_FOLDER, remove_session_logs
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.resolve.protected_paths import is_protected, paths_closed_to_tools
@@ -46,7 +47,7 @@ def move(*, session: str, folder: Path, path: Path | None) -> None:
     roots = (cwd, *stored.context.roots[1:])
 
     def change(tx: Tx, audit: Audit) -> StoredSession:
-        hold = recover_session(tx, audit, session_id)  # raises if the session is in use
+        hold = acquire_and_close(tx, audit, session_id)  # raises if the session is in use
         changed = tx.change(hold, SessionChange(cwd=cwd, roots=roots))
         tx.release(hold)
         return changed
@@ -80,7 +81,9 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
     async def delete_all(store: Store, audit: Audit) -> None:
         for session_id in found:
             await delete_session(store, audit, session_id)
+            remove_session_logs(logs, session_id)
 
+    logs = store_file(path).parent / LOG_FOLDER
     run_with_writable_store(path, delete_all)
     print_line(f"Deleted {_count(len(found))}.")
 
@@ -89,9 +92,9 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
 @click.option(
     "--older-than",
     "days",
-    type=click.IntRange(1),
+    type=click.IntRange(0),
     metavar="DAYS",
-    help="Delete sessions that were not used for this many days. Default: the setting sessions.keep_days.",
+    help="Delete sessions that were not used for this many days; 0: all closed sessions. Default: the setting sessions.keep_days.",
 )
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -106,9 +109,12 @@ def prune(*, days: int | None, dry_run: bool, yes: bool, path: Path | None) -> N
       holdfast sessions prune --older-than 90 --dry-run
       holdfast sessions prune --older-than 90
     """
-    days = days or settings.load().sessions.keep_days
-    if not days:
-        raise click.UsageError("Say how many days to keep: add --older-than, or set sessions.keep_days.")
+    is_given = days is not None
+    days = settings.load().sessions.keep_days if days is None else days
+    if not days and not is_given:
+        raise click.UsageError(
+            "Say after how many days sessions are deleted: add --older-than, or set sessions.keep_days."
+        )
     age = timedelta(days=days)
     found = run_with_read_only_store(path, lambda store: find_unused(store, age))
     for stored in found:
@@ -116,7 +122,7 @@ def prune(*, days: int | None, dry_run: bool, yes: bool, path: Path | None) -> N
             f"{short_id(stored.context.session_id)}  {time_ago(stored.updated)}  {stored.title or '(no prompts)'}"
         )
     if not found:
-        print_line(f"No session was unused for {days} days.", err=True)
+        print_line(f"Nothing to delete: no closed session was last used more than {days} days ago.", err=True)
         return
     if dry_run:
         print_line(f"Without --dry-run, {_count(len(found))} would be deleted.", err=True)
@@ -124,7 +130,9 @@ def prune(*, days: int | None, dry_run: bool, yes: bool, path: Path | None) -> N
     if not yes:
         confirm_or_abort(f"Delete {_count(len(found))} permanently?", action="delete")
     deleted = run_with_writable_store(path, lambda store, audit: delete_unused(store, audit, age))
-    print_line(f"Deleted {_count(deleted)}.")
+    for session_id in deleted:
+        remove_session_logs(store_file(path).parent / LOG_FOLDER, session_id)
+    print_line(f"Deleted {_count(len(deleted))}.")
 
 
 @click.command()
@@ -150,7 +158,7 @@ def tag(*, session: str, tags: tuple[str, ...], remove: tuple[str, ...], path: P
     if tags or remove:
 
         def change(tx: Tx, audit: Audit) -> StoredSession:
-            hold = recover_session(tx, audit, stored.context.session_id)  # raises if the session is in use
+            hold = acquire_and_close(tx, audit, stored.context.session_id)  # raises if the session is in use
             before = tx.session(hold.session_id)
             assert before is not None
             kept = ({*before.tags} | {*tags}) - {*remove}

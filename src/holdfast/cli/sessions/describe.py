@@ -8,7 +8,7 @@ from holdfast.store.types import StoredSession
 
 
 def session_to_json(stored: StoredSession) -> JsonObject:
-    """Return the session as commands print it with `--json`."""
+    """The session as `--json` prints it."""
     context = stored.context
     return {
         "id": context.session_id,
@@ -30,7 +30,7 @@ def session_to_json(stored: StoredSession) -> JsonObject:
 
 
 def time_ago(moment: datetime) -> str:
-    """Return how long ago a moment was, such as "5 min ago"; after a day, its date."""
+    """How long ago a moment was, such as "5 min ago"; after a day, its date."""
     seconds = (datetime.now(UTC) - moment).total_seconds()
     if seconds < 60:
         return "just now"
@@ -42,7 +42,7 @@ def time_ago(moment: datetime) -> str:
 
 
 def describe_open_turn(stored: StoredSession) -> str:
-    """Return "was interrupted" or "is running in …", to follow "its last turn"; empty if the last turn has ended."""
+    """Whether the last turn "was interrupted" or "is running in …"; empty if it has ended."""
     if not stored.open_turn:
         return ""
     if stored.lease is None or is_interrupted(stored):

@@ -1,6 +1,6 @@
 """`holdfast sessions list` and `search`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -15,18 +15,21 @@ from holdfast.cli.options import json_lines_option, path_option
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.paging import collect_pages, limit_options, print_remaining
 from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
-from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SearchQuery, SessionQuery, Visibility
+from holdfast.model.event import ToolCalled
+from holdfast.model.event_text import tool_name
+from holdfast.store.query import MAX_PAGE_SIZE, SearchQuery, SessionQuery, Visibility
 from holdfast.store.store import Store
 from holdfast.store.types import SearchHit, StoredSession
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 _MAX_HITS = 10_000
-_SHOWN_HITS = 3  # of each session
+_MAX_EVENTS_READ = 20  # of a session without a title
+_MAX_SHOWN_HITS = 3  # of each session
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Filters:
-    """The values of `--source`, `--tag` and `--workspace`."""
+    """The values of `--source`, `--tag`, `--workspace` and `--user`."""
 
     source: str | None
     tags: tuple[str, ...]
@@ -34,26 +37,35 @@ class _Filters:
 
 
 def _filter_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options `--source`, `--tag` and `--workspace`. The command gets them as its parameter `filters`."""
+    """Add the options `--source`, `--tag`, `--workspace` and `--user`. The command gets them as its parameter `filters`."""
 
     @wraps(command)
     def with_filters(
-        *args: Any, source: str | None, tags: tuple[str, ...], workspace: str | None, **kwargs: Any
+        *args: Any,
+        source: str | None,
+        tags: tuple[str, ...],
+        workspace: str | None,
+        user: str | None,
+        **kwargs: Any,
     ) -> None:
-        visibility = ALL_SESSIONS if workspace is None else Visibility(workspace_id=_workspace_id(workspace))
+        workspace_id = None if workspace is None else _workspace_id(workspace)
+        visibility = Visibility(workspace_id=workspace_id, user_id=user)
         command(*args, filters=_Filters(source=source, tags=tags, visibility=visibility), **kwargs)
 
     for option in (
+        click.option("--user", metavar="ID", help="Only sessions of this user."),
         click.option("--workspace", metavar="NAME", help="Only sessions of this workspace."),
         click.option("--tag", "tags", multiple=True, help="Only sessions with this tag. Can be repeated."),
-        click.option("--source", help="Only sessions opened by this source: acp, chat, cli or python."),
+        click.option(
+            "--source", help="Only sessions opened by this source: acp, chat, cli, gateway or python."
+        ),
     ):
         with_filters = option(with_filters)
     return with_filters
 
 
 def _workspace_id(name: str) -> str:
-    """The id of a workspace. A name that is not registered any more may be the id of sessions all the same."""
+    """The id of a workspace. A name that is not registered is returned unchanged, because stored sessions may still have this id."""
     found = Registry(settings.load().data_dir / WORKSPACES_FOLDER).find(name)
     return name if found is None else found.slug
 
@@ -86,16 +98,23 @@ def list_sessions(
         limit=MAX_PAGE_SIZE,
     )
 
-    async def work(store: Store) -> tuple[list[StoredSession], int]:
-        return await collect_pages(lambda cursor: store.sessions(replace(query, cursor=cursor)), limit)
+    async def work(store: Store) -> tuple[list[StoredSession], int, dict[str, str]]:
+        found, more = await collect_pages(lambda cursor: store.sessions(replace(query, cursor=cursor)), limit)
+        untitled = [] if as_json else [stored for stored in found if not stored.title]
+        first_calls = {stored.context.session_id: await _first_call(store, stored) for stored in untitled}
+        return found, more, {**first_calls}
 
-    found, more = run_with_read_only_store(path, work)
+    found, more, first_calls = run_with_read_only_store(path, work)
     if as_json:
         for stored in found:
-            print_json(session_to_json(stored), indent=None)
+            print_json(session_to_json(stored))
     elif found:
         columns = ("session", "last used", "title", "folder", "from")
-        print_table(columns, [_row(stored) for stored in found])
+        rows = [_row(stored, first_calls) for stored in found]
+        users = [stored.context.user_id or "" for stored in found]
+        if len({*users}) > 1:
+            columns, rows = (*columns, "user"), [(*row, user) for row, user in zip(rows, users, strict=True)]
+        print_table(columns, rows)
     else:
         print_line("No sessions found. To start one: holdfast chat", err=True)
     print_remaining(len(found), more)
@@ -139,7 +158,7 @@ def search(
     if as_json:
         for matches in shown:
             hit_lines = [{"seq": hit.seq, "snippet": hit.snippet} for hit in matches]
-            print_json({"session": session_to_json(matches[0].session), "hits": hit_lines}, indent=None)
+            print_json({"session": session_to_json(matches[0].session), "hits": hit_lines})
     elif shown:
         rows = [row for matches in shown for row in _hit_rows(matches)]
         print_table(("session", "last used", "title", "text"), rows)
@@ -151,9 +170,16 @@ def search(
     print_remaining(len(shown), len(found) - len(shown))
 
 
-def _row(stored: StoredSession) -> tuple[str, ...]:
+async def _first_call(store: Store, stored: StoredSession) -> str:
+    """Describe a session without a title by the first tool that it called; empty if it called none."""
+    first = await store.read(lambda tx: tx.events(stored.context.session_id, 0, _MAX_EVENTS_READ))
+    calls = (each.event for each in first if isinstance(each.event, ToolCalled))
+    return next((f"called {tool_name(call)}" for call in calls), "")
+
+
+def _row(stored: StoredSession, first_calls: Mapping[str, str]) -> tuple[str, ...]:
     context = stored.context
-    title = stored.title or "(no prompts)"
+    title = stored.title or first_calls.get(context.session_id) or "(no prompts)"
     if open_turn := describe_open_turn(stored):
         title += f" (its last turn {open_turn})"
     return short_id(context.session_id), time_ago(stored.updated), title, context.cwd, stored.source
@@ -163,7 +189,7 @@ def _hit_rows(hits: list[SearchHit]) -> Iterator[tuple[str, ...]]:
     """The rows of a session: its latest matches, and how many more there are."""
     session = hits[0].session
     first = (short_id(session.context.session_id), time_ago(session.updated), session.title)
-    for number, hit in enumerate(hits[:_SHOWN_HITS]):
+    for number, hit in enumerate(hits[:_MAX_SHOWN_HITS]):
         yield (*(("", "", "") if number else first), " ".join(hit.snippet.split()))
-    if len(hits) > _SHOWN_HITS:
-        yield "", "", "", f"… and {len(hits) - _SHOWN_HITS} more"
+    if len(hits) > _MAX_SHOWN_HITS:
+        yield "", "", "", f"… and {len(hits) - _MAX_SHOWN_HITS} more"

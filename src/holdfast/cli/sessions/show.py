@@ -2,20 +2,22 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 import msgspec
 
+from holdfast.agent.model.usage import Usage, describe_usage, sum_usage
 from holdfast.cli.find_session import find_session
 from holdfast.cli.open_store import run_with_read_only_store
 from holdfast.cli.options import json_option, output_option, path_option
 from holdfast.cli.output import STDOUT, print_json, print_line, print_table, write_json_lines
 from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
-from holdfast.model.event import Event, ServersResolved, UnknownEvent, event_kind
-from holdfast.store.codec import is_json_object
-from holdfast.store.interrupted import missing_ends
-from holdfast.store.lease import is_interrupted
+from holdfast.model.event import Event, ServersResolved, ToolEnded, UnknownEvent, event_kind
+from holdfast.store.end_interrupted import INTERRUPTED, missing_ends
+from holdfast.store.event_codec import is_json_object
+from holdfast.store.lease import is_expired, is_interrupted
 from holdfast.store.store import Store
 from holdfast.store.types import StoredEvent, StoredSession
 
@@ -27,21 +29,33 @@ from holdfast.store.types import StoredEvent, StoredSession
 def show(*, session: str, as_json: bool, path: Path | None) -> None:
     """Show the details of one session.
 
+    They include how long each stage of its last opening and the start of each server took.
+
     \b
     Example:
       holdfast sessions show 3f2a
     """
 
-    async def work(store: Store) -> tuple[StoredSession, ServersResolved | None, Counter[str]]:
+    async def work(
+        store: Store,
+    ) -> tuple[StoredSession, ServersResolved | None, Counter[str], dict[str, Usage], int]:
         stored = await find_session(store, session)
         session_id = stored.context.session_id
         resolution = await store.read(lambda tx: tx.resolution(session_id))
-        kinds = Counter([event_kind(event.event) async for event in store.events(session_id)])
-        return stored, resolution, kinds
+        kinds, interrupted = Counter[str](), 0
+        async for event in store.events(session_id):
+            kinds[event_kind(event.event)] += 1
+            interrupted += isinstance(event.event, ToolEnded) and event.event.code == INTERRUPTED
+        if stored.lease is None or is_expired(stored.lease, stored.read_at):  # no process runs the session
+            missing = await store.read(lambda tx: missing_ends(tx, session_id))
+            interrupted += sum(end.call is not None for end in missing)
+        return stored, resolution, kinds, await sum_usage(store.events(session_id)), interrupted
 
-    stored, resolution, kinds = run_with_read_only_store(path, work)
+    stored, resolution, kinds, used, interrupted = run_with_read_only_store(path, work)
     servers = resolution.servers if resolution is not None else ()
     refusals = resolution.refusals if resolution is not None else ()
+    stage_seconds = resolution.stage_seconds if resolution is not None else {}
+    server_seconds = resolution.server_seconds if resolution is not None else {}
     if as_json:
         document = {
             **session_to_json(stored),
@@ -50,7 +64,11 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
                 {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
                 for refusal in refusals
             ],
+            "stage_seconds": stage_seconds,
+            "server_seconds": server_seconds,
             "kinds": dict(kinds),
+            "interrupted_calls": interrupted,
+            "usage": {agent: usage.to_json() for agent, usage in used.items()},
         }
         print_json(document)
         return
@@ -69,14 +87,21 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         ("created", time_ago(stored.created)),
         ("last used", time_ago(stored.updated)),
         ("turns", str(kinds["prompted"])),
-        ("calls", str(kinds["tool_called"])),
+        ("calls", str(kinds["tool_called"]) + (f"; {interrupted} interrupted" if interrupted else "")),
         ("events", str(stored.last_seq)),
+        *((f"used by {agent}", line) for agent, line in describe_usage(used)),
         ("servers", ", ".join(servers) or "(none)"),
         *((f"refused {refusal.server}", refusal.reason) for refusal in refusals),
+        *([("opening", _describe_seconds(stage_seconds))] if stage_seconds else []),
+        *([("starts", _describe_seconds(server_seconds))] if server_seconds else []),
     ]
     if context.parent_session_id:
         rows.insert(1, ("parent", context.parent_session_id))
     print_table(("key", "value"), rows)
+
+
+def _describe_seconds(measured: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {seconds * 1000:,.0f} ms" for name, seconds in measured.items())
 
 
 @click.command()
@@ -96,7 +121,7 @@ def replay(*, session: str, path: Path | None) -> None:
     async def work(store: Store) -> None:
         stored = await find_session(store, session)
         async for event in store.events(stored.context.session_id):
-            printer.show(event.event)
+            printer.show_stored(event)
         if is_interrupted(stored):
             for end in await store.read(lambda tx: missing_ends(tx, stored.context.session_id)):
                 printer.show(end.event)
@@ -137,7 +162,7 @@ def export(*, session: str, output: Path | None, path: Path | None) -> None:
 
 
 def event_to_json_line(stored: StoredEvent) -> str:
-    """Encode an event with its number, its time and its kind."""
+    """Encode an event as one line of JSON, with its number, time and kind."""
     line = {
         "seq": stored.seq,
         "at": stored.at.isoformat(),

@@ -1,1 +1,1 @@
-"""Links to remote servers: streamable HTTP, SSE, logins, proxies, and which addresses may be connected to."""
+"""Connections to remote servers: streamable HTTP, SSE, logins, proxies, and the check of addresses."""

@@ -1,4 +1,4 @@
-"""The cookies of one link. A load balancer may use them to send all requests of the link to the same server."""
+"""The cookies of one link. Load balancers use cookies to send all requests of a client to the same server."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Which addresses may be connected to. A connection goes to exactly the address that was checked."""
+"""Checks which addresses may be connected to. A connection uses exactly the address that was checked."""
 
 import ipaddress
 import socket
@@ -18,16 +18,21 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a host, from the system's resolver, within the share of `look_up_quota_key`."""
+    """The addresses of a host, from the system's resolver. The look-up counts against `look_up_quota_key`."""
     return await RESOLVER.look_up(host, owner=look_up_quota_key.get())
 
 
 class AddressPolicy:
-    """Allows every address. With `public_only`, allows public addresses, and any address of the hosts in `reachable`."""
+    """Which addresses may be connected to: all; or, with `public_only`, public addresses and all addresses of the hosts in `reachable`."""
 
     def __init__(self, *, public_only: bool, reachable: Collection[str] = ()) -> None:
         self._public_only = public_only
         self._reachable = frozenset(host.rstrip(".").lower() for host in reachable)
+
+    def allowing(self, host: str, port: int) -> "AddressPolicy":
+        """This policy, but it also allows every address for this host and port."""
+        quoted = f"[{host}]" if ":" in host else host
+        return AddressPolicy(public_only=self._public_only, reachable=(*self._reachable, f"{quoted}:{port}"))
 
     def allows_any_address(self, host: str, port: int) -> bool:
         """Whether every address is allowed for this host, so that its address need not be checked."""

@@ -1,4 +1,4 @@
-"""Send requests to one remote server: headers, credentials, cookies and redirects."""
+"""Sends requests to one remote server, with headers, credentials and cookies, and follows its redirects."""
 
 import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,9 +24,9 @@ from holdfast.model.server import Http, ServerSpec, Sse
 
 EVENT_STREAM = "text/event-stream"
 Sign: TypeAlias = Callable[[SessionContext | None, bytes | None], str]
-"""Returns a token that is signed for one request with this body. It names the session with this context.
+"""Returns a signed token for one request with this body, from the session with this context.
 
-Without a context, it names the link's session. It is empty if the link has none.
+Without a context, the token is for the link's session; empty if the link belongs to no session.
 """
 
 
@@ -78,7 +78,7 @@ class Endpoint:
         mask: Callable[[object, str], None],
         credentials: Credentials | None = None,
     ) -> None:
-        """`mask` masks a value that the server chose for a link."""
+        """`mask` is called with a key of the link and each value that the server chose for it, such as a cookie."""
         assert isinstance(spec.transport, Http | Sse)
         self._pool = pool
         self._name = spec.name
@@ -98,7 +98,7 @@ class Endpoint:
         return display_url(self._url)
 
     def mask(self, value: str) -> None:
-        """From now on, mask this value, which the server chose for this link (such as a cookie), if it looks random."""
+        """Mask a value that the server chose for this link, such as a cookie, from now on, if it looks random."""
         self._mask(self._link_key, value)
 
     def join(self, reference: str) -> URL | None:
@@ -132,7 +132,7 @@ class Endpoint:
                     response.close()
                 target = redirect
                 if url is None and method == "POST":
-                    self._url = redirect  # not for a GET, which may be redirected to a web page
+                    self._url = redirect  # only for a POST: a GET may be redirected to a web page
         except (EventTooLongError, UnreachableError, BrokenResponseError) as error:
             raise self._connection_error(error) from None
         raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects too often.")
@@ -164,7 +164,7 @@ class Endpoint:
         body: bytes | None,
         context: SessionContext | None,
     ) -> HttpResponse:
-        """Send a request with credentials; if they are refused, once more with renewed ones."""
+        """Send a request with credentials. If they are refused, renew them and send the request once more."""
         if self._credentials is None:
             return await self._send(method, url, headers, body, context)
         header = await self._credentials.header()
@@ -200,7 +200,7 @@ class Endpoint:
     def _connection_error(
         self, error: EventTooLongError | UnreachableError | BrokenResponseError
     ) -> HoldfastError:
-        """The error to raise instead, which names the server."""
+        """The error for the user, which names the server."""
         match error:
             case EventTooLongError():
                 text = f"{self.display_url} sent a stream that cannot be read: {error}."

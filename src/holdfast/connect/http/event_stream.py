@@ -1,4 +1,4 @@
-"""Read the bodies of HTTP responses, with size limits: streams of server-sent events, and single messages."""
+"""Read messages from the bodies of HTTP responses: streams of server-sent events, and single messages. Sizes are limited."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -7,16 +7,16 @@ from time import monotonic
 from holdfast.connect.http.response import HttpResponse
 from holdfast.model import codes
 from holdfast.model.limits import Limits
-from holdfast.wire.frame import Malformed, Message, parse_line
-from holdfast.wire.lines import LONG_BYTES, LongLines, MessageMemory, OversizedLine
+from holdfast.wire.lines import LONG_LINE_BYTES, LongLineMemory, MessageMemory, OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.messages import Malformed, Message, parse_line
 from holdfast.wire.parse_threads import parse_in_thread
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _MIN_RETRY_SECONDS, _DEFAULT_RETRY_SECONDS, _MAX_RETRY_SECONDS = 0.1, 1.0, 30.0
 _MAX_ID_LENGTH = 1024
 _MAX_NAME_BYTES = 1024
-_PIECE_BYTES = 8 * 1024  # how much is parsed at once; takes up to a millisecond
+_PIECE_BYTES = 8 * 1024  # parsed at once, which takes up to a millisecond
 
 
 class EventTooLongError(Exception):
@@ -53,7 +53,7 @@ async def read_message(text: bytes | bytearray, limits: Limits, throttle: LoopTh
     """Parse one message, as strictly as a line from a pipe."""
     if len(text) > limits.line_bytes:
         message = parse_line(OversizedLine(len(text), bytes(text[:1024]), bytes(text[-256:])), limits)
-    elif len(text) > LONG_BYTES:
+    elif len(text) > LONG_LINE_BYTES:
         message = await parse_in_thread(text, limits, throttle)
     else:
         message = parse_line(text, limits)
@@ -62,7 +62,7 @@ async def read_message(text: bytes | bytearray, limits: Limits, throttle: LoopTh
 
 async def read_body(response: HttpResponse, limits: Limits, throttle: LoopThrottle) -> Message:
     """Read a body that consists of one message."""
-    with MessageMemory(throttle.long_lines) as memory:
+    with MessageMemory(throttle.long_line_memory) as memory:
         body = await response.read(limits.line_bytes, throttle, memory)
         return await read_message(body, limits, throttle)
 
@@ -72,10 +72,10 @@ async def read_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """The events of a stream that have data. Updates `position`, and raises `EventTooLongError`.
 
-    The time that the caller takes for an event counts, too: a flood of events takes no more than the session's share of the
-    event loop's time.
+    The time that the caller takes for an event counts, too. So a flood of events takes no more than the session's share of
+    the event loop's time.
     """
-    with MessageMemory(throttle.long_lines) as memory:
+    with MessageMemory(throttle.long_line_memory) as memory:
         parser = EventParser(limits.line_bytes, memory)
         while chunk := await response.read_chunk(throttle):
             started = monotonic()
@@ -87,7 +87,7 @@ async def read_events(
                     started = monotonic()
                     if event.data:
                         yield event
-                    if throttle.charge_since(started, may_wait=True):
+                    if throttle.charge_since(started, includes_waiting=True):
                         await throttle.pause()
                     started = monotonic()
                 if throttle.charge_since(started):
@@ -112,7 +112,7 @@ class EventParser:
     """
 
     limit: int
-    memory: MessageMemory = field(default_factory=lambda: MessageMemory(LongLines()))
+    memory: MessageMemory = field(default_factory=lambda: MessageMemory(LongLineMemory()))
     """The memory for the event that is being read. It is released when the next event is read."""
     _line: bytearray = field(default_factory=bytearray)  # the start of a line whose end has not arrived yet
     _data: bytes | bytearray | None = None
@@ -121,7 +121,7 @@ class EventParser:
     _after_cr: bool = False
 
     def feed(self, data: bytes) -> Iterator[ServerSentEvent]:
-        """Parse the next chunk of the stream; return the events that are complete."""
+        """Parse the next chunk of the stream. Yield the events that are complete."""
         if not data:
             return
         if self._after_cr:

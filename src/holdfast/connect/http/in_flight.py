@@ -8,14 +8,14 @@ from typing import Any
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.frame import Message, Request
+from holdfast.wire.messages import Message, Request
 from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
 
 
 class InFlight:
-    """Starts tasks and cancels them on close. If one of them crashes, or calls `fail`, the whole link fails."""
+    """Starts the tasks of a link, and cancels them when it is closed. If a task crashes or calls `fail`, the whole link fails."""
 
     def __init__(self, peer: Peer, limits: Limits) -> None:
         self._peer = peer

@@ -17,8 +17,8 @@ from holdfast.connect.http.endpoint import Endpoint
 from holdfast.connect.http.login_checks import check_encrypted
 from holdfast.connect.http.login_store import login_file, read_login, uses_login
 from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials
+from holdfast.connect.http.open_http_connection import open_http_connection
 from holdfast.connect.http.pools import Pools
-from holdfast.connect.http.transport import open_http_connection
 from holdfast.connect.http.url import parse_url
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.masking.obtained_secrets import ObtainedSecrets
@@ -52,7 +52,10 @@ async def log_in(
     reachable: tuple[str, ...] = (),
     seconds: float = 300.0,
 ) -> LoginResult:
-    """Connect without a saved login. If the server requires one, call `on_login_page` with the address of its login page."""
+    """Connect to a server, ignoring a saved login. If the server requires a login, call `on_login_page` with the address of the login page.
+
+    Wait at most `seconds` until the user has logged in, and save the login in `folder`.
+    """
     if not isinstance(spec.transport, Http | Sse) or not uses_login(spec):
         why = (
             "its entry has credentials" if isinstance(spec.transport, Http | Sse) else "it is a local program"
@@ -110,7 +113,7 @@ class _CallbackServer:
     def __init__(self) -> None:
         self.uri = ""
         self.state = ""
-        """The secret that the redirect must contain, because every program on this machine can connect to the port."""
+        """A secret that the redirect must contain, because any program on this machine can connect to the port."""
         self._result: asyncio.Future[AuthorizationCodeResult] = asyncio.get_running_loop().create_future()
 
     async def wait(self) -> AuthorizationCodeResult:

@@ -14,7 +14,7 @@ _ADVICE = (
 
 
 def check_code_origin(result: AuthorizationCodeResult, metadata: OAuthMetadata | None) -> None:
-    """Raise unless the authorization code certainly comes from the authorization server that it would be sent to.
+    """Raise unless it is certain that the authorization code comes from the authorization server that it will be sent to.
 
     The parameter `iss` says which server issued the code (RFC 9207; the SDK compares it). Without it, all addresses in
     the metadata must be on the issuer's origin.

@@ -1,4 +1,4 @@
-"""Saved logins to remote servers: one file per address, readable by its owner only."""
+"""The saved logins to remote servers: one file per address, which only the owner can read."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.token.claims import audience_of
 
 _MAX_BYTES = 1024 * 1024
-_MAX_LOGINS = 256  # how many logins are masked
+_MAX_LOGINS = 256  # how many saved logins are read to mask their secrets
 LOGIN_FOLDER = "oauth"
 """The name of the folder with the saved logins, in the data folder."""
 

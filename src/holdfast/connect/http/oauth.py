@@ -42,10 +42,10 @@ _HEADERS = {"accept": "application/json", "user-agent": f"holdfast/{__version__}
 
 
 class LoginProvider(OAuthClientProvider):
-    """The SDK's OAuth provider, which also saves the expiry of the tokens and the metadata of the authorization server.
+    """The SDK's OAuth provider, extended to save the expiry of tokens and the metadata of the authorization server.
 
-    Without the expiry, an expired token would count as valid; without the metadata, it would be refreshed at a guessed
-    address. With `on_callback`, a saved login is ignored: the user logs in again.
+    Without the expiry, the SDK would treat an expired token as valid. Without the metadata, it would guess the address at
+    which tokens are refreshed. With `on_callback`, a saved login is ignored, and the user logs in again.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class LoginProvider(OAuthClientProvider):
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a token that has not expired."""
+        """Whether there is a valid token."""
         return self._initialized and self.context.is_token_valid()
 
     @property
@@ -83,7 +83,7 @@ class LoginProvider(OAuthClientProvider):
         return f"Bearer {tokens.access_token}" if tokens is not None else ""
 
     def reload(self, refused_header: str = "") -> None:
-        """Read the saved login again, since another process may have renewed it. A refused token counts as expired."""
+        """Read the saved login again, because another process may have renewed it. A refused token counts as expired."""
         self._refused_header = refused_header or self._refused_header  # a concurrent call may have set it
         if not self._ignore_saved:
             self._initialized = False
@@ -153,7 +153,7 @@ class LoginProvider(OAuthClientProvider):
 
 
 class OAuthCredentials:
-    """The credentials of a login. A refused token is refreshed once. If `is_interactive`, the user can also log in."""
+    """The credentials from a login. If a token is refused, it is refreshed once. With `is_interactive`, the user can log in, too."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class OAuthCredentials:
         if not refused_header and not self._is_interactive:
             raise login_needed_error(self._name)  # there is no token to refresh
         if self._login_failure is not None:
-            raise self._login_failure  # the user is asked to log in once only
+            raise self._login_failure  # do not ask the user to log in a second time
         self._provider.reload(refused_header)
         renewed = await self._run_flow(refused_header, response_401 if self._is_interactive else None)
         if renewed in ("", refused_header):
@@ -281,12 +281,12 @@ def _redirect_request(
 
 
 def login_needed_error(name: str) -> HoldfastError:
-    """The error if no login is saved."""
+    """The error for a server that requires a login, if none is saved."""
     return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} requires a login. Run: {_login_command(name)}")
 
 
 def login_refused_error(name: str, why: str = "") -> HoldfastError:
-    """The error if the server did not accept the saved login, or the login could not be refreshed."""
+    """The error for a saved login that the server did not accept, or that could not be refreshed."""
     reason = f": {start_of_server_text(why).rstrip('.')}" if why else ""
     return HoldfastError(
         codes.LOGIN_NEEDED, f"{name!r} did not accept the saved login{reason}. Run: {_login_command(name)}"

@@ -1,4 +1,4 @@
-"""Messages to a server, with the HTTP headers that repeat parts of the message."""
+"""A message to a server, and the HTTP headers that repeat parts of it."""
 
 import base64
 import re
@@ -10,8 +10,8 @@ import msgspec
 from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.model.context import META_KEY, SessionContext, parse_context
 from holdfast.model.json import Json
-from holdfast.wire.frame import Id, Raw
 from holdfast.wire.mcp.eras import VERSION_KEY
+from holdfast.wire.messages import Id, Raw
 from holdfast.wire.strict_json import make_decoder
 
 CANCELLED = "notifications/cancelled"
@@ -31,7 +31,7 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     cancels: Id | None = None
     """The id of the request that this message cancels."""
     context: SessionContext | None = None
-    """The session that sends the message. Only messages to shared servers name it."""
+    """The session that sends the message. Only messages to servers that sessions share contain it."""
 
     @property
     def is_request(self) -> bool:
@@ -97,5 +97,5 @@ _decode_fields = make_decoder(dict[str, Json])
 
 @lru_cache(maxsize=256)
 def _parse_session_context(raw: bytes) -> SessionContext | None:
-    """The context in the `_meta` of a message. All messages of a session have the same, so it is parsed once."""
+    """The context in the `_meta` of a message. It is cached, because all messages of a session have the same context."""
     return parse_context(_decode_fields(raw))

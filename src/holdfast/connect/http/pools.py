@@ -55,8 +55,8 @@ _ZONE = re.compile(r"%[^]]*")
 class Pool:
     """Sends requests to any number of servers. An idle connection is kept for a minute at most.
 
-    A pool follows no redirects, keeps no cookies, decompresses no responses and sends no request twice. It does not
-    read the user's `.netrc`: aiohttp's `trust_env` would, so the proxies of the environment are chosen here.
+    A pool follows no redirects, keeps no cookies, decompresses no responses and sends no request twice. It chooses proxies
+    itself, because aiohttp's `trust_env` would also read the user's `.netrc`.
 
     A pool that is limited to public addresses has an `unrestricted` pool for hosts at which every address is allowed.
     The limited pool itself uses no proxies, because a proxy resolves the host on its own and could connect to a private address.
@@ -88,12 +88,18 @@ class Pool:
         )
 
     def for_quota(self, quota_key: str) -> "Pool":
-        """The same pool, with this key for name look-ups: their number is limited per key."""
+        """This pool, with a key for its name look-ups. Their number is limited per key."""
         pool = copy(self)
         pool._quota_key = quota_key
         pool._unrestricted = (
             self._unrestricted.for_quota(quota_key) if self._unrestricted is not None else None
         )
+        return pool
+
+    def allowing(self, host: str, port: int) -> "Pool":
+        """This pool, but it may also connect to this host and port at any address."""
+        pool = copy(self)
+        pool._policy = self._policy.allowing(host, port)
         return pool
 
     async def request(
@@ -193,7 +199,7 @@ _SEND_ONCE = (_send_once,)
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    """The body; a long one as a file object, which aiohttp writes piece by piece (not as chunked encoding)."""
+    """The body for aiohttp. A long body is a file object, which aiohttp writes piece by piece, without chunked encoding."""
     return io.BytesIO(body) if body is not None and len(body) > _MAX_SENT_AT_ONCE else body
 
 
@@ -218,7 +224,7 @@ def _host_header(url: URL) -> str:
 
 
 def _translate_error(error: ClientError, proxy: URL | None) -> UnreachableError | BrokenResponseError:
-    """The exception to raise instead of aiohttp's."""
+    """Translate an error of aiohttp."""
     match error:
         case ClientHttpProxyError():
             assert proxy is not None
@@ -254,7 +260,7 @@ def _os_reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return _tls_reason(error)
     if isinstance(error, ConnectionError):
-        # the event loop sets `strerror` to a text that contains only the address
+        # The event loop sets `strerror` to a text with nothing but the address.
         return os.strerror(error.errno) if error.errno else "it closed the connection"
     return error.strerror or str(error) or type(error).__name__
 

@@ -1,4 +1,4 @@
-"""The proxies that the environment names: `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`."""
+"""Chooses the proxy for a request, from `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and `NO_PROXY`."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _MAX_CACHED = 1024  # origins
 class Proxies:
     """Chooses the proxy for a request.
 
-    `variables` has the keys `http`, `https`, `all` and `no`. By default, they are read from the environment, once.
+    `variables` has the keys `http`, `https`, `all` and `no`. By default, they are read from the environment once.
     """
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
@@ -32,6 +32,10 @@ class Proxies:
                 self._by_origin.clear()
             self._by_origin[origin] = self._choose(origin)
         return self._by_origin[origin]
+
+    def find_for(self, address: str) -> str:
+        """Like `find`, with texts: the address of the proxy; empty if there is none."""
+        return str(self.find(URL(address)) or "")
 
     def _choose(self, origin: URL) -> URL | None:
         host, port = origin.raw_host or "", origin.port or 0

@@ -1,4 +1,4 @@
-"""The response to an HTTP request. Its body is read as it arrives."""
+"""The response to an HTTP request. Its body is read while it arrives."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.wire.lines import MessageMemory
 from holdfast.wire.loop_throttle import LoopThrottle
 
-_SLICE_SECONDS = 0.001  # how long a body is read without letting the event loop do other work
+_SLICE_SECONDS = 0.001  # how long a body is read before the event loop may do other work
 _MIN_READ_BYTES, _MAX_READ_BYTES = 256, 64 * 1024  # how much of the received body is read at once
 
 
@@ -77,8 +77,8 @@ class HttpResponse:
     async def read_chunk(self, throttle: LoopThrottle | None = None) -> bytes:
         """Wait for the next part of the body; empty at the end.
 
-        The throttle's owner is charged for the time to parse it: a server can send many tiny chunks. If another connection of
-        the same owner has used up the owner's share, wait first. While the caller waits, aiohttp stops reading.
+        The throttle's owner is charged for the time to parse it, because a server can send many tiny chunks. If the owner has
+        used up its share of time, wait first. While the caller waits, aiohttp stops reading.
         """
         now = monotonic()
         if throttle is not None and throttle.must_wait(now):
@@ -103,7 +103,7 @@ class HttpResponse:
         return chunk
 
     def _adapt_read_bytes(self, seconds: float) -> None:
-        """Read less at once from a body whose chunks are tiny, because they take long to join."""
+        """Read less at once if the chunks of a body are tiny, because it takes long to join them."""
         if seconds > _SLICE_SECONDS / 2:
             self._read_bytes = max(self._read_bytes // 2, _MIN_READ_BYTES)
         elif self._read_bytes < _MAX_READ_BYTES and seconds < _SLICE_SECONDS / 8:
@@ -132,7 +132,7 @@ class HttpResponse:
         return body
 
     def close(self) -> None:
-        """Disconnect. If the response was complete, its connection is already back in the pool."""
+        """Close the connection, unless the response is complete. Then the connection is already back in the pool."""
         self._response.close()
 
 

@@ -1,4 +1,4 @@
-"""An aiohttp connection that limits what a server may send, and is reused only if no bytes are left over.
+"""aiohttp connections that limit what a server may send. A connection is reused only if no bytes follow the response.
 
 aiohttp itself limits one header line, the number of headers and the unread part of a body. The classes here also limit
 interim responses, trailers and chunk extensions, refuse to switch protocols, and close a connection on which bytes
@@ -12,7 +12,7 @@ import select
 from time import monotonic
 from typing import Any
 
-from aiohttp import TCPConnector
+from aiohttp import ClientError, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.http import RawResponseMessage
 from aiohttp.streams import StreamReader
@@ -20,7 +20,7 @@ from aiohttp.streams import StreamReader
 from holdfast.connect.http.response import BrokenResponseError
 
 MAX_HEAD_BYTES = 64 * 1024
-"""The limit for a response head with its interim responses, and for chunk extensions and trailers between body bytes."""
+"""The maximum size of the head with interim responses, and of chunk extensions and trailers between two parts of the body."""
 MAX_HEADERS = 512
 MAX_IDLE = 64
 """How many idle connections a pool keeps for later requests."""
@@ -102,7 +102,7 @@ class BoundedProtocol(ResponseHandler):
         if self._failure is not None:
             return
         if data and self._is_complete():
-            self.abort()  # these bytes belong to no request
+            self.abort()  # the server sent bytes after the response
             return
         began = monotonic()
         before = self._body_bytes()
@@ -133,7 +133,7 @@ class BoundedProtocol(ResponseHandler):
         if self._failure is not None:
             return
         if self._has_response:
-            self._should_close = True  # a second response belongs to no request
+            self._should_close = True  # a second response to the same request
         elif message.code == _SWITCHING:
             self._fail("it wants to switch protocols")
         elif message.code < _FIRST_INTERIM:
@@ -150,14 +150,22 @@ class BoundedProtocol(ResponseHandler):
             super().feed_data(data, size)
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
-        """Report the first failure, not the errors that follow from it."""
-        super().set_exception(self._failure or exc, *([exc_cause] if exc_cause is not None else []))
+        """Report the first failure instead of the errors that follow from it, also to the reader of an unfinished body.
+
+        If aiohttp's parser refuses bytes after the head, aiohttp does not tell the reader, which would wait forever.
+        """
+        failure = self._failure or exc
+        super().set_exception(failure, *([exc_cause] if exc_cause is not None else []))
+        payload = self._payload
+        if payload is not None and not payload.is_eof() and payload.exception() is None:
+            is_known = isinstance(failure, (ClientError, BrokenResponseError))
+            payload.set_exception(failure if is_known else BrokenResponseError("its response is not HTTP"))
 
     def _adapt_read_size(self, seconds: float) -> None:
         """Read less at once from a server whose bytes take long to parse, such as a flood of tiny chunks.
 
-        Between two reads, the event loop does the work of other sessions. The time counts when the body is read
-        (`HttpResponse.read_chunk`): a reader that pauses makes aiohttp pause too.
+        Between two reads, the event loop works for other sessions. The parsing time is charged when the body is read
+        (`HttpResponse.read_chunk`). If the reader pauses, aiohttp pauses, too.
         """
         if seconds > _SLOW_SECONDS:
             size = max(self._read_size // 2, _MIN_READ_BYTES)
@@ -181,8 +189,6 @@ class BoundedProtocol(ResponseHandler):
         self._failure = BrokenResponseError(reason)
         self._parser = None  # the parser would report the end of the connection instead
         self.set_exception(self._failure)
-        if self._payload is not None and not self._payload.is_eof():
-            self._payload.set_exception(self._failure)
         if self.transport is not None:
             self.transport.abort()
 

@@ -21,12 +21,12 @@ SESSION_ID_HEADER = "Mcp-Session-Id"
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 5.0
 _LONG_SECONDS = 10.0  # if a stream was open for longer than this, the next pause is short again
 MAX_RESUMES = 2
-"""How many attempts in a row to resume a stream may fail before the link fails."""
+"""How many attempts in a row to resume a stream may fail. After one more, the link fails."""
 
 
 @dataclass(slots=True)
 class SessionHeaders:
-    """The id of the server's own MCP session, and the protocol version of a handshake; both are empty in the modern era."""
+    """The id of the MCP session and the protocol version, which the server chose in the handshake. Both are empty in the modern era."""
 
     session_id: str = ""
     version: str = ""
@@ -44,7 +44,7 @@ class SessionHeaders:
 
 
 class ResumePauses:
-    """The pauses before a stream is requested again. They grow while the server ends each stream soon after it was opened."""
+    """Computes the pauses before a stream is requested again. They grow if the server ends each stream soon after it was opened."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -52,7 +52,7 @@ class ResumePauses:
         self._pause = _MIN_PAUSE_SECONDS / 2
 
     def next(self, position: StreamPosition) -> float:
-        """The seconds to wait now. The server may ask for a longer pause, not for a shorter one."""
+        """How many seconds to wait. The server may ask for a longer pause, but not for a shorter one."""
         now = self._clock()
         is_long = now - self._began > _LONG_SECONDS
         self._pause = _MIN_PAUSE_SECONDS if is_long else min(2 * self._pause, _MAX_PAUSE_SECONDS)

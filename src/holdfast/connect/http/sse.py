@@ -1,4 +1,4 @@
-"""The older SSE transport: the server sends all its messages on one stream, and receives each message as a POST."""
+"""The deprecated SSE transport: the server sends all its messages on one stream, and receives each message as a POST."""
 
 import asyncio
 import logging
@@ -18,18 +18,18 @@ from holdfast.wire.peer import Peer
 
 log = logging.getLogger(__name__)
 
-_POSTS_AT_ONCE = 16
+_MAX_POSTS = 16  # how many messages are sent concurrently
 
 
 class SseTransport:
-    """Carries a peer's messages: sends each one as a POST in its own task, and receives all on one stream."""
+    """Carries a peer's messages. Each message is sent as a POST, in its own task; all messages of the server arrive on one stream."""
 
     def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
         self._peer = peer
         self._endpoint = endpoint
         self._options = options
         self._in_flight = InFlight(peer, options.limits)
-        self._posts = asyncio.Semaphore(_POSTS_AT_ONCE)
+        self._posts = asyncio.Semaphore(_MAX_POSTS)
         self._post_url: asyncio.Future[URL] = asyncio.get_running_loop().create_future()
 
     @property
@@ -51,7 +51,9 @@ class SseTransport:
                 f"The server did not say where to send messages within {self._options.connect_seconds:g} s.",
             )
         if not self._post_url.done():
-            raise self.failure or HoldfastError(codes.CONNECTION_CLOSED, "The stream ended at once.")
+            raise self.failure or HoldfastError(
+                codes.CONNECTION_CLOSED, "The server ended its stream before it said where to send messages."
+            )
 
     # Called by the peer
 

@@ -21,27 +21,27 @@ from holdfast.connect.http.server_stream import (
     SessionHeaders,
     read_server_stream,
 )
-from holdfast.connect.server_messages import needs_subscription, subscribe_to_tool_changes
+from holdfast.connect.server_messages import subscribe_to_changes, wanted_changes
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.limits import HANDSHAKE_BUDGET
-from holdfast.wire.frame import ErrorResponse, Id, Malformed, Message, Response
+from holdfast.model.limits import NEGOTIATION_LIMIT
 from holdfast.wire.mcp.client import Client
 from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.messages import ErrorResponse, Id, Malformed, Message, Response
 from holdfast.wire.peer import Peer
-from holdfast.wire.strict_json import exceeds_budget
+from holdfast.wire.strict_json import exceeds_limit
 
 log = logging.getLogger(__name__)
 
 _POST_HEADERS = {"accept": f"application/json, {EVENT_STREAM}", "content-type": "application/json"}
-_ONE_WAY_AT_ONCE = 16  # how many answers and notifications are sent concurrently
+_MAX_ONE_WAY = 16  # how many answers and notifications are sent concurrently
 _DRAIN_SECONDS = 1.0  # how long to wait for the end of a stream after the answer
 _SESSION_ENDED_STATUSES = (400, 404)
 
 
 class HttpTransport:
-    """Carries a peer's messages over HTTP: sends each one as a request in its own task."""
+    """Carries a peer's messages over HTTP. Each message is sent as a request, in its own task."""
 
     def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
         self._peer = peer
@@ -50,7 +50,7 @@ class HttpTransport:
         self._param_headers = ParamHeaders()
         self._requests: dict[Id, tuple[OutgoingMessage, asyncio.Task[None]]] = {}
         self._in_flight = InFlight(peer, options.limits)
-        self._one_way = asyncio.Semaphore(_ONE_WAY_AT_ONCE)
+        self._one_way = asyncio.Semaphore(_MAX_ONE_WAY)
         self._initialized_post: asyncio.Task[None] | None = None
         self._mcp_session = SessionHeaders()
 
@@ -60,7 +60,7 @@ class HttpTransport:
         return self._in_flight.failure
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
-        """Set the tools that the server listed: their schemas say which arguments are repeated as headers."""
+        """Set the tools that the server listed. Their schemas say which arguments are repeated in headers."""
         await self._param_headers.set_tools(tools)
 
     # Called by the peer
@@ -72,7 +72,7 @@ class HttpTransport:
             if task is not None:
                 task.cancel()
             if request is None or request.is_modern:
-                return  # a modern server sees that the connection was closed; others also need the message
+                return  # a modern server only needs to see that the connection was closed
         if message.is_request:
             assert message.id is not None
             task = self._in_flight.start(self._send_request(message))
@@ -106,8 +106,8 @@ class HttpTransport:
 
     def listen(self, client: Client, server_requests: ServerRequests) -> None:
         """Start to read the messages that the server sends on its own."""
-        if needs_subscription(client):
-            self._in_flight.start(subscribe_to_tool_changes(client, server_requests))
+        if wanted := wanted_changes(client, server_requests):
+            self._in_flight.start(subscribe_to_changes(client, server_requests, wanted))
         elif self._mcp_session.session_id:
             self._in_flight.start(self._read_server_stream())
 
@@ -171,7 +171,7 @@ class HttpTransport:
         raise self._endpoint.status_error(response)
 
     async def _read_stream(self, request: OutgoingMessage, response: HttpResponse) -> None:
-        """Read a stream up to the answer. If it ends early, resume it, provided that the server supports this."""
+        """Read a stream up to the answer. If it ends early, resume it, if the server supports that."""
         position = StreamPosition()
         resumes, last_id, pauses = 0, "", ResumePauses()
         if await self._read_until_answered(request, response, position):
@@ -251,7 +251,7 @@ class _InitializeResult(msgspec.Struct, rename="camel"):
 
 
 def _protocol_version(response: Response) -> str:
-    if exceeds_budget(response.result, HANDSHAKE_BUDGET):
+    if exceeds_limit(response.result, NEGOTIATION_LIMIT):
         return ""  # `negotiate` reports the error
     try:
         version = msgspec.json.decode(response.result, type=_InitializeResult).protocol_version

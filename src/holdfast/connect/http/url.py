@@ -1,4 +1,4 @@
-"""Parse the addresses of remote servers, so strictly that the address check (`egress`) and aiohttp see the same host."""
+"""Parse the URLs of remote servers. The parser is strict, so that the address check (`egress`) and aiohttp see the same host."""
 
 import ipaddress
 import re

@@ -14,7 +14,7 @@ from holdfast.store.errors import store_error
 
 # How long a process waits for the commit of another process.
 BUSY_SECONDS = 10.0
-_CACHE_KIB = 16 * 1024
+_CACHE_KIB = 8 * 1024  # the writer's page cache: as large as the write-ahead log (WAL) before a checkpoint
 _WAL_PAGES = 2000
 _WAL_BYTES = _WAL_PAGES * 4120 + 32  # a page, the header of its frame, and the header of the file
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
@@ -59,14 +59,14 @@ class Database(Protocol):
 
 
 class Synchronous(StrEnum):
-    """What a commit waits for. `NORMAL` loses acknowledged commits in a power cut; it is for comparison only."""
+    """SQLite's `synchronous` setting. With `NORMAL`, a power cut loses acknowledged commits; only tests use it."""
 
     FULL = "FULL"
     NORMAL = "NORMAL"
 
 
 class ImmutableConnection(sqlite3.Connection):
-    """Reads the file without its write-ahead log (WAL), assuming that no process writes to it."""
+    """A connection that reads the file without its WAL, and assumes that no process writes to the file."""
 
     fingerprint: tuple[int, int]
 
@@ -86,7 +86,7 @@ def connect(path: Path, synchronous: Synchronous = Synchronous.FULL) -> Database
 
 
 def connect_readonly(path: Path) -> Database:
-    """Open the file for reading. It is never changed or created."""
+    """Open the file for reading. The file is never changed or created."""
     if not path.exists():
         raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
     check_side_files(path)
@@ -140,8 +140,8 @@ def _unreadable_wal(path: Path) -> HoldfastError | None:
 def extend_wal(path: Path) -> None:
     """Fill the WAL with zeros, up to the size at which SQLite starts to reuse it. Call this within a write transaction.
 
-    A sync takes much longer if the file has grown: its size and its blocks must be written, too. SQLite ignores what
-    follows the last frame, and no other process appends while this one has the write lock.
+    A sync takes much longer if the file has grown, because its size and its new blocks must be written, too. SQLite
+    ignores zeros after the last frame, and no other process appends while this one has the write lock.
     """
     try:
         wal = os.open(path.with_name(path.name + "-wal"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

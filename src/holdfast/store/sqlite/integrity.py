@@ -8,7 +8,7 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import UnknownEvent
-from holdfast.store.codec import decode_event, is_json_object
+from holdfast.store.event_codec import decode_event, is_json_object
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.errors import translate_errors
 from holdfast.store.sqlite.read_tx import SqlReadTx
@@ -18,7 +18,7 @@ MAX_PROBLEMS = 20
 
 
 def find_problems(db: Database, path: Path) -> Iterator[str]:
-    """A message for each problem. An unreadable part of the file is a problem, too."""
+    """A message for each problem, including parts of the file that cannot be read."""
     for check in _CHECKS:
         try:
             with translate_errors(path, reading=True):
@@ -30,13 +30,13 @@ def find_problems(db: Database, path: Path) -> Iterator[str]:
 
 
 def check_tables(db: Database, path: Path) -> None:
-    """Raise an error if a query could run SQL that the author of the file wrote, instead of reading a table of Holdfast."""
+    """Raise an error if the file has a view or a changed table: a query could run SQL that the author of the file wrote."""
     for problem in foreign_tables(db):
         raise HoldfastError(codes.STORE_CORRUPT, f"'{path}' is not read: {problem} Nothing was changed.")
 
 
 def foreign_tables(db: Database) -> list[str]:
-    """A message for each view (a query of it may never end) and for each table that differs from Holdfast's."""
+    """A message for each view, because a query of a view may never end, and for each table that differs from Holdfast's."""
     found, expected = _schema(db), _expected_schema(db)
     views = [f"The {name} does not belong in a store." for name in found if name.startswith("view ")]
     tables = [
@@ -48,7 +48,7 @@ def foreign_tables(db: Database) -> list[str]:
 
 
 def _foreign_objects(db: Database) -> Iterator[str]:
-    """Objects that do not belong in a store: for example, a trigger can keep records from being written."""
+    """A message for each object that is missing, changed or foreign. For example, a foreign trigger can discard new records."""
     found, expected = _schema(db), _expected_schema(db)
     for name in sorted({*found, *expected}):
         if name not in expected:

@@ -3,6 +3,7 @@
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -12,6 +13,7 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store import clock
+from holdfast.store.errors import store_error
 from holdfast.store.maintenance import CheckReport
 from holdfast.store.owner import this_process
 from holdfast.store.sqlite.anchor import FileAnchor
@@ -29,6 +31,9 @@ from holdfast.store.sqlite.read_tx import SqlReadTx
 from holdfast.store.sqlite.schema import check_version, migrate, migrations, schema_version
 from holdfast.store.sqlite.write_tx import Holder, SqlTx
 
+_STEPS = 100_000
+"""After how many steps of SQLite the time is checked."""
+
 
 @contextmanager
 def open_for_reading(path: Path) -> Iterator[SqlReadTx]:
@@ -40,7 +45,7 @@ def open_for_reading(path: Path) -> Iterator[SqlReadTx]:
 
 
 def check_file(path: Path) -> None:
-    """Raise an error if the file is not a store that can be read, without changing it."""
+    """Raise an error if the file is not a store that can be read. The file is not changed."""
     with translate_errors(path, reading=True):
         check_compatible(path, len(migrations()))
         with closing(connect_readonly(path)) as db:
@@ -48,7 +53,7 @@ def check_file(path: Path) -> None:
 
 
 def check_compatible(path: Path, supported: int) -> None:
-    """Refuse a file of a newer version or of another program, without changing it."""
+    """Raise an error if the file was written by a newer version or by another program. The file is not changed."""
     if path.is_dir():
         raise HoldfastError(codes.STORE_UNREADABLE, f"'{path}' is a folder, not a store.")
     if not path.exists() or not path.stat().st_size:
@@ -62,7 +67,7 @@ def check_compatible(path: Path, supported: int) -> None:
 
 @contextmanager
 def _current_version(db: Database, path: Path) -> Iterator[Database]:
-    """The database itself or, if it has an earlier schema, an upgraded copy in a temporary file of SQLite."""
+    """The database itself; if it has an earlier schema, an upgraded copy in a temporary file."""
     if schema_version(db) == len(migrations()):
         yield db
         return
@@ -71,14 +76,14 @@ def _current_version(db: Database, path: Path) -> Iterator[Database]:
 
 
 def connect_upgraded_copy(path: Path) -> Database:
-    """A copy of a file of an earlier version, upgraded, in a temporary file of SQLite. The file is not changed."""
+    """A connection to an upgraded copy of a file of an earlier version, in a temporary file. The original is not changed."""
     with closing(connect_readonly(path)) as db:
         check_tables(db, path)
         return _upgraded_copy(db, path)
 
 
 def connect_indexed(path: Path) -> Database:
-    """The file or, if some of its messages are not in the search index, a copy in which they are."""
+    """A connection to the file; if some messages are not in its search index, to a copy whose index is complete."""
     db = connect_readonly(path)
     try:
         is_current = schema_version(db) == len(migrations())
@@ -126,14 +131,14 @@ def _open_file(path: Path) -> Iterator[Database]:
 
 
 def check(path: Path) -> CheckReport:
-    """Read everything and report problems; changes nothing."""
+    """Read everything, and report problems. Nothing is changed."""
     with _open_file(path) as file, _current_version(file, path) as db:
         if foreign := foreign_tables(file):  # a query of a view may never end
             version, size = schema_version(file), path.stat().st_size
             return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(foreign))
         db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full
         db.execute("BEGIN")  # so that all reads are of one snapshot
-        found = tuple(islice(find_problems(db, path), MAX_PROBLEMS))
+        found = tuple(dict.fromkeys(islice(find_problems(db, path), MAX_PROBLEMS)))
         sessions = events = 0
         try:
             sessions = _count(db, "SELECT count(*) FROM sessions")
@@ -148,6 +153,23 @@ def check(path: Path) -> CheckReport:
             bytes=path.stat().st_size,
             problems=found,
         )
+
+
+def check_quickly(path: Path, seconds: float) -> None:
+    """Raise an error if pages of the file are damaged. At most this long: of a large file, only a part is checked."""
+    if not path.is_file() or not path.stat().st_size:
+        return
+    deadline = time.monotonic() + seconds
+    with translate_errors(path, reading=True), closing(connect_readonly(path)) as db:
+        _connection(db).set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+        try:
+            (finding,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+                return
+            raise
+    if finding != "ok":
+        raise store_error(codes.STORE_CORRUPT, path)
 
 
 def backup(path: Path, copy: Path) -> None:
@@ -167,7 +189,7 @@ def copy_store(db: Database, path: Path, copy: Path) -> None:
             codes.FILE_EXISTS,
             f"'{copied_anchor.path}' already exists and belongs to another copy. Nothing was changed.",
         )
-    # Read first, so that the anchor is never ahead of the copied chain.
+    # Read the anchor before copying, so that it is never ahead of the copied chain.
     anchored = FileAnchor.for_database(path).read()
     _copy_file(db, path, copy)
     try:
@@ -213,7 +235,7 @@ def vacuum(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _report_damage_of(path: Path) -> Iterator[None]:
-    """Report damage found while copying as damage of the original."""
+    """Report damage that is found while copying as damage of the original file."""
     try:
         yield
     except sqlite3.DatabaseError as error:

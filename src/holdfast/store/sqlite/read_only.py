@@ -54,7 +54,9 @@ class ReadOnlyStore(Store):
         on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
         """Raise an error: nothing can be written."""
-        raise HoldfastError(codes.STORE_READ_ONLY, f"'{self._path}' is open for reading only.")
+        raise HoldfastError(
+            codes.STORE_READ_ONLY, f"'{self._path}' is open for reading only. Nothing was changed."
+        )
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
         """Run a function in a read transaction, in another thread."""

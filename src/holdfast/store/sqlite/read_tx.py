@@ -14,8 +14,8 @@ from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.store import clock
 from holdfast.store.clock import from_microseconds, to_microseconds
-from holdfast.store.codec import decode_event
 from holdfast.store.constraints import CALLED_PREFIX, ENDED_PREFIX
+from holdfast.store.event_codec import decode_event
 from holdfast.store.owner import Owner
 from holdfast.store.query import (
     SearchQuery,
@@ -30,6 +30,7 @@ from holdfast.store.sqlite.database import Database
 from holdfast.store.types import (
     Approval,
     AuditRow,
+    InboxMessage,
     Lease,
     Page,
     SearchHit,
@@ -46,16 +47,15 @@ _SESSION_COLUMNS = """
 """
 _SESSION_TABLES = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
 _LAST = "\U0010ffff"  # sorts after every text with the same prefix
-# The key of an event that was appended with its default key contains the call id; only other events need their body.
+# The default key of an event contains the id of its call. Only events with another key need their body for that.
 _CALLS = (
     "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS call_key "
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
     "AND kind IN ('tool_called', 'tool_ended')) "
     "SELECT seq, kind, call_key, CASE WHEN call_key IS NULL THEN body END FROM calls"
 )
-# An edited file may have rows that are not JSON.
+# If someone edited the file, it may have rows that are not JSON.
 _AUDITED_SESSION = "CASE WHEN json_valid(body) THEN json_extract(body, '$.session_id') END"
-# Texts are read as bytes, as an edited file may have invalid ones. Values of an unexpected type become NULL.
 _UNRECORDED_CALLS = """
     SELECT s.session_id
     FROM (SELECT session_n, count(*) AS ended FROM events WHERE kind = 'tool_ended' GROUP BY session_n) e
@@ -67,13 +67,14 @@ _UNRECORDED_CALLS = """
     WHERE e.ended > coalesce(a.recorded, 0)
     LIMIT 1
 """
+# If someone edited the file, texts may be invalid UTF-8, so they are read as bytes. Values of an unexpected type become NULL.
 _SELECT_AUDIT = (
     "SELECT book, seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
     "FROM audit"
 )
 _RANDOM_VALUES = ("cursor_secret", "store_id")
 MAX_EVENTS_BYTES = 512 * 1024
-"""After this many bytes of events, a read ends: one that has thousands of large events in memory would need gigabytes."""
+"""A read of events ends after this many bytes, because thousands of large events would need gigabytes of memory."""
 _texts = msgspec.json.Decoder(tuple[str, ...])
 _object = msgspec.json.Decoder(dict[str, Any])
 
@@ -91,7 +92,7 @@ class SqlReadTx:
         return from_microseconds(self._now())
 
     def session(self, session_id: SessionId) -> StoredSession | None:
-        """The session, or None if there is none with this id."""
+        """The session with this id; None if there is none."""
         row = self._one(
             f"SELECT {_SESSION_COLUMNS} FROM {_SESSION_TABLES} WHERE s.session_id = ?", session_id
         )
@@ -226,6 +227,39 @@ class SqlReadTx:
         )
         return None if row is None else _lease(session_id, row)
 
+    def inbox(
+        self, session_id: SessionId, *, only_undelivered: bool = True, limit: int = 100
+    ) -> tuple[InboxMessage, ...]:
+        """At most `limit` messages to the session, oldest first: the oldest undelivered ones, or else the latest of all."""
+        sql = (
+            "SELECT i.message_id, i.sender, i.sender_title, s.session_id, i.text, i.sent, i.delivered FROM inbox i "
+            "JOIN sessions s ON s.n = i.target_n WHERE s.session_id = ?"
+        )
+        if only_undelivered:
+            rows = self._all(f"{sql} AND i.delivered = 0 ORDER BY i.n LIMIT ?", session_id, limit)
+        else:
+            rows = self._all(f"{sql} ORDER BY i.n DESC LIMIT ?", session_id, limit)[::-1]
+        return tuple(
+            InboxMessage(
+                message_id=message_id,
+                sender=SessionId(sender),
+                sender_title=sender_title,
+                target=SessionId(target),
+                text=text,
+                sent=from_microseconds(sent),
+                delivered=delivered,
+            )
+            for message_id, sender, sender_title, target, text, sent, delivered in rows
+        )
+
+    def sessions_with_messages(self) -> frozenset[SessionId]:
+        """The sessions that are held, by any process, and have undelivered messages."""
+        rows = self._all(
+            "SELECT s.session_id FROM leases l JOIN sessions s ON s.n = l.session_n "
+            "WHERE EXISTS (SELECT 1 FROM inbox i WHERE i.target_n = l.session_n AND i.delivered = 0)"
+        )
+        return frozenset(SessionId(session_id) for (session_id,) in rows)
+
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
         """The approvals whose key starts with this prefix."""
         rows = self._all(
@@ -251,7 +285,7 @@ class SqlReadTx:
         return None if row is None else _audit(row)
 
     def session_with_unrecorded_calls(self) -> SessionId | None:
-        """A session with more ended calls than the audit has records of its calls; None if there is none."""
+        """A session with more ended calls than audit records of calls; None if there is none."""
         row = self._one(_UNRECORDED_CALLS)
         return None if row is None else SessionId(row[0])
 

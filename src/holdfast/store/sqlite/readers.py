@@ -1,4 +1,4 @@
-"""The reader threads, each with its own connection, so that reads block neither writes nor the event loop."""
+"""The threads that read. Each has its own connection, so that reads block neither writes nor the event loop."""
 
 import asyncio
 import sqlite3
@@ -68,7 +68,7 @@ class Readers:
         for future in ended:
             while interrupt and not future.done():
                 self._interrupt()
-                # Again and again: between two statements of a read, there is nothing to interrupt.
+                # Repeat this, because an interrupt between two statements has no effect.
                 await asyncio.wait([future], timeout=_INTERRUPT_SECONDS)
             await future
         for thread in self._threads:
@@ -79,7 +79,7 @@ class Readers:
             for db in self._open:
                 db.interrupt()
 
-    def _keep(self, db: Database) -> Database:
+    def _track(self, db: Database) -> Database:
         if isinstance(db, sqlite3.Connection):
             with self._lock:
                 self._open.add(db)
@@ -97,7 +97,7 @@ class Readers:
             while (item := self._inbox.get()) is not None:
                 try:
                     with translate_errors(self._path, reading=True):
-                        db = db or self._keep(self._connect(self._path))
+                        db = db or self._track(self._connect(self._path))
                         item.result = self._read(db, item.work)
                 except BaseException as error:
                     item.error = error

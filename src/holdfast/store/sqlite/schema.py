@@ -31,7 +31,7 @@ def split_migrations(text: str) -> tuple[str, ...]:
 
 
 def check_version(db: Database, path: str, supported: int) -> None:
-    """Refuse a file of another program or of a newer version of Holdfast."""
+    """Raise an error if the file was written by another program or by a newer version of Holdfast."""
     application, version = _number(db, "application_id"), schema_version(db)
     is_foreign = application != APPLICATION_ID or version < 0
     if is_foreign and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
@@ -51,8 +51,8 @@ def migrate(
 ) -> None:
     """Run every section after the file's version, in one transaction.
 
-    `before_upgrade` is called with the version of a file that has one, before anything is changed. The file is locked
-    then, so that of several processes that start at once only one upgrades it.
+    `before_upgrade` is called with the version of the file before anything is changed, unless the file is new. The file is
+    locked at that time, so that only one of several processes upgrades it.
     """
     if schema_version(db) == len(steps):
         return
@@ -76,7 +76,7 @@ def migrate(
 
 
 def schema_version(db: Database) -> int:
-    """The version of the file's schema; 0 if it is empty."""
+    """The version of the file's schema; 0 if the file is empty."""
     return _number(db, "user_version")
 
 

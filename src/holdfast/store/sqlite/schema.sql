@@ -179,3 +179,21 @@ CREATE TABLE audit (
 
 INSERT INTO audit (book, seq, body, digest) SELECT 0, seq, body, digest FROM audit_of_version_1;
 DROP TABLE audit_of_version_1;
+
+-- version 3
+
+-- Messages between the sessions of a workspace. sender is the id of the session that sent it, which may be deleted by now.
+-- delivered: the number of the event in the target's turn that contains the message; 0 if it is not delivered.
+CREATE TABLE inbox (
+    n INTEGER PRIMARY KEY,
+    message_id TEXT NOT NULL UNIQUE,
+    target_n INTEGER NOT NULL REFERENCES sessions (n) ON DELETE CASCADE,
+    sender TEXT NOT NULL,
+    sender_title TEXT NOT NULL,
+    text TEXT NOT NULL,
+    sent INTEGER NOT NULL,
+    delivered INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX inbox_of_session ON inbox (target_n, n);
+CREATE INDEX inbox_undelivered ON inbox (target_n) WHERE delivered = 0;

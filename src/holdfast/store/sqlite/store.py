@@ -28,7 +28,7 @@ Connect = Callable[[Path], Database]
 
 
 class SqliteStore(Store):
-    """Several processes may open one file. While one holds a session, no other can write to the session."""
+    """A store in an SQLite file. Several processes may open it. While one holds a session, no other can write to that session."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class SqliteStore(Store):
         return self._anchor
 
     def now(self) -> datetime:
-        """The time of this machine: all processes that use the file are on it."""
+        """The time of this machine. All processes that use the file run on this machine."""
         return from_microseconds(self._now())
 
     async def __aenter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Before a file of an earlier version is upgraded: make sure that no earlier version uses it, and copy it."""
+"""Prepare the upgrade of a file of an earlier version: check that no process uses the file, and back it up."""
 
 from contextlib import closing
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from holdfast.store.types import Lease
 
 
 def prepare_upgrade(path: Path, version: int) -> Path:
-    """Copy the file of this version to a new file beside it, and return that. Raises if the file must not be upgraded yet."""
+    """Back up a file that has this schema version, and return the path of the backup. Raise if the file is in use or cannot be copied."""
     with closing(connect_readonly(path)) as db:
         _check_unused(db, path)
         try:
@@ -33,7 +33,7 @@ def prepare_upgrade(path: Path, version: int) -> Path:
 
 
 def _check_unused(db: Database, path: Path) -> None:
-    """Raise an error if a process has a session open: it would fail after the upgrade."""
+    """Raise an error if a process has a session open. That process would fail after the upgrade."""
     now = datetime.now(UTC)
     for session_id, holder, until, *owner in db.execute(
         "SELECT s.session_id, l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "

@@ -1,4 +1,4 @@
-"""Run functions in another thread and deliver their results, with one wake-up per event loop."""
+"""A function that runs in a thread of the store, and the delivery of its result to the caller's event loop."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from functools import partial
 from logging import getLogger
 from typing import Any
 
-from holdfast.store.appender import resolve
+from holdfast.store.pending_event import settle_future
 from holdfast.store.store import OnDone
 
 log = getLogger(__name__)
@@ -44,11 +44,11 @@ class WorkItem:
 def awaited_item(work: Callable[[Any], Any]) -> "tuple[WorkItem, asyncio.Future[Any]]":
     """An item and a future for its result."""
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    return WorkItem(work, partial(resolve, future)), future
+    return WorkItem(work, partial(settle_future, future)), future
 
 
 def deliver(items: Iterable[WorkItem]) -> None:
-    """Call `on_done` of all these items, each on its own loop."""
+    """Call `on_done` of each item on its own event loop. Each loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
     for item in items:
         by_loop.setdefault(item.loop, []).append(item)

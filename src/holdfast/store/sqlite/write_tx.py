@@ -12,7 +12,6 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved, Titled
 from holdfast.model.ids import SessionId
 from holdfast.store.clock import from_microseconds, to_microseconds
-from holdfast.store.codec import decode_event, encode_event
 from holdfast.store.constraints import (
     check_change,
     check_new,
@@ -22,17 +21,20 @@ from holdfast.store.constraints import (
     key_reused,
     unknown_session,
 )
+from holdfast.store.event_codec import decode_event, encode_event
 from holdfast.store.lease import check_epoch, check_free
 from holdfast.store.owner import Owner
 from holdfast.store.projection import EVENTS_OF_CALLS, changes_session, completes_messages, project
 from holdfast.store.search import searchable_text
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.read_tx import SqlReadTx
+from holdfast.store.store import MAX_UNDELIVERED
 from holdfast.store.types import (
     AppendResult,
     Approval,
     AuditRow,
     Hold,
+    InboxMessage,
     NewSession,
     SessionChange,
     SessionState,
@@ -42,18 +44,18 @@ from holdfast.store.types import (
 _TITLE_MESSAGE_ID = ""
 _SEARCHABLE = ("prompted", "replied")  # the kinds with a `searchable_text`
 _MAX_INDEXED = 1_000_000  # characters of one message that can be searched
-# Rows per INSERT. Each number of rows is another statement in the cache, and one for 512 rows takes 340 KB there:
-# so batches have 512 rows, or at most 128.
+# Rows per INSERT. SQLite caches a statement for each number of rows, and a statement for 512 rows takes 340 KB. So a batch
+# has either 512 rows, or at most 128.
 _LARGE_BATCH = 512
 _SMALL_BATCH = 128
-_DELETED_BYTES = 1024 * 1024  # of a session that is deleted in parts: a part takes about 20 ms
+_DELETED_BYTES = 1024 * 1024  # how much of a large session is deleted at a time; this takes about 20 ms
 _DELETED_ROWS = 500
-_MAX_TAILS = 10_000  # sessions whose last event is remembered
+_MAX_CACHED_ENDS = 10_000  # sessions whose end is kept in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """One open store, as its leases name it."""
+    """One open store, as its leases identify it."""
 
     id: str
     """A random id; one process may have several stores open."""
@@ -63,8 +65,8 @@ class Holder:
 
 
 @dataclass(slots=True)
-class _Tail:
-    """The end of a session's events and its current epoch."""
+class _SessionEnd:
+    """The number of a session's last event, and the session's current epoch."""
 
     n: int
     seq: int
@@ -80,12 +82,12 @@ class SqlTx(SqlReadTx):
         super().__init__(db, now)
         self._holder = holder
         self._held: set[SessionId] = set()
-        """The sessions whose leases are to be renewed."""
+        """The sessions that this store holds, whose leases must be renewed."""
         self._lease_changes: dict[SessionId, bool] = {}
         """Sessions acquired (True) or released (False) in the current transaction."""
-        # What is known about the database, so that it need not be read again in every transaction. Valid within a
-        # transaction, which locks the database, and in the next one if no other connection has written since.
-        self._tails: dict[SessionId, _Tail] = {}
+        # A cache of what was read. It is valid within a transaction, which locks the database, and in the next one if no
+        # other connection has written in between.
+        self._session_ends: dict[SessionId, _SessionEnd] = {}
         self._audit_heads: dict[int, AuditRow] = {}
         self._data_version = 0
         self._is_in_transaction = False
@@ -107,13 +109,13 @@ class SqlTx(SqlReadTx):
         to_index, self._to_index = self._to_index, {}
         for n, session_id in to_index.items():
             self._index(n)
-            if (tail := self._tails.get(session_id)) is not None:
-                tail.unindexed = False
+            if (end := self._session_ends.get(session_id)) is not None:
+                end.unindexed = False
 
     def on_begin(self) -> None:
-        """Forget what is known about the database if another connection has written to it. Call this in a new transaction."""
+        """Clear the cache if another connection has written to the database. Call this at the beginning of a transaction."""
         version = self._one("PRAGMA data_version")[0]
-        if version != self._data_version or len(self._tails) > _MAX_TAILS:
+        if version != self._data_version or len(self._session_ends) > _MAX_CACHED_ENDS:
             self.clear_cache()
             self._data_version = version
         self._is_in_transaction = True
@@ -137,7 +139,7 @@ class SqlTx(SqlReadTx):
 
     def clear_cache(self) -> None:
         """Forget the cached ends of sessions' events and of the audit."""
-        self._tails.clear()
+        self._session_ends.clear()
         self._audit_heads.clear()
 
     def create(self, new: NewSession) -> StoredSession:
@@ -174,7 +176,7 @@ class SqlTx(SqlReadTx):
     def change(self, hold: Hold, change: SessionChange) -> StoredSession:
         """Change fields of the session without an event."""
         check_change(change)
-        tail = self._tail(hold)
+        end = self._session_end(hold)
         wanted = {
             "title": change.title,
             "tags": None if change.tags is None else _json(sorted(set(change.tags))),
@@ -186,16 +188,16 @@ class SqlTx(SqlReadTx):
         given = {column: value for column, value in wanted.items() if value is not None}
         self._db.execute(
             f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in given)} WHERE n = ?",
-            (*given.values(), tail.n),
+            (*given.values(), end.n),
         )
         if change.title is not None:
-            self._index_text(tail.n, _TITLE_MESSAGE_ID, 0, change.title)
+            self._index_text(end.n, _TITLE_MESSAGE_ID, 0, change.title)
         return self._existing_session(hold.session_id)
 
     def delete(self, hold: Hold) -> None:
         """Delete the session and its events, but not its audit records."""
-        n = self._tail(hold).n
-        self._tails.pop(hold.session_id)
+        n = self._session_end(hold).n
+        self._session_ends.pop(hold.session_id)
         self._lease_changes[hold.session_id] = False
         self._db.execute(
             "DELETE FROM words WHERE rowid IN (SELECT id FROM messages WHERE session_n = ?)", (n,)
@@ -204,7 +206,7 @@ class SqlTx(SqlReadTx):
 
     def delete_part(self, hold: Hold) -> bool:
         """Delete about `_DELETED_BYTES` of the session's messages and last events. Return whether more are left."""
-        n = self._tail(hold).n
+        n = self._session_end(hold).n
         texts = self._all(
             "SELECT m.id, length(w.text) FROM messages m JOIN words w ON w.rowid = m.id WHERE m.session_n = ? LIMIT ?",
             n,
@@ -226,34 +228,34 @@ class SqlTx(SqlReadTx):
         if not seqs:
             return False
         self._db.execute("DELETE FROM events WHERE session_n = ? AND seq >= ?", (n, seqs[-1]))
-        self._tails.pop(hold.session_id)
+        self._session_ends.pop(hold.session_id)
         return self._one("SELECT 1 FROM events WHERE session_n = ? LIMIT 1", n) is not None
 
     def append(
         self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
     ) -> AppendResult:
         """Append an event to the session, unless it has one with the same key."""
-        tail = self._tail(hold)
+        end = self._session_end(hold)
         kind, body = encode_event(event)
-        seq, now, given = tail.seq + 1, self._now(), key
+        seq, now, given = end.seq + 1, self._now(), key
         key = key or default_key(event)
         inserted = self._db.execute(
             "INSERT INTO events (session_n, seq, at, kind, key, body, agent, parent_call, cause) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING",
-            (tail.n, seq, now, kind, key, body, origin.agent, origin.parent_call, origin.cause),
+            (end.n, seq, now, kind, key, body, origin.agent, origin.parent_call, origin.cause),
         )
         if not inserted.rowcount:
-            return self._existing_event(tail.n, hold.session_id, event, key, check_content=given is not None)
-        tail.seq = seq
+            return self._existing_event(end.n, hold.session_id, event, key, check_content=given is not None)
+        end.seq = seq
         if isinstance(event, EVENTS_OF_CALLS):
             return AppendResult(seq, is_new=True, at_microseconds=now)
-        if not tail.unindexed and searchable_text(event) is not None:
-            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
-            tail.unindexed = True
+        if not end.unindexed and searchable_text(event) is not None:
+            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (end.n,))
+            end.unindexed = True
         if changes_session(event, origin):
-            self._project(hold.session_id, tail, event, now)
-        if tail.unindexed and completes_messages(event):
-            self._to_index[tail.n] = hold.session_id
+            self._project(hold.session_id, end, event, now)
+        if end.unindexed and completes_messages(event):
+            self._to_index[end.n] = hold.session_id
         return AppendResult(seq, is_new=True, at_microseconds=now)
 
     def append_many(
@@ -262,8 +264,8 @@ class SqlTx(SqlReadTx):
         """Append events that do not change the session's row, many per statement."""
         if any(default_key(event) for event in events):
             return [self.append(hold, event, origin=origin) for event in events]
-        tail = self._tail(hold)
-        now, first = self._now(), tail.seq + 1
+        end = self._session_end(hold)
+        now, first = self._now(), end.seq + 1
         columns, shared = "session_n, seq, at, kind, body", ()
         if origin is not OWN_AGENT:
             columns += ", agent, parent_call, cause"
@@ -271,19 +273,43 @@ class SqlTx(SqlReadTx):
         row = f"({', '.join('?' * (5 + len(shared)))})"
         for batch in _batches(events):
             values: list[Any] = []
-            for seq, event in enumerate(batch, tail.seq + 1):
-                values += (tail.n, seq, now, *encode_event(event), *shared)
+            for seq, event in enumerate(batch, end.seq + 1):
+                values += (end.n, seq, now, *encode_event(event), *shared)
             # One statement: it releases the GIL once, so that the event loop runs while it inserts.
             sql = f"INSERT INTO events ({columns}) VALUES {', '.join([row] * len(batch))}"
             if self._db.execute(sql, values).rowcount != len(batch):
                 raise insert_discarded("an event")
-            tail.seq += len(batch)
-        if not tail.unindexed and any(searchable_text(event) is not None for event in events):
-            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (tail.n,))
-            tail.unindexed = True
+            end.seq += len(batch)
+        if not end.unindexed and any(searchable_text(event) is not None for event in events):
+            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (end.n,))
+            end.unindexed = True
         return [
             AppendResult(seq, is_new=True, at_microseconds=now) for seq in range(first, first + len(events))
         ]
+
+    def send(self, hold: Hold, message: InboxMessage) -> bool:
+        """Store a message from the held session to another one. Return False if it may not reach that session."""
+        inserted = self._db.execute(
+            "INSERT INTO inbox (message_id, target_n, sender, sender_title, text, sent) "
+            "SELECT ?, t.n, s.session_id, ?, ?, ? FROM sessions s JOIN sessions t ON t.workspace_id = s.workspace_id "
+            "AND t.user_id IS s.user_id AND t.n <> s.n WHERE s.n = ? AND t.session_id = ? AND s.workspace_id <> '' "
+            "AND (s.trust_level = 'direct' OR t.trust_level = 'sandboxed') "
+            "AND (SELECT count(*) FROM inbox WHERE target_n = t.n AND delivered = 0) < ?",
+            (
+                message.message_id, message.sender_title, message.text, self._now(), self._session_end(hold).n,
+                message.target, MAX_UNDELIVERED,
+            ),
+        )  # fmt: skip
+        return inserted.rowcount > 0
+
+    def deliver(self, hold: Hold, message_id: str) -> bool:
+        """Mark a message to the held session as delivered by the session's last event."""
+        end = self._session_end(hold)
+        updated = self._db.execute(
+            "UPDATE inbox SET delivered = ? WHERE message_id = ? AND target_n = ? AND delivered = 0",
+            (end.seq, message_id, end.n),
+        )
+        return updated.rowcount > 0
 
     def index_messages(self) -> None:
         """Add all messages that are not indexed yet to the search index."""
@@ -308,13 +334,13 @@ class SqlTx(SqlReadTx):
                 to_microseconds(now + self._holder.lease),
             ),
         )  # fmt: skip
-        self._tails.pop(session_id, None)
+        self._session_ends.pop(session_id, None)
         self._lease_changes[session_id] = True
         return Hold(session_id, epoch)
 
     def check_hold(self, hold: Hold) -> None:
         """Raise an error if this hold has ended."""
-        self._tail(hold)
+        self._session_end(hold)
 
     def release(self, hold: Hold) -> None:
         """End this hold. Does nothing if it has ended."""
@@ -323,13 +349,13 @@ class SqlTx(SqlReadTx):
             (hold.epoch, hold.session_id),
         )
         if released.rowcount:
-            self._tails.pop(hold.session_id, None)
+            self._session_ends.pop(hold.session_id, None)
             self._lease_changes[hold.session_id] = False
 
     def release_all(self) -> None:
         """End all holds of this store."""
         self._db.execute("DELETE FROM leases WHERE holder = ?", (self._holder.id,))
-        self._tails.clear()
+        self._session_ends.clear()
 
     def renew(self) -> bool:
         """Renew all leases of this store. False if there is none."""
@@ -375,10 +401,10 @@ class SqlTx(SqlReadTx):
             raise insert_discarded("an audit record")
         self._audit_heads[row.book] = row
 
-    def _tail(self, hold: Hold) -> _Tail:
-        """The end of the session's events. Raises if the hold has ended."""
-        tail = self._tails.get(hold.session_id)
-        if tail is None:
+    def _session_end(self, hold: Hold) -> _SessionEnd:
+        """The end of the held session. Raises if the hold has ended."""
+        end = self._session_ends.get(hold.session_id)
+        if end is None:
             row = self._one(
                 "SELECT s.n, coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0), s.unindexed, l.epoch "
                 "FROM sessions s LEFT JOIN leases l ON l.session_n = s.n WHERE s.session_id = ?",
@@ -387,12 +413,12 @@ class SqlTx(SqlReadTx):
             if row is None:
                 raise unknown_session(hold.session_id)
             n, seq, unindexed, epoch = row
-            tail = self._tails[hold.session_id] = _Tail(n, seq, bool(unindexed), epoch)
-        check_epoch(hold, tail.epoch)
-        return tail
+            end = self._session_ends[hold.session_id] = _SessionEnd(n, seq, bool(unindexed), epoch)
+        check_epoch(hold, end.epoch)
+        return end
 
     def _next_epoch(self) -> int:
-        # Higher even than the epoch of a transaction that was rolled back: its hold must not become valid.
+        # Higher also than epochs from transactions that were rolled back: their holds must never become valid.
         row = self._db.execute(
             "UPDATE epochs SET last = max(last, ?) + 1 RETURNING last", (self._last_epoch,)
         ).fetchone()
@@ -418,7 +444,7 @@ class SqlTx(SqlReadTx):
             raise unknown_session(session_id)
         return stored
 
-    def _project(self, session_id: SessionId, tail: _Tail, event: Event, now: int) -> None:
+    def _project(self, session_id: SessionId, end: _SessionEnd, event: Event, now: int) -> None:
         before = self._existing_session(session_id)
         after = project(before, event, from_microseconds(now))
         context = after.context
@@ -433,19 +459,19 @@ class SqlTx(SqlReadTx):
                 after.state,
                 to_microseconds(after.updated),
                 after.open_turn,
-                tail.n,
+                end.n,
             ),
         )
         match event:
             case ServersResolved():
-                self._db.execute("UPDATE sessions SET resolved_seq = ? WHERE n = ?", (tail.seq, tail.n))
+                self._db.execute("UPDATE sessions SET resolved_seq = ? WHERE n = ?", (end.seq, end.n))
             case Titled(title=title):
-                self._index_text(tail.n, _TITLE_MESSAGE_ID, 0, title)
+                self._index_text(end.n, _TITLE_MESSAGE_ID, 0, title)
             case _:
                 pass
 
     def _index(self, n: int) -> None:
-        """Index the messages since the last time, each as a whole: a word may be split over two events."""
+        """Index the messages after `indexed_seq`. Each is indexed as a whole, because a word may be split over two events."""
         rows = self._db.execute(
             "SELECT e.seq, e.kind, e.body FROM sessions s JOIN events e ON e.session_n = s.n AND e.seq > s.indexed_seq "
             "WHERE s.n = ? AND e.kind IN (?, ?) ORDER BY e.seq",
@@ -489,7 +515,7 @@ class SqlTx(SqlReadTx):
 
 
 def _take(rows: Sequence[tuple[int, int]], size: int) -> tuple[list[int], int]:
-    """The ids of the first rows, which have an id and a size, until they have this size; and what is left of the size."""
+    """The ids of the first rows until their sizes reach `size`, and what is left of `size`. A row is an id and a size."""
     taken: list[int] = []
     for row_id, row_size in rows:
         if size <= 0:

@@ -14,9 +14,9 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.appender import resolve
 from holdfast.store.errors import is_transient
 from holdfast.store.lease import RENEWALS
+from holdfast.store.pending_event import settle_future
 from holdfast.store.sqlite.database import Database, extend_wal
 from holdfast.store.sqlite.errors import explain_sqlite_error
 from holdfast.store.sqlite.work_item import WorkItem, awaited_item, deliver
@@ -30,7 +30,7 @@ Work = Callable[[SqlTx], Any]
 
 # A larger batch is not faster and delays its first write.
 _MAX_BATCH = 1000
-# Late writes are committed in small batches, as the disk may have little space.
+# Postponed writes are committed in small batches, because the disk may have little space.
 _MAX_POSTPONED_BATCH = 100
 _RETRY_SECONDS = 1.0
 _MIN_RENEW_SECONDS = 0.05
@@ -61,7 +61,7 @@ class Writer:
         self._hooks: list[AfterCommit] = []
         self._holds_leases = False
         self._postponed: list[WorkItem] = []
-        """Writes that must happen and have failed so far."""
+        """The writes with `must_happen` that have failed so far."""
         self._renew_seconds = max(_MIN_RENEW_SECONDS, holder.lease.total_seconds() / RENEWALS)
         self._renew_at: float | None = None
         self._commits = 0
@@ -87,7 +87,7 @@ class Writer:
         """Run a function in a transaction; returns when its writes are durable. See `Store.write`."""
         result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(
-            work, partial(resolve, result), must_happen=must_happen, on_postponed_done=on_postponed_done
+            work, partial(settle_future, result), must_happen=must_happen, on_postponed_done=on_postponed_done
         )
         return await result
 
@@ -101,7 +101,7 @@ class Writer:
     ) -> None:
         """Run a function in a transaction, and call `on_done` when its writes are durable or have failed."""
         item = WorkItem(work, on_done, must_happen=must_happen, on_postponed_done=on_postponed_done)
-        # Under the lock: an item put after the sentinel that ends the thread would never be answered.
+        # Under the lock, because an item after the `None` that ends the thread would never be run.
         with self._lock:
             if self._closed:
                 raise HoldfastError(codes.STORE_CLOSED, f"The store '{self._path}' is closed.")
@@ -145,32 +145,36 @@ class Writer:
             return
         try:
             tx = SqlTx(db, self._holder, self._now)
-            self._serve(db, tx, first)
+            self._run_items(db, tx, first)
         finally:
             db.close()
 
-    def _serve(self, db: Database, tx: SqlTx, first: WorkItem | None) -> None:
+    def _run_items(self, db: Database, tx: SqlTx, first: WorkItem | None) -> None:
         items = [] if first is None else [first]
         wait: float | None = None
         while True:
-            ended = self._collect(items, wait)
+            ended = self._collect_items(items, wait)
             if items:
                 self._commit(db, tx, items)
                 deliver(items)
                 items.clear()
             elif self._postponed:
-                self._try(lambda: self._write_postponed(db, tx), "postponed writes not written")
+                self._try_or_log(lambda: self._write_postponed(db, tx), "postponed writes not written")
             if ended:
                 return
             if self._commits >= _COMMITS_BEFORE_EXTENDING and not self._is_wal_extended:
                 self._is_wal_extended = True
-                self._try(lambda: self._write(db, tx, self._extend_wal), "write-ahead log not extended")
+                self._try_or_log(
+                    lambda: self._write(db, tx, self._extend_wal), "write-ahead log not extended"
+                )
             if tx.has_unindexed_messages and self._inbox.empty():  # no caller is waiting
-                self._try(lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed")
+                self._try_or_log(
+                    lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed"
+                )
             wait = self._run_hooks(db, tx)
 
-    def _collect(self, items: list[WorkItem], wait: float | None) -> bool:
-        """Collect the waiting items, waiting for the first one. True if the thread is to end."""
+    def _collect_items(self, items: list[WorkItem], wait: float | None) -> bool:
+        """Wait for the first item, then collect all items that are queued. Return True if the thread must end."""
         try:
             while len(items) < _MAX_BATCH:
                 item = self._inbox.get_nowait() if items else self._inbox.get(timeout=wait)
@@ -195,9 +199,9 @@ class Writer:
         self._postponed += [item for item in items if item.must_happen and is_transient(item.error)]
 
     def _commit_together(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> bool:
-        """Run all items in one transaction. False if one of several failed: then nothing was written.
+        """Run all items in one transaction. Return False if one of several items failed; then nothing was written.
 
-        Almost no item ever fails. So savepoints, which cost more than many a write, are only made after one has failed.
+        Items hardly ever fail, and a savepoint takes longer than many writes. So the first attempt has no savepoints.
         """
         try:
             with self._transaction(db, tx):
@@ -213,7 +217,7 @@ class Writer:
         return True
 
     def _write_postponed(self, db: Database, tx: SqlTx) -> None:
-        """Make the postponed writes in order: the first one alone, to test whether there is space, then in batches."""
+        """Make the postponed writes in order: the first one alone, to see whether there is space, and the others in batches."""
         batch_size = 1
         while self._postponed:
             batch = self._postponed[:batch_size]
@@ -231,7 +235,7 @@ class Writer:
 
     @contextmanager
     def _transaction(self, db: Database, tx: SqlTx) -> Iterator[None]:
-        """A transaction: its writes are durable at the end, or rolled back."""
+        """A transaction. At the end of the block its writes are durable; if the block raises, they are rolled back."""
         if self._failed is not None:
             raise self._failed
         with self._transaction_lock:
@@ -279,14 +283,14 @@ class Writer:
         return translated
 
     def _run_hooks(self, db: Database, tx: SqlTx) -> float | None:
-        """Run the hooks and renew the leases. Returns the longest time to wait for work, or None."""
+        """Run the hooks, and renew the leases if it is time. Return how many seconds to wait for items at most, or None for no limit."""
         waits = [wait for hook in self._hooks if (wait := _run_hook(hook, tx)) is not None]
         if not self._holds_leases:
             self._renew_at = None
         elif self._renew_at is None:
             self._renew_at = time.monotonic() + self._renew_seconds
         elif time.monotonic() >= self._renew_at:
-            self._try(lambda: self._write(db, tx, tx.renew), "leases not renewed")
+            self._try_or_log(lambda: self._write(db, tx, tx.renew), "leases not renewed")
             self._renew_at = time.monotonic() + self._renew_seconds
         if self._renew_at is not None:
             waits.append(max(0.0, self._renew_at - time.monotonic()))
@@ -302,8 +306,8 @@ class Writer:
     def _extend_wal(self) -> None:
         extend_wal(Path(self._path))
 
-    def _try(self, work: Callable[[], object], log_message: str) -> None:
-        """Do work that no caller waits for. Errors are logged, except transient ones: the work is tried again."""
+    def _try_or_log(self, work: Callable[[], object], log_message: str) -> None:
+        """Do work that no caller waits for, and log errors. Transient errors are not logged, because the work is tried again."""
         try:
             work()
         except Exception as error:

@@ -7,6 +7,7 @@ import pytest
 from holdfast.testing.store_contract.events import EventTests
 from holdfast.testing.store_contract.factories import OpenStore
 from holdfast.testing.store_contract.holds import HoldTests
+from holdfast.testing.store_contract.inbox import InboxTests
 from holdfast.testing.store_contract.queries import QueryTests
 from holdfast.testing.store_contract.sessions import SessionTests
 from holdfast.testing.store_contract.transactions import TransactionTests
@@ -14,7 +15,7 @@ from holdfast.testing.store_contract.transactions import TransactionTests
 __all__ = ["OpenStore", "StoreContract"]
 
 
-class StoreContract(SessionTests, EventTests, TransactionTests, QueryTests, HoldTests):
+class StoreContract(SessionTests, EventTests, TransactionTests, QueryTests, HoldTests, InboxTests):
     """Inherit from this in a class whose name starts with `Test`, and override `open_store`."""
 
     pytestmark = pytest.mark.anyio

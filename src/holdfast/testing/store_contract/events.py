@@ -18,7 +18,7 @@ from holdfast.model.event import (
     UnknownEvent,
 )
 from holdfast.model.ids import new_turn_id
-from holdfast.store.interrupted import end_interrupted
+from holdfast.store.end_interrupted import end_interrupted
 from holdfast.store.query import ALL_SESSIONS, SearchQuery
 from holdfast.store.store import Tx
 from holdfast.testing.store_contract.factories import (

@@ -1,49 +1,34 @@
-"""The ASGI application: POST sends a message, GET opens an event stream, DELETE ends a session."""
+"""The ASGI application: POST sends a message, GET opens an event stream, DELETE ends an MCP session."""
 
 import asyncio
-import logging
 from collections.abc import MutableMapping
 from functools import partial
-from time import monotonic
 from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
-from holdfast.wire.frame import (
-    ErrorResponse,
-    Malformed,
-    Message,
-    Notification,
-    Request,
-    Response,
-    parse_line,
-    result_line,
-)
 from holdfast.wire.http.allowed_hosts import LOOPBACK_ONLY, AllowedHosts
-from holdfast.wire.http.bodies import Bodies, discard_body
-from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, CallerQuota, HttpLimits
+from holdfast.wire.http.bodies import Bodies
+from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, HttpLimits
 from holdfast.wire.http.mcp_headers import check_mcp_headers, check_param_headers
+from holdfast.wire.http.receiver import HttpExchange, HttpReceiver
 from holdfast.wire.http.request import (
     BadHeadError,
-    ClientDisconnectedError,
     Headers,
     Receive,
     Send,
     accepts,
-    read_headers,
+    is_modern,
     wait_for_disconnect,
 )
 from holdfast.wire.http.response import AsgiResponse, send_error, send_response
 from holdfast.wire.http.running_request import RunningRequest, run_request
 from holdfast.wire.http.sessions import HttpSession, HttpSessions
 from holdfast.wire.incoming_requests import MCP_CANCEL, CancelParams
-from holdfast.wire.lines import LONG_BYTES
-from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
-from holdfast.wire.mcp.eras import HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
+from holdfast.wire.mcp.eras import MODERN_VERSIONS
 from holdfast.wire.mcp.server import (
     BackChannel,
     HttpCaller,
@@ -55,32 +40,10 @@ from holdfast.wire.mcp.server import (
     read_meta,
 )
 from holdfast.wire.mcp.tools import ParamHeader
-from holdfast.wire.parse_threads import parse_in_thread
+from holdfast.wire.messages import ErrorResponse, Notification, Request, Response, result_line
 from holdfast.wire.strict_json import DECODE_ERRORS
 
-log = logging.getLogger(__name__)
-
-CONNECTION_EXTENSION = "holdfast.connection"
-"""The ASGI extension with the `Connection` of a request."""
-
-_HANDLING_FACTOR = 2  # what handling a message takes, compared with parsing it
-_MAX_THROTTLES = 1024  # how many callers are remembered
 _SESSION_ID_HEADER = b"mcp-session-id"
-
-
-class Connection(Protocol):
-    """The connection of a request, if the server lets the application take part in its limits."""
-
-    throttle: LoopThrottle
-    """Limits the time to parse what arrives on this connection. The application sets it to the throttle of its caller."""
-
-    def request_received(self) -> None:
-        """Called when the application has a complete request from a known caller. Until then, the server may close the connection to make room for others."""
-        ...
-
-    def request_refused(self, *, is_chunked: bool) -> None:
-        """Called when the application refuses a request before its body is read."""
-        ...
 
 
 class HttpService(Service, Protocol):
@@ -91,11 +54,15 @@ class HttpService(Service, Protocol):
         ...
 
     def identify(self, headers: Headers, query: str) -> HttpCaller:
-        """Find out from the head of a request who sent it, before the body is read. Raise if that caller is refused."""
+        """Find out from the head of a request who sent it, before the body is read. Raise if the caller is refused."""
         ...
 
     def authorize(self, caller: HttpCaller, body: bytes) -> None:
-        """Raise unless the caller's token is for this body and unused. Called before a session is opened, changed or ended."""
+        """Raise unless the caller's token is for this body and unused.
+
+        Called before `initialize`, a notification, a response, a stream or the end of a session is handled. For other requests, `answer`
+        must do this itself.
+        """
         ...
 
     def on_session_end(self, session_id: str) -> None:
@@ -104,7 +71,7 @@ class HttpService(Service, Protocol):
 
 
 class HttpApp:
-    """The ASGI application of a service. The service identifies the callers."""
+    """The ASGI application that serves one MCP service. The service identifies the callers."""
 
     def __init__(
         self,
@@ -114,187 +81,97 @@ class HttpApp:
         http_limits: HttpLimits = DEFAULT_HTTP_LIMITS,
         path: str = "/mcp",
         limits: Limits = DEFAULT_LIMITS,
+        shown_headers: frozenset[str] = frozenset(),
     ) -> None:
+        """`shown_headers` are the names of the headers that the service may pass on to tools."""
+        self._shown_headers = shown_headers
         self._service = service
-        self._allowed_hosts = allowed_hosts
         self._http_limits = http_limits
         self._path = path
-        self._limits = limits
-        self._in_flight = CallerQuota(total=http_limits.in_flight, share=http_limits.in_flight_per_caller)
-        self._throttles: dict[str, LoopThrottle] = {}  # by caller; the one used last is last
-        self.bodies = Bodies(http_limits)
+        self._receiver = HttpReceiver(
+            self, allowed_hosts=allowed_hosts, http_limits=http_limits, limits=limits
+        )
         self.sessions = HttpSessions(http_limits, service.on_session_end)
 
+    @property
+    def bodies(self) -> Bodies:
+        """The request bodies in memory."""
+        return self._receiver.bodies
+
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one HTTP request. The body of a refused request is neither stored nor parsed."""
-        if scope["type"] != "http":
-            raise RuntimeError(f"This application supports http, not {scope['type']}.")
-        connection: Connection | None = scope.get("extensions", {}).get(CONNECTION_EXTENSION)
-        try:
-            headers, caller = self._read_head(scope)
-        except HoldfastError as error:
-            if connection is not None:
-                is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-                connection.request_refused(is_chunked=is_chunked)
-            await discard_body(receive, self._http_limits)
-            await send_error(send, error)
-            return
-        if connection is None:
-            throttle = self._throttle_of(caller.owner)
-        elif caller.owner:
-            throttle = connection.throttle = self._throttle_of(caller.owner)
-        else:
-            throttle = connection.throttle  # the server cannot tell callers apart: charge the address
-        try:
-            match scope["method"]:
-                case "POST":
-                    async with self.bodies.read(receive, headers, caller.owner) as body:
-                        if connection is not None:
-                            connection.request_received()
-                        http = HttpRequest(headers=headers, body=body, caller=caller)
-                        await self._post(http, await self._parse(http, throttle), receive, send)
-                case "GET":
-                    http = HttpRequest(headers=headers, body=b"", caller=caller)
-                    await self._listen(http, connection, receive, send)
-                case _:
-                    await self._delete(HttpRequest(headers=headers, body=b"", caller=caller), send)
-        except HoldfastError as error:
-            await send_error(send, error)
-        except ClientDisconnectedError:
-            pass
+        """Answer one HTTP request."""
+        await self._receiver.receive(scope, receive, send)
 
     def close(self) -> None:
         """End every session and its streams."""
         self.sessions.end_all()
 
-    def _read_head(self, scope: MutableMapping[str, Any]) -> tuple[Headers, HttpCaller]:
-        """Check everything that can be checked before the body is read."""
-        headers = read_headers(scope["headers"])
-        self._allowed_hosts.check(headers)
-        method: str = scope["method"]
+    # Called by the receiver
+
+    def identify(self, scope: MutableMapping[str, Any], headers: Headers) -> HttpCaller:
+        """Let the service identify the caller."""
         if scope["path"] != self._path:
             raise BadHeadError(404, "There is nothing at this path.")
-        if method not in ("DELETE", "GET", "POST"):
-            raise BadHeadError(405, "Use POST, GET or DELETE.", allow="DELETE, GET, POST")
-        query = scope.get("query_string", b"").decode("latin-1")
-        caller = self._service.identify(headers, query)
-        if method == "POST":
-            kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-            if kind != "application/json":
-                raise BadHeadError(415, "The body must be application/json.")
-            if not accepts(headers, "application/json"):
-                raise BadHeadError(406, "Accept must allow application/json.")
-        elif method == "GET":
-            if headers.get("mcp-protocol-version") in MODERN_VERSIONS:
-                raise BadHeadError(405, "This version of MCP has no GET.", allow="POST")
-            if not accepts(headers, "text/event-stream"):
-                raise BadHeadError(406, "Accept must allow text/event-stream.")
-        return headers, caller
+        return self._service.identify(headers, scope.get("query_string", b"").decode("latin-1"))
 
-    def _throttle_of(self, owner: str) -> LoopThrottle:
-        """The throttle that all connections of a caller share."""
-        throttle = self._throttles.pop(owner, None) or LoopThrottle(
-            f"http {owner}", burst_seconds=BURST_SECONDS
-        )
-        self._throttles[owner] = throttle
-        if len(self._throttles) > _MAX_THROTTLES:
-            del self._throttles[next(iter(self._throttles))]
-        return throttle
+    def on_refusal(self, error: HoldfastError, caller: HttpCaller | None) -> None:
+        """Do nothing: only the gateway records refusals."""
 
-    async def _post(self, http: HttpRequest, message: Message | None, receive: Receive, send: Send) -> None:
-        match message:
-            case Request() as request:
-                await self._handle_request(request, http, receive, send)
-            case Notification() as notification:
-                self._handle_notification(notification, http)
-                await send_response(send, 202)
-            case Malformed() as malformed:
-                await send_error(
-                    send, HoldfastError(malformed.code, malformed.reason), malformed.id, status=400
-                )
-            case None:
-                await send_error(send, HoldfastError(codes.PARSE_ERROR, "The body is empty."), status=400)
-            case Response() | ErrorResponse():
-                self._handle_response(message, http)
-                await send_response(send, 202)
-
-    async def _parse(self, http: HttpRequest, throttle: LoopThrottle) -> Message | None:
-        if len(http.body) > LONG_BYTES:
-            return await parse_in_thread(http.body, self._limits, throttle)
-        started = monotonic()
-        if throttle.free_at > started and throttle.must_wait(started):
-            await throttle.pause()
-            started = monotonic()
-        message = parse_line(http.body, self._limits)
-        # Later steps read parts of the message again: its `_meta`, the values that headers repeat, the arguments.
-        throttle.charge(_HANDLING_FACTOR * (monotonic() - started))
-        return message
-
-    async def _handle_request(
-        self, request: Request, http: HttpRequest, receive: Receive, send: Send
-    ) -> None:
-        owner = http.caller.owner
-        if not self._in_flight.try_acquire(owner):
-            is_own_limit = self._in_flight.would_exceed_share(owner)
-            in_flight = (
-                f"{self._in_flight.share} requests from this caller"
-                if is_own_limit
-                else f"{self._in_flight.total} requests"
-            )
-            await send_error(
-                send, HoldfastError(codes.BUSY, f"{in_flight} are already in flight."), request.id
-            )
-            return
-        try:
-            await self._answer(request, http, receive, send)
-        finally:
-            self._in_flight.release(owner)
-
-    async def _answer(self, request: Request, http: HttpRequest, receive: Receive, send: Send) -> None:
+    async def handle_request(self, request: Request, http: HttpExchange[HttpCaller]) -> None:
+        """Answer one request of a client of either era."""
         session: HttpSession | None = None
         try:
             meta = read_meta(request.params)
-            if _is_modern(meta, http.headers):
+            if is_modern(meta, http.headers):
                 check_mcp_headers(request, meta, http.headers)
                 if http.headers["mcp-protocol-version"] in MODERN_VERSIONS:
                     check_param_headers(request, self._service.param_headers_of, http.headers)
             elif request.method == "initialize":
-                await self._initialize(request, http, send)
+                await self._initialize(request, http)
                 return
             else:
                 session = self._find_session(http)
-                http = msgspec.structs.replace(http, session_id=session.session_id)
                 if request.id in session.running:
-                    raise HoldfastError(codes.INVALID_REQUEST, "A request with this id is still in flight.")
+                    raise HoldfastError(
+                        codes.INVALID_REQUEST,
+                        "A request with this id is still in flight. Use a new id for each request.",
+                    )
         except HoldfastError as error:
-            await send_error(send, error, request.id)
+            await send_error(http.send, error, request.id)
             return
-        response = AsgiResponse(send, can_stream=accepts(http.headers, "text/event-stream"))
-        client = session.client if session is not None else None
+        response = AsgiResponse(http.send, can_stream=accepts(http.headers, "text/event-stream"))
+        session_id = session.session_id if session is not None else ""
         result = answer_request(
             self._service,
             request,
-            client,
+            session.client if session is not None else None,
             _back_channel(session, response),
-            connection=http.session_id,
-            http=http,
+            connection=session_id,
+            http=HttpRequest(
+                headers=http.headers,
+                body=http.body,
+                caller=http.caller,
+                shown_headers={
+                    name: http.headers[name] for name in self._shown_headers if name in http.headers
+                },
+                session_id=session_id,
+            ),
         )
-        await run_request(
-            request.id, result, response, RunningRequest(response, receive, session, self._http_limits)
-        )
+        running = RunningRequest(response, http.receive, session, self._http_limits)
+        await run_request(request.id, result, response, running)
 
-    async def _initialize(self, request: Request, http: HttpRequest, send: Send) -> None:
+    async def _initialize(self, request: Request, http: HttpExchange[HttpCaller]) -> None:
         client, result = initialize(self._service, request)
         self._service.authorize(http.caller, http.body)
-        session = self.sessions.open(client, http.caller.owner)
-        response = AsgiResponse(send, can_stream=False)
+        session = self.sessions.open(client, http.caller.caller_id)
+        response = AsgiResponse(http.send, can_stream=False)
         await response.send_result(
             result_line(request.id, result), headers=((_SESSION_ID_HEADER, session.session_id.encode()),)
         )
 
-    def _handle_notification(self, notification: Notification, http: HttpRequest) -> None:
-        if http.headers.get("mcp-session-id") is None:
-            # Modern clients have no session, so there is nothing that a notification could change.
+    async def handle_notification(self, notification: Notification, http: HttpExchange[HttpCaller]) -> None:
+        """Handle a notification. A modern client has no session, so its notifications are ignored."""
+        if http.session_id is None:
             return
         session = self._find_session(http)
         self._service.authorize(http.caller, http.body)
@@ -306,43 +183,42 @@ class HttpApp:
         elif notification.method != "notifications/initialized":
             self._service.on_notification(notification)
 
-    def _handle_response(self, message: Response | ErrorResponse, http: HttpRequest) -> None:
-        """Pass the answer to a request of this server on. Modern clients get no requests, and have no session."""
-        if http.headers.get("mcp-session-id") is not None:
+    def handle_response(self, message: Response | ErrorResponse, http: HttpExchange[HttpCaller]) -> None:
+        """Pass on the client's answer to a request of this server. Modern clients get no requests, so their answers are ignored."""
+        if http.session_id is not None:
             session = self._find_session(http)
             self._service.authorize(http.caller, http.body)
-            session.back_channel.receive(message)
+            session.outgoing.receive(message)
 
-    def _find_session(self, http: HttpRequest) -> HttpSession:
-        return self.sessions.find(http.headers.get("mcp-session-id"), http.caller.owner)
-
-    async def _delete(self, http: HttpRequest, send: Send) -> None:
-        session = self._find_session(http)
-        self._service.authorize(http.caller, b"")
-        self.sessions.end(session)
-        await send_response(send, 204)
-
-    async def _listen(
-        self, http: HttpRequest, connection: Connection | None, receive: Receive, send: Send
-    ) -> None:
+    async def listen(self, http: HttpExchange[HttpCaller]) -> None:
+        """Send the notifications of a session on a stream."""
         session = self._find_session(http)
         self._service.authorize(http.caller, b"")
         if session.is_listening:
-            await send_error(
-                send, HoldfastError(codes.BAD_HTTP, "This session already has a stream."), status=409
+            error = HoldfastError(
+                codes.BAD_HTTP, "This session already has a GET stream. Close that stream first."
             )
+            await send_error(http.send, error, status=409)
             return
-        if connection is not None:
-            connection.request_received()
         session.is_listening = True
         try:
-            await self._stream(session, AsgiResponse(send, can_stream=True), receive)
+            await self._stream(session, AsgiResponse(http.send, can_stream=True), http.receive)
         finally:
             session.is_listening = False
 
+    async def end_session(self, http: HttpExchange[HttpCaller]) -> None:
+        """End the session of a handshake-era client."""
+        session = self._find_session(http)
+        self._service.authorize(http.caller, b"")
+        self.sessions.end(session)
+        await send_response(http.send, 204)
+
+    def _find_session(self, http: HttpExchange[HttpCaller]) -> HttpSession:
+        return self.sessions.find(http.session_id, http.caller.caller_id)
+
     async def _stream(self, session: HttpSession, response: AsgiResponse, receive: Receive) -> None:
         await response.send_keepalive()
-        channel = session.back_channel
+        outgoing = session.outgoing
         end_signals = [
             asyncio.ensure_future(wait_for_disconnect(receive)),
             asyncio.ensure_future(session.ended.wait()),
@@ -350,7 +226,7 @@ class HttpApp:
         has_queued: asyncio.Future[Any] | None = None
         try:
             while not any(task.done() for task in end_signals):
-                has_queued = has_queued or asyncio.ensure_future(channel.has_queued.wait())
+                has_queued = has_queued or asyncio.ensure_future(outgoing.has_queued.wait())
                 await asyncio.wait(
                     [*end_signals, has_queued],
                     timeout=self._http_limits.keepalive_seconds,
@@ -360,7 +236,7 @@ class HttpApp:
                     await response.send_keepalive()
                     continue
                 has_queued = None
-                for line in channel.take_queued():
+                for line in outgoing.take_queued():
                     await response.send_line(line)
             await response.end()
         finally:
@@ -370,15 +246,9 @@ class HttpApp:
 
 
 def _back_channel(session: HttpSession | None, response: AsgiResponse) -> BackChannel:
-    """How to reach the client: requests go on this response's stream, other notifications on the session's GET stream."""
+    """How to send messages to the client: requests on the stream of this response, and notifications that belong to no request on the GET stream."""
     if session is None:
         return BackChannel(response.notify)
-    channel = session.back_channel
-    ask = partial(channel.ask, response.send_line) if response.can_stream else cannot_ask
-    return BackChannel(response.notify, ask, channel.push)
-
-
-def _is_modern(meta: JsonObject, headers: Headers) -> bool:
-    """Whether a request belongs to the modern era, according to its `_meta` or its version header."""
-    version = headers.get("mcp-protocol-version")
-    return VERSION_KEY in meta or (version is not None and version not in HANDSHAKE_VERSIONS)
+    outgoing = session.outgoing
+    ask = partial(outgoing.ask, response.send_line) if response.can_stream else cannot_ask
+    return BackChannel(response.notify, ask, outgoing.push)

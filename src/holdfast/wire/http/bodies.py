@@ -1,53 +1,61 @@
-"""Read the bodies of requests, within limits on size, time and total memory."""
+"""Read and parse the bodies of requests, within limits on size, time and total memory."""
 
 import asyncio
+from time import monotonic
 from types import TracebackType
 from typing import cast
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import Limits
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.http.request import ClientDisconnectedError, Headers, Receive
+from holdfast.wire.lines import LONG_LINE_BYTES
+from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.messages import Message, parse_line
+from holdfast.wire.parse_threads import parse_in_thread
+
+_HANDLING_FACTOR = 2  # later steps read parts of a message again, which takes about as long as parsing it
 
 
 class Bodies:
     """The bodies in memory: those that are being read, and those whose requests are being answered.
 
-    When they need too much memory, the oldest unfinished body is dropped. If a caller's own share is used up, only bodies
-    from this caller are dropped.
+    If they need too much memory, the oldest unfinished body is dropped. If only a caller's share is used up, the dropped
+    body is one of this caller.
     """
 
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self.memory = CallerQuota(total=limits.body_memory, share=limits.body_memory_per_caller)
         self._unfinished: dict[_Body, None] = {}  # oldest first
-        self._timer: asyncio.TimerHandle | None = None  # for the deadline of the oldest
+        self._timer: asyncio.TimerHandle | None = None  # for the deadline of the oldest body
 
-    def read(self, receive: Receive, headers: Headers, owner: str) -> "_Body":
-        """Read the whole body, with `async with`. It counts as in memory until the block ends."""
+    def read(self, receive: Receive, headers: Headers, caller_id: str) -> "_Body":
+        """Use with `async with`: reads the whole body, and counts its memory until the block ends."""
         length = headers.get("content-length", "")
         if length.isdigit() and (len(length) > 18 or int(length) > self.limits.body_bytes):
             raise self.too_large()
-        return _Body(self, receive, owner)
+        return _Body(self, receive, caller_id)
 
     def add(self, body: "_Body") -> None:
         """Watch the deadline of a body that is being read."""
         self._unfinished[body] = None
         if self._timer is None:  # one timer for all bodies costs less than one for each
-            self._timer = asyncio.get_running_loop().call_at(body.deadline, self._stop_late)
+            self._timer = asyncio.get_running_loop().call_at(body.deadline, self._stop_overdue)
 
     def remove(self, body: "_Body") -> None:
         self._unfinished.pop(body, None)
 
     def reserve_memory(self, body: "_Body", amount: int) -> None:
         """Count the memory for the next part of a body. Drop other bodies if necessary."""
-        while not self.memory.try_acquire(body.owner, amount):
-            own_only = self.memory.would_exceed_share(body.owner, amount)
+        while not self.memory.try_acquire(body.caller_id, amount):
+            own_only = self.memory.would_exceed_share(body.caller_id, amount)
             oldest = next(
                 (
                     other
                     for other in self._unfinished
-                    if other.size and (not own_only or other.owner == body.owner)
+                    if other.size and (not own_only or other.caller_id == body.caller_id)
                 ),
                 None,
             )
@@ -59,13 +67,13 @@ class Bodies:
     def too_large(self) -> HoldfastError:
         return HoldfastError(codes.TOO_LARGE, f"The body is larger than {self.limits.body_bytes} bytes.")
 
-    def _stop_late(self) -> None:
-        """Stop the bodies that are late, and set the timer for the oldest of the others."""
+    def _stop_overdue(self) -> None:
+        """Stop reading the bodies that are overdue, and set the timer for the oldest of the others."""
         loop = asyncio.get_running_loop()
         self._timer = None
         for body in list(self._unfinished):
             if body.deadline > loop.time():
-                self._timer = loop.call_at(body.deadline, self._stop_late)
+                self._timer = loop.call_at(body.deadline, self._stop_overdue)
                 return
             del self._unfinished[body]
             seconds = f"{self.limits.body_seconds:g}"
@@ -75,10 +83,10 @@ class Bodies:
 class _Body:
     """One body. It is read when the block is entered, and its memory is released when the block ends."""
 
-    __slots__ = ("_bodies", "_parts", "_receive", "_stopped_by", "_task", "deadline", "owner", "size")
+    __slots__ = ("_bodies", "_parts", "_receive", "_stopped_by", "_task", "caller_id", "deadline", "size")
 
-    def __init__(self, bodies: Bodies, receive: Receive, owner: str) -> None:
-        self.owner = owner
+    def __init__(self, bodies: Bodies, receive: Receive, caller_id: str) -> None:
+        self.caller_id = caller_id
         self.size = 0
         """How many bytes have arrived."""
         self.deadline = asyncio.get_running_loop().time() + bodies.limits.body_seconds
@@ -134,12 +142,25 @@ class _Body:
                 return
 
     def _release(self) -> None:
-        self._bodies.memory.release(self.owner, self.size)
+        self._bodies.memory.release(self.caller_id, self.size)
         self.size = 0
 
 
+async def parse_body(body: bytes, limits: Limits, throttle: LoopThrottle) -> Message | None:
+    """Parse the message in a body; None if the body is blank. If the caller has used up its share of the time, wait first."""
+    if len(body) > LONG_LINE_BYTES:
+        return await parse_in_thread(body, limits, throttle)
+    started = monotonic()
+    if throttle.free_at > started and throttle.must_wait(started):
+        await throttle.pause()
+        started = monotonic()
+    message = parse_line(body, limits)
+    throttle.charge(_HANDLING_FACTOR * (monotonic() - started))
+    return message
+
+
 async def discard_body(receive: Receive, limits: HttpLimits) -> None:
-    """Read and discard the body of a refused request: many clients read the answer only after they have sent the body."""
+    """Read and discard the body of a refused request, because many clients read the answer only after they have sent the body."""
     size = 0
     try:
         async with asyncio.timeout(min(limits.refused_body_seconds, limits.body_seconds)):

@@ -1,4 +1,4 @@
-"""The limits of an HTTP server, and the quotas that enforce those that apply to each caller."""
+"""The limits of an HTTP server, and the quota that enforces a limit per caller."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ class HttpLimits:
 
     body_bytes: int = 4 * _MIB
     body_seconds: float = 20.0
-    """How long a client may take to send its whole body."""
+    """How long a client may take to send a whole body."""
     refused_body_seconds: float = 1.0
     """How long the body of a refused request is read and discarded. Many clients read the answer only after they have sent the body."""
     body_memory: int = 128 * _MIB
@@ -23,8 +23,8 @@ class HttpLimits:
     sessions: int = 10_000
     """Open sessions of handshake-era clients."""
     sessions_per_caller: int = 64
-    session_bytes: int = 4096
-    """How much a client may report about itself in `initialize`, encoded as JSON."""
+    client_info_bytes: int = 4096
+    """The most bytes of JSON that a client may report about itself in `initialize`."""
     idle_seconds: float = 3600.0
     """A session that is not used for this long is ended."""
     unused_seconds: float = 60.0
@@ -37,43 +37,39 @@ DEFAULT_HTTP_LIMITS = HttpLimits()
 
 
 class CallerQuota:
-    """A limit on what callers hold at the same time: `total` for all of them together, `share` for one caller.
+    """Limits what callers hold at the same time: `total` for all callers together, `share` for one caller.
 
-    The owner `""` stands for all callers of a server that cannot tell them apart. Only the total limits it.
+    If a server cannot tell callers apart, the `caller_id` is `""`, and only `total` applies.
     """
 
     def __init__(self, *, total: int, share: int) -> None:
         self.total = total
         self.share = min(share, total)
         self.used = 0
-        self._by_owner: dict[str, int] = {}
+        self._by_caller: dict[str, int] = {}
 
-    def would_exceed_share(self, owner: str, amount: int = 1) -> bool:
-        """Whether this amount would exceed the share of this owner."""
-        return bool(owner) and self._by_owner.get(owner, 0) + amount > self.share
+    def would_exceed_share(self, caller_id: str, amount: int = 1) -> bool:
+        """Whether this caller would hold more than its share with this amount."""
+        return bool(caller_id) and self._by_caller.get(caller_id, 0) + amount > self.share
 
-    def would_exceed_total(self, amount: int = 1) -> bool:
-        """Whether this amount would exceed the total."""
-        return self.used + amount > self.total
-
-    def try_acquire(self, owner: str, amount: int = 1) -> bool:
-        """Count an amount as held by this owner; False if that would exceed the share or the total."""
+    def try_acquire(self, caller_id: str, amount: int = 1) -> bool:
+        """Count an amount as held by this caller. Return False if that would exceed the share or the total."""
         if self.used + amount > self.total:
             return False
-        if owner:
-            held = self._by_owner.get(owner, 0) + amount
+        if caller_id:
+            held = self._by_caller.get(caller_id, 0) + amount
             if held > self.share:
                 return False
-            self._by_owner[owner] = held
+            self._by_caller[caller_id] = held
         self.used += amount
         return True
 
-    def release(self, owner: str, amount: int = 1) -> None:
-        """Count an amount as no longer held by this owner."""
+    def release(self, caller_id: str, amount: int = 1) -> None:
+        """Count an amount as no longer held by this caller."""
         self.used -= amount
-        if owner:
-            held = self._by_owner.get(owner, 0) - amount
+        if caller_id:
+            held = self._by_caller.get(caller_id, 0) - amount
             if held:
-                self._by_owner[owner] = held
+                self._by_caller[caller_id] = held
             else:
-                self._by_owner.pop(owner, None)
+                self._by_caller.pop(caller_id, None)

@@ -1,4 +1,4 @@
-"""Check that the headers of a modern request repeat parts of its body correctly: proxies route by the headers."""
+"""Check that the headers of a modern request agree with its body, because proxies route by the headers."""
 
 import base64
 import binascii
@@ -10,10 +10,10 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.wire.frame import Request
 from holdfast.wire.http.request import Headers
 from holdfast.wire.mcp.eras import CAPABILITIES_KEY, VERSION_KEY
 from holdfast.wire.mcp.tools import ParamHeader
+from holdfast.wire.messages import Request
 from holdfast.wire.strict_json import make_decoder
 
 _METHODS_WITH_NAME_HEADER = frozenset({"tools/call", "prompts/get", "resources/read"})
@@ -71,13 +71,13 @@ def _mismatch(name: str) -> HoldfastError:
 
 def _decode_header(value: str) -> str | None:
     """A header's value, decoded if it has the form `=?base64?…?=`; None if it cannot be decoded."""
-    wrapped = _BASE64.fullmatch(value)
-    if wrapped is None:
+    encoded = _BASE64.fullmatch(value)
+    if encoded is None:
         return value
     try:
-        plain = base64.b64decode(wrapped["text"], validate=True)
+        plain = base64.b64decode(encoded["text"], validate=True)
         # Accept only the canonical encoding: a proxy may compare the encoded text.
-        return plain.decode() if base64.b64encode(plain).decode() == wrapped["text"] else None
+        return plain.decode() if base64.b64encode(plain).decode() == encoded["text"] else None
     except (binascii.Error, UnicodeDecodeError):
         return None
 

@@ -1,4 +1,4 @@
-"""Read the head of an HTTP request, and notice when its client disconnects."""
+"""Read and check the head of an HTTP request, and wait for its client to disconnect."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
 from functools import lru_cache
@@ -6,6 +6,8 @@ from typing import Any, TypeAlias
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.wire.mcp.eras import HANDSHAKE_VERSIONS, MODERN_VERSIONS, VERSION_KEY
 
 Headers: TypeAlias = Mapping[str, str]
 AsgiMessage: TypeAlias = MutableMapping[str, Any]
@@ -13,6 +15,7 @@ Receive: TypeAlias = Callable[[], Awaitable[AsgiMessage]]
 Send: TypeAlias = Callable[[AsgiMessage], Awaitable[None]]
 
 MAX_HEADERS = 512
+_METHODS = ("DELETE", "GET", "POST")
 _LIST_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cache-control", "cookie", "via"})
 
 
@@ -43,8 +46,34 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
             headers[name] += f", {value}"
         else:
             # A proxy might use one of the values, and this server another.
-            raise HoldfastError(codes.HEADER_MISMATCH, f"The header {name[:80]!r} appears twice.")
+            raise HoldfastError(
+                codes.HEADER_MISMATCH, f"The header {name[:80]!r} appears twice. Send it once."
+            )
     return headers
+
+
+def check_method(method: str, headers: Headers) -> None:
+    """Raise unless MCP uses this HTTP method, and the headers have the media types that the method requires."""
+    if method not in _METHODS:
+        raise BadHeadError(405, "Use POST, GET or DELETE.", allow=", ".join(_METHODS))
+    if method == "POST":
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise BadHeadError(415, "The body must be application/json.")
+        if headers.get("content-encoding", "identity").lower() != "identity":
+            raise BadHeadError(415, "Send the body without Content-Encoding.")
+        if not accepts(headers, "application/json"):
+            raise BadHeadError(406, "Accept must allow application/json.")
+    elif headers.get("mcp-protocol-version") in MODERN_VERSIONS:
+        raise BadHeadError(405, f"This version of MCP has no {method}. Use POST.", allow="POST")
+    elif method == "GET" and not accepts(headers, "text/event-stream"):
+        raise BadHeadError(406, "Accept must allow text/event-stream.")
+
+
+def is_modern(meta: JsonObject, headers: Headers) -> bool:
+    """Whether a request belongs to the modern era, according to its `_meta` or its version header."""
+    version = headers.get("mcp-protocol-version")
+    return VERSION_KEY in meta or (version is not None and version not in HANDSHAKE_VERSIONS)
 
 
 def accepts(headers: Headers, media_type: str) -> bool:

@@ -1,12 +1,13 @@
-"""The response to one HTTP request: plain JSON, or an event stream if notifications precede the result."""
+"""Send the response to one HTTP request: plain JSON, or an event stream if messages precede the result."""
 
 import asyncio
 from typing import Any
 
-from holdfast.model.codes import INTERNAL_ERROR, Code
+from holdfast.model import codes
+from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Id, PeerError, error_line, notification_line
 from holdfast.wire.http.request import BadHeadError, Send
+from holdfast.wire.messages import Id, PeerError, error_line, notification_line
 
 _JSON_HEADER = (b"content-type", b"application/json")
 _STREAM_HEADERS = [
@@ -15,15 +16,15 @@ _STREAM_HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _KEEPALIVE = b": still here\n\n"
-# The statuses that MCP prescribes, by JSON-RPC code. Other errors use the HTTP status of their code.
+# The HTTP statuses that MCP prescribes, by JSON-RPC code. Other errors have the status of their Holdfast code.
 _STATUS_BY_RPC_CODE = {
-    -32700: 400,
-    -32600: 400,
-    -32602: 400,
-    -32020: 400,
-    -32021: 400,
-    -32022: 400,
-    -32601: 404,
+    codes.PARSE_ERROR.rpc_code: 400,
+    codes.INVALID_REQUEST.rpc_code: 400,
+    codes.BAD_ARGUMENT.rpc_code: 400,
+    codes.HEADER_MISMATCH.rpc_code: 400,
+    codes.MISSING_CAPABILITY.rpc_code: 400,
+    codes.UNSUPPORTED_VERSION.rpc_code: 400,
+    codes.METHOD_NOT_FOUND.rpc_code: 404,
 }
 
 
@@ -99,8 +100,15 @@ async def send_response(
     await send({"type": "http.response.body", "body": body})
 
 
-async def send_error(send: Send, error: HoldfastError, request_id: Id | None = None, status: int = 0) -> None:
-    """Send an error as JSON-RPC, with its HTTP status."""
+async def send_error(
+    send: Send,
+    error: HoldfastError,
+    request_id: Id | None = None,
+    status: int = 0,
+    *,
+    challenge: str = "Holdfast-Context",
+) -> None:
+    """Send an error as JSON-RPC, with its HTTP status. `challenge` is the `WWW-Authenticate` header of a status 401."""
     bad_head = error if isinstance(error, BadHeadError) else None
     status = status or (bad_head.status if bad_head else error.code.http_status)
     allow = ((b"allow", bad_head.allow.encode()),) if bad_head and bad_head.allow else ()
@@ -108,7 +116,7 @@ async def send_error(send: Send, error: HoldfastError, request_id: Id | None = N
         send,
         status,
         encode_error(error, request_id).rstrip(b"\n"),
-        (_JSON_HEADER, *allow, *_extra_headers(error.code, status)),
+        (_JSON_HEADER, *allow, *_extra_headers(error.code, status, challenge)),
     )
 
 
@@ -131,13 +139,13 @@ def http_status(error: HoldfastError, *, modern: bool) -> int:
     if isinstance(error, PeerError):  # the answer of a handler: the HTTP request itself succeeded
         return _STATUS_BY_RPC_CODE.get(error.rpc_code, 200)
     return _STATUS_BY_RPC_CODE.get(
-        error.code.rpc_code, 200 if error.code is INTERNAL_ERROR else error.code.http_status
+        error.code.rpc_code, 200 if error.code is codes.INTERNAL_ERROR else error.code.http_status
     )
 
 
-def _extra_headers(code: Code, status: int) -> tuple[tuple[bytes, bytes], ...]:
+def _extra_headers(code: Code, status: int, challenge: str) -> tuple[tuple[bytes, bytes], ...]:
     if status == 401:
-        return ((b"www-authenticate", b"Holdfast-Context"),)
+        return ((b"www-authenticate", challenge.encode()),)
     if code.retryable:
         return ((b"retry-after", b"1"),)
     return ()

@@ -2,29 +2,45 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Id, error_line, result_line
 from holdfast.wire.http.limits import HttpLimits
 from holdfast.wire.http.request import Receive, wait_for_disconnect
-from holdfast.wire.http.response import AsgiResponse, encode_error, http_status
-from holdfast.wire.http.sessions import HttpSession
+from holdfast.wire.http.response import encode_error, http_status
+from holdfast.wire.messages import Id, error_line, result_line
 
 log = logging.getLogger(__name__)
 
-_WATCH_DELAY = 0.02  # seconds; most requests are answered sooner and need not be watched
+_WATCH_DELAY = 0.02  # seconds; most requests are answered sooner, and then watching them would be wasted work
+
+
+class StreamedResponse(Protocol):
+    """A response that is plain JSON, or a stream if messages precede the result."""
+
+    async def send_keepalive(self) -> None: ...
+
+    async def send_result(self, line: bytes, status: int = 200) -> None: ...
+
+    async def end(self) -> None: ...
+
+
+class CancellableRequests(Protocol):
+    """The requests in flight of one handshake-era client, which the client can cancel."""
+
+    running: dict[Id, Callable[[], None]]
+    """The requests in flight, each with the function that cancels it."""
 
 
 async def run_request(
-    request_id: Id, result: Awaitable[Any], response: AsgiResponse, running: "RunningRequest"
+    request_id: Id, result: Awaitable[Any], response: "StreamedResponse", running: "RunningRequest"
 ) -> None:
-    """Wait for the result and send it; a cancelled request gets no result."""
+    """Wait for the result and send it. A cancelled request gets no result."""
     running.start(request_id)
     try:
-        line, status = await _encode_outcome(request_id, result, modern=running.session is None)
+        line, status = await _encode_answer(request_id, result, modern=running.session is None)
         running.stop(request_id)
         await response.send_result(line, status)
     except asyncio.CancelledError:
@@ -39,12 +55,16 @@ async def run_request(
 class RunningRequest:
     """A request in flight: sends keepalives to its client and can be cancelled.
 
-    A modern client cancels a request by disconnecting. A handshake-era client (with a `session`) sends a cancellation; if it
-    only disconnects, the request continues.
+    A modern client cancels a request by disconnecting. A handshake-era client, which has a `session`, sends a cancellation;
+    if it only disconnects, the request continues.
     """
 
     def __init__(
-        self, response: AsgiResponse, receive: Receive, session: HttpSession | None, limits: HttpLimits
+        self,
+        response: "StreamedResponse",
+        receive: Receive,
+        session: "CancellableRequests | None",
+        limits: HttpLimits,
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -94,7 +114,7 @@ class RunningRequest:
             self.cancel()
 
 
-async def _encode_outcome(request_id: Id, result: Awaitable[Any], *, modern: bool) -> tuple[bytes, int]:
+async def _encode_answer(request_id: Id, result: Awaitable[Any], *, modern: bool) -> tuple[bytes, int]:
     try:
         return result_line(request_id, await result), 200
     except HoldfastError as error:

@@ -1,4 +1,4 @@
-"""The sessions of handshake-era clients over HTTP, by their `Mcp-Session-Id`."""
+"""The MCP sessions of handshake-era clients over HTTP, by their `Mcp-Session-Id`."""
 
 import asyncio
 import secrets
@@ -10,26 +10,26 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Id
-from holdfast.wire.http.back_channel import SessionBackChannel
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
+from holdfast.wire.http.outgoing_messages import OutgoingMessages
 from holdfast.wire.mcp.server import ClientInfo
+from holdfast.wire.messages import Id
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HttpSession:
-    """The session of a client that has sent `initialize`."""
+    """The MCP session of a client that has sent `initialize`."""
 
     session_id: str
     client: ClientInfo
-    owner: str
+    caller_id: str
     last_used: float
     running: dict[Id, Callable[[], None]] = field(default_factory=dict[Id, Callable[[], None]])
     """The requests in flight, each with the function that cancels it."""
     is_listening: bool = False
     """Whether the client has its GET stream open."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    back_channel: SessionBackChannel = field(default_factory=SessionBackChannel)
+    outgoing: OutgoingMessages = field(default_factory=OutgoingMessages)
 
     def cancel(self, request_id: Id) -> None:
         """Cancel a request of this session."""
@@ -47,9 +47,9 @@ def _ignore(session_id: str) -> None:
 
 
 class HttpSessions:
-    """All sessions. Their number is limited, idle ones are ended, and only its owner can use a session.
+    """All open sessions. Their number is limited, idle sessions are ended, and a session can be used only by the caller that opened it.
 
-    A session that was never used after `initialize` is ended earlier, or to make room for a new one.
+    A session that was never used after `initialize` is ended sooner, and to make room for a new session.
     """
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
@@ -62,32 +62,35 @@ class HttpSessions:
     def __len__(self) -> int:
         return len(self._used) + len(self._unused)
 
-    def open(self, client: ClientInfo, owner: str) -> HttpSession:
+    def open(self, client: ClientInfo, caller_id: str) -> HttpSession:
         """Open a session for a client that has sent `initialize`."""
-        if len(msgspec.json.encode(client)) > self._limits.session_bytes:
+        if len(msgspec.json.encode(client)) > self._limits.client_info_bytes:
             raise HoldfastError(
                 codes.TOO_LARGE,
-                f"The client's name, capabilities and _meta have more than {self._limits.session_bytes} bytes.",
+                f"The client's name, capabilities and _meta have more than {self._limits.client_info_bytes} bytes. Send shorter values.",
             )
         self.expire()
-        self._make_room(owner)
+        self._make_room(caller_id)
         session = HttpSession(
-            session_id=secrets.token_hex(16), client=client, owner=owner, last_used=time.monotonic()
+            session_id=secrets.token_hex(16), client=client, caller_id=caller_id, last_used=time.monotonic()
         )
         self._unused[session.session_id] = session
         return session
 
-    def find(self, session_id: str | None, owner: str) -> HttpSession:
-        """Find a session by id. An ended session and another owner's session both count as unknown."""
+    def find(self, session_id: str | None, caller_id: str) -> HttpSession:
+        """Find a session by id. Raise the same error if the session has ended, belongs to another caller, or never existed."""
         if session_id is None:
             raise HoldfastError(
                 codes.BAD_HTTP,
-                "Send initialize first, then send the Mcp-Session-Id that it returned with every request.",
+                "Send initialize first. Then send the Mcp-Session-Id from its response in every request.",
             )
         session = self._used.get(session_id) or self._unused.get(session_id)
         now = time.monotonic()
-        if session is None or session.owner != owner or self._is_expired(session, now):
-            raise HoldfastError(codes.UNKNOWN_MCP_SESSION, "There is no such session.")
+        if session is None or session.caller_id != caller_id or self._is_expired(session, now):
+            raise HoldfastError(
+                codes.UNKNOWN_MCP_SESSION,
+                "There is no such session. Send initialize again to open a new one.",
+            )
         session.last_used = now
         self._remove(session_id)
         self._used[session_id] = session
@@ -97,10 +100,10 @@ class HttpSessions:
         """End a session and cancel its requests."""
         if self._remove(session.session_id) is None:
             return
-        self._quota.release(session.owner)
+        self._quota.release(session.caller_id)
         for cancel in list(session.running.values()):
             cancel()
-        session.back_channel.end()
+        session.outgoing.end()
         session.ended.set()
         self._on_end(session.session_id)
 
@@ -119,18 +122,20 @@ class HttpSessions:
             expired: list[HttpSession] = []
             for session in sessions.values():
                 if now - session.last_used <= seconds:
-                    break  # the others were used later
+                    break  # the following sessions were used later
                 if not session.is_busy:
                     expired.append(session)
             for session in expired:
                 self.end(session)
 
-    def _make_room(self, owner: str) -> None:
-        """Count a new session of this owner. If there are too many, first end the oldest one that was never used."""
-        while not self._quota.try_acquire(owner):
-            is_own_limit = self._quota.would_exceed_share(owner)
+    def _make_room(self, caller_id: str) -> None:
+        """Count a new session of this caller. If there are too many, first end the oldest session that was never used."""
+        while not self._quota.try_acquire(caller_id):
+            is_own_limit = self._quota.would_exceed_share(caller_id)
             unused = (
-                session for session in self._unused.values() if not is_own_limit or session.owner == owner
+                session
+                for session in self._unused.values()
+                if not is_own_limit or session.caller_id == caller_id
             )
             oldest = next(unused, None)
             if oldest is None:
@@ -139,7 +144,10 @@ class HttpSessions:
                     if is_own_limit
                     else f"{self._quota.total} sessions"
                 )
-                raise HoldfastError(codes.TOO_MANY_SESSIONS, f"{open_sessions} are already open.")
+                raise HoldfastError(
+                    codes.TOO_MANY_SESSIONS,
+                    f"{open_sessions} are already open. End one with DELETE, or try again later.",
+                )
             self.end(oldest)
 
     def _is_expired(self, session: HttpSession, now: float) -> bool:

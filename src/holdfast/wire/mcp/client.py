@@ -10,8 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE_BUDGET, Limits
-from holdfast.wire.frame import PeerError, Raw, encode
+from holdfast.model.limits import DEFAULT_LIMITS, NEGOTIATION_LIMIT, Limits
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.eras import (
     HANDSHAKE_VERSIONS,
@@ -19,17 +18,18 @@ from holdfast.wire.mcp.eras import (
     SERVER_KEY,
     Era,
     Implementation,
-    PeerInfo,
+    OwnInfo,
     request_meta,
 )
 from holdfast.wire.mcp.tools import CallResult, Tool, ToolPage
+from holdfast.wire.messages import PeerError, Raw, encode
 from holdfast.wire.parse_threads import run_in_parse_thread
 from holdfast.wire.peer import Peer
 from holdfast.wire.strict_json import (
     StrictJsonError,
     count_values,
     decode_strict,
-    exceeds_budget,
+    exceeds_limit,
     has_more_values,
     make_decoder,
 )
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class _NextPage(msgspec.Struct, rename="camel"):
-    """The part of a page that names the next one."""
+    """The part of a page that has the cursor of the next page."""
 
     next_cursor: str | None = None
 
@@ -46,13 +46,13 @@ class _NextPage(msgspec.Struct, rename="camel"):
 _decode_cursor = msgspec.json.Decoder(_NextPage).decode
 _decode_call_result = make_decoder(CallResult)
 
-MAX_TOOLS = 2000
+MAX_TOOLS_PER_SERVER = 2000
 MAX_PAGES = 1000
 MAX_LIST_BYTES, MAX_LIST_VALUES = 4 * 1024 * 1024, 400_000  # all pages of a list together
 _THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
-_STRICT_THREAD_BYTES = 16 * 1024  # a larger page of tools is checked in a thread
-# After this many seconds, `initialize` is also sent, because old servers may ignore `server/discover`.
+_STRICT_THREAD_BYTES = 16 * 1024  # a larger page of tools is checked strictly in a thread
 DISCOVER_TIMEOUT = 2.0
+"""After this many seconds, `initialize` is also sent, because old servers may ignore `server/discover`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class ServerInfo:
 
 
 class RequestSender(Protocol):
-    """Something that sends requests to a server: a peer, or another transport."""
+    """Sends requests to a server: a `Peer`, or the client side of another transport."""
 
     async def request(
         self, method: str, params: Any, *, timeout: float | None = None, owner: str = ""
@@ -75,14 +75,18 @@ class RequestSender(Protocol):
         """Send a request and wait for the result. If sessions share the connection, the owner is the session."""
         ...
 
+    async def notify(self, method: str, params: Any) -> None:
+        """Send a notification."""
+        ...
+
 
 class Client:
-    """A client of one connected server. Adds the `_meta` of the server's era to every request."""
+    """A client of one connected server. It adds the `_meta` of the server's era to every request."""
 
     def __init__(
         self,
         peer: RequestSender,
-        own_info: PeerInfo,
+        own_info: OwnInfo,
         server_info: ServerInfo,
         limits: Limits = DEFAULT_LIMITS,
         throttle: LoopThrottle | None = None,
@@ -100,11 +104,15 @@ class Client:
         params: Mapping[str, Any] | None = None,
         *,
         meta: Mapping[str, Any] | None = None,
+        capabilities: JsonObject | None = None,
         timeout: float | None = None,
         owner: str = "",
     ) -> Raw:
-        """Send a request and return the result undecoded. Raise TOO_LARGE if it has too many values."""
-        params = {**(params or {}), "_meta": self._meta(meta)}
+        """Send a request and return the result undecoded. Raise TOO_LARGE if it has too many values.
+
+        `capabilities` replaces the client's own in this request. Only the modern era sends them with each request.
+        """
+        params = {**(params or {}), "_meta": self._meta(meta, capabilities)}
         raw = await self.peer.request(method, params, timeout=timeout, owner=owner)
         values = self._limits.values
         if len(raw) > values and await self.run_in_thread_if_long(has_more_values, raw, values):
@@ -131,14 +139,15 @@ class Client:
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        max_tools: int = MAX_TOOLS,
+        max_tools: int = MAX_TOOLS_PER_SERVER,
     ) -> list[Tool]:
         """List all tools, page by page. Raise if there are too many, or if the pages do not end."""
         tools: list[Tool] = []
+        # A list with more pages than tools has empty pages, so it is not requested to its end.
         async for raw in self.list_pages(
             "tools/list", "tool", meta=meta, timeout=timeout, max_pages=max_tools
         ):
-            # To check a page strictly takes about 20 times as long as to decode a result.
+            # A strict check of a page takes about 20 times as long as decoding a result.
             page = (
                 await run_in_parse_thread(self.decode, raw, ToolPage, throttle=self._throttle)
                 if len(raw) > _STRICT_THREAD_BYTES
@@ -152,14 +161,17 @@ class Client:
     async def list_pages(
         self,
         method: str,
-        what: str,
+        items: str,
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         owner: str = "",
         max_pages: int = MAX_PAGES,
     ) -> AsyncIterator[Raw]:
-        """Request a list page by page. Raise if all pages together are too large, or if they do not end."""
+        """Request a list page by page. Raise if all pages together are too large, or if they do not end.
+
+        `items` is the kind of the list in error messages, such as `tool`.
+        """
         seen: set[str] = set()
         cursor: str | None = None
         size = values = 0
@@ -168,18 +180,18 @@ class Client:
             raw = await self.request(method, params, meta=meta, timeout=timeout, owner=owner)
             size += len(raw)
             if size > MAX_LIST_BYTES:
-                raise self._list_error(what, f"has more than {MAX_LIST_BYTES} bytes")
+                raise self._list_error(items, f"has more than {MAX_LIST_BYTES} bytes")
             values += await self.run_in_thread_if_long(count_values, raw)
             if values > MAX_LIST_VALUES:
-                raise self._list_error(what, f"has more than {MAX_LIST_VALUES} values")
+                raise self._list_error(items, f"has more than {MAX_LIST_VALUES} values")
             yield raw
             cursor = await self._next_cursor(raw)
             if cursor is None:
                 return
             if cursor in seen:
-                raise self._list_error(what, "repeats a page")
-            if len(seen) > max_pages:  # a server can send empty pages for ever
-                raise self._list_error(what, f"has more than {max_pages} pages")
+                raise self._list_error(items, "repeats a page")
+            if len(seen) > max_pages:  # a server can send empty pages without end
+                raise self._list_error(items, f"has more than {max_pages} pages")
             seen.add(cursor)
 
     async def _next_cursor(self, page: Raw) -> str | None:
@@ -188,11 +200,11 @@ class Client:
         except msgspec.MsgspecError as error:
             raise self._bad_answer(error) from None
 
-    def _list_error(self, what: str, problem: str) -> HoldfastError:
-        return HoldfastError(codes.BAD_ANSWER, f"{self._server_label} sent a {what} list that {problem}.")
+    def _list_error(self, items: str, problem: str) -> HoldfastError:
+        return HoldfastError(codes.BAD_ANSWER, f"{self._server_label} sent a {items} list that {problem}.")
 
     async def run_in_thread_if_long(self, function: Callable[..., T], raw: Raw, *args: Any) -> T:
-        """Call the function with the result, in a thread if the result is long."""
+        """Call the function with a result, in a thread if the result is long."""
         if len(raw) > _THREAD_BYTES:
             return await run_in_parse_thread(function, raw, *args, throttle=self._throttle)
         return function(raw, *args)
@@ -219,35 +231,45 @@ class Client:
         name = self.server_info.server.name
         return repr(name[:80]) if name else "The server"
 
-    def _meta(self, extra: Mapping[str, Any] | None) -> dict[str, Any] | Raw:
-        if not extra:
+    def _meta(
+        self, extra: Mapping[str, Any] | None, capabilities: JsonObject | None = None
+    ) -> dict[str, Any] | Raw:
+        if not extra and capabilities is None:
             return self._plain_meta
-        return request_meta(self._own_info, self.server_info.era, self.server_info.version, extra)
+        info = self.server_info
+        return request_meta(self._own_info, info.era, info.version, extra or {}, capabilities)
 
 
 async def negotiate(
     peer: Peer,
-    own_info: PeerInfo,
+    own_info: OwnInfo,
     *,
     era: Era | None = None,
+    only_this_era: bool = False,
     timeout: float = 30.0,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Client:
-    """Detect the era of the server and do the handshake. If `era` is given, it is tried first."""
+    """Detect the era of the server, and exchange with it what client and server report about themselves.
+
+    If `era` is given, it is tried first. With `only_this_era`, the other era is not tried.
+    """
     try:
         async with asyncio.timeout(timeout):
-            if era is Era.HANDSHAKE:
+            if only_this_era:
+                begin = _initialize if era is Era.HANDSHAKE else _discover
+                server_info = await begin(peer, own_info)
+            elif era is Era.HANDSHAKE:
                 server_info = await _initialize_or_discover(peer, own_info)
             else:
                 server_info = await _discover_or_initialize(peer, own_info)
     except TimeoutError:
         raise HoldfastError(
-            codes.TIMEOUT, f"The server did not complete the handshake within {timeout:g} s."
+            codes.TIMEOUT, f"The server did not complete the MCP negotiation within {timeout:g} s."
         ) from None
     return Client(peer, own_info, server_info, limits, peer.throttle)
 
 
-async def _initialize_or_discover(peer: Peer, own_info: PeerInfo) -> ServerInfo:
+async def _initialize_or_discover(peer: Peer, own_info: OwnInfo) -> ServerInfo:
     try:
         return await _initialize(peer, own_info)
     except PeerError as refusal:
@@ -256,13 +278,13 @@ async def _initialize_or_discover(peer: Peer, own_info: PeerInfo) -> ServerInfo:
     return await _discover(peer, own_info)
 
 
-async def _discover_or_initialize(peer: Peer, own_info: PeerInfo) -> ServerInfo:
+async def _discover_or_initialize(peer: Peer, own_info: OwnInfo) -> ServerInfo:
     discovery = asyncio.create_task(_discover(peer, own_info))
     tasks = [discovery]
     try:
         await asyncio.wait(tasks, timeout=DISCOVER_TIMEOUT)
         if not discovery.done() or isinstance(discovery.exception(), HoldfastError):
-            # The server may be too old to know the method, or still starting. Use the first request that succeeds.
+            # The server may be too old for `server/discover`, or still starting. Use the request that succeeds first.
             tasks.append(asyncio.create_task(_initialize(peer, own_info)))
         return await _first_success(tasks)
     finally:
@@ -279,7 +301,7 @@ async def _first_success(tasks: list[asyncio.Task[T]]) -> T:
             if task.exception() is None:
                 return task.result()
         if not waiting:
-            return tasks[-1].result()  # all have failed: raises the error of the last
+            return tasks[-1].result()  # all have failed: raise the error of the last task
 
 
 class _DiscoverResult(msgspec.Struct, rename="camel"):
@@ -289,7 +311,7 @@ class _DiscoverResult(msgspec.Struct, rename="camel"):
     meta: dict[str, Raw] = msgspec.field(default_factory=dict[str, Raw], name="_meta")
 
 
-async def _discover(peer: Peer, own_info: PeerInfo) -> ServerInfo:
+async def _discover(peer: Peer, own_info: OwnInfo) -> ServerInfo:
     version = MODERN_VERSIONS[-1]
     raw = await peer.request("server/discover", {"_meta": request_meta(own_info, Era.MODERN, version, {})})
     found = _decode_answer(raw, _DiscoverResult)
@@ -316,7 +338,7 @@ class _InitializeResult(msgspec.Struct, rename="camel"):
     instructions: str | None = None
 
 
-async def _initialize(peer: Peer, own_info: PeerInfo) -> ServerInfo:
+async def _initialize(peer: Peer, own_info: OwnInfo) -> ServerInfo:
     offer = {
         "protocolVersion": HANDSHAKE_VERSIONS[-1],
         "capabilities": own_info.capabilities,
@@ -340,12 +362,14 @@ async def _initialize(peer: Peer, own_info: PeerInfo) -> ServerInfo:
 
 
 def _decode_answer(raw: Raw, kind: type[T]) -> T:
-    if exceeds_budget(raw, HANDSHAKE_BUDGET):
+    if exceeds_limit(raw, NEGOTIATION_LIMIT):
         raise HoldfastError(
             codes.BAD_ANSWER,
-            f"The server's handshake has more than {HANDSHAKE_BUDGET.bytes} bytes or {HANDSHAKE_BUDGET.values} values.",
+            f"The server's answer in the MCP negotiation has more than {NEGOTIATION_LIMIT.bytes} bytes or {NEGOTIATION_LIMIT.values} values.",
         )
     try:
         return decode_strict(raw, kind, DEFAULT_LIMITS)
     except StrictJsonError as error:
-        raise HoldfastError(codes.BAD_ANSWER, f"The server's handshake is invalid: {error}.") from None
+        raise HoldfastError(
+            codes.BAD_ANSWER, f"The server's answer in the MCP negotiation is invalid: {error}."
+        ) from None

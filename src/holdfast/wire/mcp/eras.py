@@ -1,4 +1,4 @@
-"""The two eras of MCP: their versions, and the `_meta` of a request in each."""
+"""The two eras of MCP: their versions, and the `_meta` of their requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,22 +34,31 @@ class Implementation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeerInfo:
-    """What we report about ourselves, as a client or as a server."""
+class OwnInfo:
+    """What this end of a connection reports about itself, as a client or as a server."""
 
     implementation: Implementation
     capabilities: JsonObject = field(default_factory=dict[str, Json])
     instructions: str = ""
-    """For the model; only servers have them."""
+    """A server's instructions for the model; empty for a client."""
     meta: JsonObject = field(default_factory=dict[str, Json])
-    """What a client adds to the `_meta` of every request; callers cannot override it."""
+    """Members that a client adds to the `_meta` of every request. Callers of the client cannot override them."""
 
 
-def request_meta(own_info: PeerInfo, era: Era, version: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The `_meta` of one request: `extra` from the caller, overridden by what the era and `own_info` require."""
+def request_meta(
+    own_info: OwnInfo,
+    era: Era,
+    version: str,
+    extra: Mapping[str, Any],
+    capabilities: JsonObject | None = None,
+) -> dict[str, Any]:
+    """The `_meta` of one request. The members that the era and `own_info` require override those in `extra`.
+
+    `capabilities` replaces the capabilities of `own_info`, if the request is sent for another client.
+    """
     meta: dict[str, Any] = {**extra, **own_info.meta}
     if era is Era.MODERN:
         meta[VERSION_KEY] = version
-        meta[CAPABILITIES_KEY] = own_info.capabilities
+        meta[CAPABILITIES_KEY] = own_info.capabilities if capabilities is None else capabilities
         meta[CLIENT_KEY] = own_info.implementation
     return meta

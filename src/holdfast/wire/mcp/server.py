@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
@@ -13,7 +12,6 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
-from holdfast.wire.frame import EMPTY_OBJECT, Id, Notification, PeerError, Raw, Request, encode
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.eras import (
     CAPABILITIES_KEY,
@@ -24,8 +22,9 @@ from holdfast.wire.mcp.eras import (
     VERSION_KEY,
     Era,
     Implementation,
-    PeerInfo,
+    OwnInfo,
 )
+from holdfast.wire.messages import EMPTY_OBJECT, Id, Notification, PeerError, Raw, Request, encode
 from holdfast.wire.peer import Peer
 from holdfast.wire.strict_json import make_decoder
 
@@ -67,29 +66,39 @@ class Ask(Protocol):
 
 
 async def cannot_ask(method: str, params: Any, *, timeout: float | None = None) -> Raw:
-    """For clients that cannot get requests."""
+    """The `ask` of a handshake-era client that accepts no event stream. It raises MISSING_CAPABILITY."""
     raise HoldfastError(
         codes.MISSING_CAPABILITY,
-        f"This client cannot get {method}: it must accept text/event-stream, or use another transport.",
+        f"This client cannot receive {method}. It must accept text/event-stream, or use another transport.",
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BackChannel:
-    """How to reach the client while one of its requests is answered, and afterwards."""
+async def cannot_ask_modern(method: str, params: Any, *, timeout: float | None = None) -> Raw:
+    """The `ask` of a modern client. It raises MISSING_CAPABILITY."""
+    raise HoldfastError(
+        codes.MISSING_CAPABILITY,
+        f"This client cannot receive {method}: clients of MCP {MODERN_VERSIONS[-1]} receive no requests. Return a result that asks for"
+        " input instead.",
+    )
+
+
+class BackChannel(msgspec.Struct, frozen=True):
+    """The functions that send messages to one client."""
 
     notify: Notify
-    """Sends a notification about the request."""
-    ask: Ask = cannot_ask
+    """Sends a notification about the request that is being answered."""
+    ask: Ask = cannot_ask_modern
+    """Sends a request, and waits for the result."""
     push: Notify | None = None
-    """Sends a notification that belongs to no request; None if the client gets none, as in the modern era."""
+    """Sends a notification that belongs to no request. None if there is no way to send it, as to modern clients over HTTP. Modern clients expect
+    no such notification, so do not use it for them over stdio either."""
 
 
 class HttpCaller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sent an HTTP request, as far as its head proves it. A service may add the proof in a subclass."""
+    """Who sent an HTTP request, according to its head. A service can add what it knows of the caller in a subclass."""
 
-    owner: str = ""
-    """Identifies the caller, for sessions and quotas; empty if the service cannot tell callers apart."""
+    caller_id: str = ""
+    """Identifies the caller for sessions and quotas. Empty if the service cannot tell callers apart."""
 
 
 UNKNOWN_CALLER = HttpCaller()
@@ -102,6 +111,8 @@ class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
     """By lower-case name. A list header that was sent several times is joined with commas."""
     body: bytes
     caller: HttpCaller = UNKNOWN_CALLER
+    shown_headers: Mapping[str, str] = {}
+    """The headers that tools may see."""
     session_id: str = ""
     """The `Mcp-Session-Id` of a handshake-era client; empty in the modern era."""
 
@@ -136,10 +147,10 @@ class McpRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Service(Protocol):
-    """The implementation behind an MCP server. It answers everything but the handshake and `ping`."""
+    """The implementation of an MCP server. It answers all requests except `initialize`, `server/discover` and the handshake era's `ping`."""
 
     @property
-    def info(self) -> PeerInfo:
+    def info(self) -> OwnInfo:
         """Name, version, capabilities and instructions."""
         ...
 
@@ -155,7 +166,7 @@ class Service(Protocol):
 def server_peer(
     service: Service, *, limits: Limits = DEFAULT_LIMITS, throttle: LoopThrottle | None = None
 ) -> Peer:
-    """Make a peer that answers requests with this service. Connections of one owner share a throttle."""
+    """Make a peer that answers requests with this service. All connections of one owner should share a throttle."""
     connection = _ServerConnection(service)
     peer = Peer(
         on_request=connection.on_request,
@@ -179,12 +190,12 @@ async def answer_request(
 ) -> Any:
     """Answer one request.
 
-    `client` is what a handshake-era client reported in `initialize`, or None. A modern client reports the same in the
-    `_meta` of every request, which takes precedence.
+    `client` is what a handshake-era client reported in `initialize`, or None. A modern client reports it in the `_meta` of
+    every request, which takes precedence.
     """
     meta = read_meta(request.params)
     if VERSION_KEY in meta:
-        client = _modern_client(meta)
+        client = modern_client(meta)
     elif request.method == "ping":
         return EMPTY_OBJECT
     elif client is None:
@@ -206,11 +217,17 @@ async def answer_request(
             http=http,
         )
         result = await service.answer(mcp_request)
-    return result if client.era is Era.HANDSHAKE else _add_modern_fields(result, request.method, service.info)
+    return result if client.era is Era.HANDSHAKE else add_modern_fields(result, request.method, service.info)
 
 
 def initialize(service: Service, request: Request) -> tuple[ClientInfo, dict[str, Any]]:
     """Answer `initialize`: return the client's info and the result."""
+    client = read_client(request)
+    return client, initialize_result(client, service.info)
+
+
+def read_client(request: Request) -> ClientInfo:
+    """What a client reports about itself in `initialize`, and the MCP version to use with it."""
     try:
         params = make_decoder(_InitializeParams)(request.params)
     except msgspec.ValidationError as error:
@@ -218,22 +235,25 @@ def initialize(service: Service, request: Request) -> tuple[ClientInfo, dict[str
     version = (
         params.protocol_version if params.protocol_version in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1]
     )
-    client = ClientInfo(
+    return ClientInfo(
         era=Era.HANDSHAKE,
         version=version,
         implementation=params.client_info,
         capabilities=params.capabilities,
         meta=params.meta,
     )
-    info = service.info
+
+
+def initialize_result(client: ClientInfo, info: OwnInfo) -> dict[str, Any]:
+    """The result of `initialize`."""
     answer: dict[str, Any] = {
-        "protocolVersion": version,
+        "protocolVersion": client.version,
         "capabilities": info.capabilities,
         "serverInfo": info.implementation,
     }
     if info.instructions:
         answer["instructions"] = info.instructions
-    return client, answer
+    return answer
 
 
 class _ServerConnection:
@@ -281,7 +301,8 @@ def read_meta(params: Raw) -> JsonObject:
     return {} if meta is UNSET else meta
 
 
-def _modern_client(meta: JsonObject) -> ClientInfo:
+def modern_client(meta: JsonObject) -> ClientInfo:
+    """What a modern client reports about itself in the `_meta` of a request. Raise if a part is missing."""
     version, capabilities = meta[VERSION_KEY], meta.get(CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
         raise HoldfastError(
@@ -303,7 +324,7 @@ def _modern_client(meta: JsonObject) -> ClientInfo:
     )
 
 
-def _discover_result(info: PeerInfo) -> dict[str, Any]:
+def _discover_result(info: OwnInfo) -> dict[str, Any]:
     answer: dict[str, Any] = {"supportedVersions": MODERN_VERSIONS, "capabilities": info.capabilities}
     if info.instructions:
         answer["instructions"] = info.instructions
@@ -316,7 +337,7 @@ def _server_meta(implementation: Implementation) -> dict[str, Raw]:
     return {SERVER_KEY: Raw(encode(implementation))}
 
 
-def _add_modern_fields(result: Any, method: str, info: PeerInfo) -> Any:
+def add_modern_fields(result: Any, method: str, info: OwnInfo) -> Any:
     """Add the fields that a modern result must have: its type, the server's info, and for how long it may be cached."""
     members: dict[str, Any] = {**result} if type(result) is dict else _decode_members(encode(result))
     members.setdefault("resultType", _COMPLETE)

@@ -1,13 +1,12 @@
-"""Tools and their results as MCP messages. Holdfast does not decode the parts that it does not need."""
+"""The MCP messages about tools. The parts that Holdfast does not need are not decoded."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.model.json import Json
-from holdfast.wire.frame import EMPTY_OBJECT
+from holdfast.wire.messages import EMPTY_OBJECT
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
@@ -42,11 +41,11 @@ class CallParams(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     arguments: Raw = EMPTY_OBJECT
     request_state: str | None = msgspec.field(default=None, name="requestState")
-    """The state in an earlier result that asked for input."""
+    """In the modern era: repeats the state from an earlier result that asked for input."""
 
 
 class CallResult(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """The result of `tools/call`; `is_error` if the tool reported an error."""
+    """The result of `tools/call`. `is_error` is True if the tool reported an error."""
 
     content: list[Raw] = []
     structured_content: Raw | UnsetType = UNSET
@@ -63,9 +62,8 @@ def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
     return result
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParamHeader:
-    """An argument that HTTP clients repeat in the header `Mcp-Param-<header>`, for proxies that route by it."""
+class ParamHeader(msgspec.Struct, frozen=True, kw_only=True):
+    """An argument that HTTP clients repeat in the header `Mcp-Param-<header>`, so that proxies can route by its value."""
 
     path: tuple[str, ...]
     """The keys that lead to the argument: more than one if it is inside an object."""

@@ -1,0 +1,128 @@
+"""One server of a session, with the methods and results of the MCP SDK's `ClientSession`."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from typing import Any, Self
+
+from mcp import types
+
+from holdfast.connect.catalog import CatalogTool
+from holdfast.model.json import JsonObject
+from holdfast.session.session import Session
+
+ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
+
+
+class McpSession:
+    """For code that expects a `ClientSession`. It is connected already, and the session closes it.
+
+    A refusal or a failure of a call is a result with `is_error`. Requests that this class does not have are not supported.
+    """
+
+    def __init__(self, session: Session, server: str) -> None:
+        session.server(server)  # raises if the session has no such server
+        self._session = session
+        self._server = server
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        """Leave the server running: it belongs to the session."""
+
+    async def initialize(self) -> types.InitializeResult:
+        """Return at once: the host has done the handshake."""
+        await self._session.wait_ready()
+        return types.InitializeResult.model_validate(
+            {
+                "protocolVersion": types.LATEST_PROTOCOL_VERSION,
+                "capabilities": {"tools": {}, "resources": {}, "prompts": {}},
+                "serverInfo": {"name": self._server, "version": "0"},
+            }
+        )
+
+    async def send_ping(self) -> types.EmptyResult:
+        """Return at once. The host notices by itself if the server ends."""
+        return types.EmptyResult()
+
+    async def list_tools(
+        self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None
+    ) -> types.ListToolsResult:
+        """The server's tools that the session may call, on one page."""
+        tools = [tool for tool in await self._session.tools() if tool.server.name == self._server]
+        return types.ListToolsResult(tools=[_describe(tool) for tool in tools])
+
+    async def call_tool(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        read_timeout_seconds: float | timedelta | None = None,
+        progress_callback: ProgressFunction | None = None,
+        *,
+        meta: Mapping[str, Any] | None = None,
+    ) -> types.CallToolResult:
+        """Call a tool of the server by the server's own name of it."""
+        seconds = (
+            read_timeout_seconds.total_seconds()
+            if isinstance(read_timeout_seconds, timedelta)
+            else read_timeout_seconds
+        )
+        result = await self._session.call(
+            f"{self._server}.{name}",
+            arguments,
+            timeout=seconds,
+            on_progress=None if progress_callback is None else _progress(progress_callback),
+            meta=None if meta is None else dict(meta),
+        )
+        members: JsonObject = {"content": [*result.content], "isError": not result.ok}
+        if result.data is not None:
+            members["structuredContent"] = result.data
+        if result.result.meta:
+            members["_meta"] = result.result.meta
+        return types.CallToolResult.model_validate(members)
+
+    async def list_resources(
+        self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None
+    ) -> types.ListResourcesResult:
+        """The server's resources, on one page."""
+        found = await self._session.list_resources(self._server)
+        return types.ListResourcesResult.model_validate({"resources": found})
+
+    async def read_resource(self, uri: Any) -> types.ReadResourceResult:
+        """The contents of a resource."""
+        found = await self._session.read_resource(self._server, str(uri))
+        return types.ReadResourceResult.model_validate(found)
+
+    async def list_prompts(
+        self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None
+    ) -> types.ListPromptsResult:
+        """The server's prompts, on one page."""
+        found = await self._session.list_prompts(self._server)
+        return types.ListPromptsResult.model_validate({"prompts": found})
+
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> types.GetPromptResult:
+        """A prompt of the server, filled in."""
+        found = await self._session.get_prompt(self._server, name, arguments)
+        return types.GetPromptResult.model_validate(found)
+
+
+def _describe(tool: CatalogTool) -> types.Tool:
+    members: JsonObject = {
+        "name": tool.definition.name,
+        "description": tool.description,
+        "inputSchema": {"type": "object", **tool.schema},
+    }
+    if tool.definition.title:
+        members["title"] = tool.definition.title
+    if tool.output_schema is not None:
+        members["outputSchema"] = tool.output_schema
+    return types.Tool.model_validate(members)
+
+
+def _progress(function: ProgressFunction) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+    async def report(params: Mapping[str, Any]) -> None:
+        await function(params.get("progress", 0.0), params.get("total"), params.get("message"))
+
+    return report

@@ -1,0 +1,57 @@
+"""Which of a session's tools an adapter offers, and what a model is shown of a result."""
+
+from collections.abc import Sequence
+
+from holdfast.connect.call import ToolResult
+from holdfast.connect.catalog import CatalogTool
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
+from holdfast.session.session import Session
+from holdfast.session.unmatched_patterns import UnmatchedPatterns
+
+
+class OfferedTools:
+    """The tools of a session that match a pattern. The log warns once about a pattern that matches none."""
+
+    def __init__(self, session: Session, tools: Sequence[str] | None) -> None:
+        self._session = session
+        self._patterns = _parse_patterns(tools)
+        self._unmatched = UnmatchedPatterns(self._patterns or ())
+
+    async def list(self) -> list[CatalogTool]:
+        """The tools that the session offers now, and that match."""
+        offered, patterns = await self._session.tools(), self._patterns
+        if patterns is None:
+            return [*offered]
+        listed = self._session.listed_names
+        names: dict[str, list[str]] = {}
+        for tool in offered:
+            names.setdefault(tool.server.name, []).append(tool.definition.name)
+        unknown = dict.fromkeys(server for server, found in listed.items() if found is None)
+        self._unmatched.check({**unknown, **names}, [*listed])
+        return [
+            tool
+            for tool in offered
+            if any(pattern.matches(tool.server.name, tool.definition.name) for pattern in patterns)
+        ]
+
+
+def _parse_patterns(tools: Sequence[str] | None) -> tuple[ToolPattern, ...] | None:
+    """The patterns of the tools to offer. None stands for all tools."""
+    if tools is None:
+        return None
+    if isinstance(tools, str):
+        raise HoldfastError(codes.BAD_ARGUMENT, "`tools` must be a list of strings, not one string.")
+    try:
+        return parse_tool_patterns([*tools])
+    except ValueError as error:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"`tools` {error}.") from None
+
+
+def result_text(result: ToolResult) -> str:
+    """What a model is shown of a result, besides its images."""
+    text = result.text
+    if text or result.images:
+        return text
+    return "" if result.data is None else str(result.data)

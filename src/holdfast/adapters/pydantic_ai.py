@@ -1,0 +1,60 @@
+"""A session's tools as a toolset of pydantic-ai."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolReturn
+from pydantic_ai.tools import AgentDepsT, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+
+from holdfast.adapters.offered_tools import OfferedTools, result_text
+from holdfast.model import codes
+from holdfast.session.session import Session
+
+_ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
+_MAX_RETRIES = 3  # after arguments that do not fit
+
+
+class SessionToolset(AbstractToolset[AgentDepsT]):
+    """The tools of a session. The session checks arguments and permission, and records every call."""
+
+    def __init__(self, session: Session, tools: Sequence[str] | None = None) -> None:
+        self._session = session
+        self._tools = OfferedTools(session, tools)
+
+    @property
+    def id(self) -> str:
+        """The id of the session: two sessions can be used by one agent."""
+        return self._session.context.session_id
+
+    async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
+        """The tools that the session offers now."""
+        return {
+            tool.model_name: ToolsetTool(
+                toolset=self,
+                tool_def=ToolDefinition(
+                    name=tool.model_name,
+                    description=tool.description or None,
+                    parameters_json_schema=dict[str, Any](tool.schema),
+                ),
+                max_retries=_MAX_RETRIES,
+                args_validator=_ANY_ARGUMENTS,
+            )
+            for tool in await self._tools.list()
+        }
+
+    async def call_tool(
+        self,
+        name: str,
+        tool_args: dict[str, Any],
+        ctx: RunContext[AgentDepsT],
+        tool: ToolsetTool[AgentDepsT],
+    ) -> Any:
+        """Call a tool. The model may correct arguments that do not fit; any other failure is a result that it reads."""
+        result = await self._session.call(name, tool_args)
+        if result.code == codes.BAD_ARGUMENT.name:
+            raise ModelRetry(result.message or result.text)
+        images = [BinaryContent(image.data, media_type=image.mime_type) for image in result.images]
+        text = result_text(result)
+        return ToolReturn(return_value=[text, *images] if images else text, metadata=result)

@@ -1,0 +1,162 @@
+"""The chat of `holdfast dev`: one server, which is restarted when its source files are saved."""
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from holdfast.agent.describe_arguments import example_arguments
+from holdfast.cli.chat.chat import ChatSession
+from holdfast.cli.chat.own_chat import ChatOptions, OwnChat
+from holdfast.cli.event_printer import EventPrinter
+from holdfast.cli.output import print_error
+from holdfast.cli.source_files import find_changed_file, read_file_states
+from holdfast.cli.terminal_text import replace_unprintable
+from holdfast.host.describe_session import Description
+from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.permission import Mode
+from holdfast.model.worker_threads import WorkerThreads
+from holdfast.session.session import Session
+
+_POLL_SECONDS = 0.5
+_THREADS = WorkerThreads("source files", threads=1)
+
+
+class DevChat(OwnChat):
+    """Calls the tools of one server. It asks for no approval, because the server is the user's own program."""
+
+    def __init__(
+        self,
+        options: ChatOptions,
+        server: str,
+        command: Sequence[str],
+        folder: Path,
+        on_end: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`folder` has the source files of the server, which `command` starts."""
+        super().__init__(options, on_end)
+        self._server = server
+        self._command = command
+        self._folder = folder
+
+    async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
+        pass  # the session has no servers of the project
+
+    @asynccontextmanager
+    async def _show_session(self, host: Host, session: Session) -> AsyncIterator[ChatSession]:
+        restarter = _Restarter(host, session, self._server, self._folder, self._print_notice)
+        async with super()._show_session(host, session) as shown:
+            watching = asyncio.create_task(restarter.watch())
+            try:
+                yield _DevSession(shown, restarter)
+            finally:
+                watching.cancel()
+                await asyncio.wait([watching])
+
+    async def _print_notice(self, text: str, error: HoldfastError | None = None) -> None:
+        await self._input.print_above(partial(self._print_now, text, error))
+
+    def _print_now(self, text: str, error: HoldfastError | None) -> None:
+        self._printer.new_line()
+        self._printer.print(replace_unprintable(text), "yellow" if error else "dim")
+        if error is not None:
+            print_error(error)
+
+    def _print_usage(self, banner_printer: EventPrinter, session: Session) -> None:
+        tools = [tool for tool in session.available_tools if tool.server.name == self._server]
+        for refusal in session.refusals:  # the banner has shown the first line
+            for line in refusal.reason.split("\n")[1:] if refusal.server == self._server else ():
+                banner_printer.print(replace_unprintable(line), "yellow")
+        banner_printer.print("Type")
+        call = f"/call {tools[0].name} {example_arguments(tools[0].definition)}" if tools else ""
+        for command, purpose in (
+            ("/tools", "list the tools"),
+            (call, "call a tool"),
+            (f"/logs {self._server}", "show what the server wrote to standard error"),
+            ("/quit", "leave"),
+        ):
+            if command:
+                banner_printer.print(f"  {replace_unprintable(command):<36} ", "cyan", end="")
+                banner_printer.print(purpose, "dim")
+        banner_printer.print(f"Saving a source file in {self._folder} restarts the server.", "dim")
+        inspector = shlex.join(["npx", "@modelcontextprotocol/inspector", *self._command])
+        banner_printer.print(f"To use it in a browser: {replace_unprintable(inspector)}", "dim")
+        banner_printer.print()
+
+
+class _Restarter:
+    """Restarts the server when its source files were saved."""
+
+    def __init__(self, host: Host, session: Session, server: str, folder: Path, notify: "_Notify") -> None:
+        self._host = host
+        self._session = session
+        self._server = server
+        self._folder = folder
+        self._notify = notify
+        self._states = read_file_states(folder)
+        self._lock = asyncio.Lock()
+
+    async def watch(self) -> None:
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            await self.restart_if_changed()
+
+    async def restart_if_changed(self) -> None:
+        async with self._lock:
+            now = await _THREADS.run(read_file_states, self._folder)
+            changed = find_changed_file(self._states, now)
+            if changed:
+                self._states = now
+                await self._restart(changed)
+
+    async def _restart(self, changed: str) -> None:
+        session, links = self._session, self._host.links
+        await links.close_links(session.scope)
+        try:
+            await links.connect(session.scope, session.server(self._server), ignore_back_off=True)
+        except HoldfastError as error:
+            await self._notify(f"{changed} was changed, but the server does not start:", error)
+            return
+        session.refresh_tools(self._server)
+        await session.wait_ready()
+        count = len(session.available_tools)
+        await self._notify(
+            f"{changed} was changed: {self._server} was started again, with {count} tool{'s' * (count != 1)}."
+        )
+
+
+class _Notify(Protocol):
+    async def __call__(self, text: str, error: HoldfastError | None = None) -> None: ...
+
+
+class _DevSession:
+    """A `ChatSession` that restarts a changed server before each prompt."""
+
+    def __init__(self, shown: ChatSession, restarter: _Restarter) -> None:
+        self._shown = shown
+        self._restarter = restarter
+
+    async def prompt(self, text: str) -> None:
+        await self._restarter.restart_if_changed()
+        await self._shown.prompt(text)
+
+    def cancel(self) -> None:
+        self._shown.cancel()
+
+    def describe(self) -> Description:
+        return self._shown.describe()
+
+    def input_schema(self, tool: str) -> JsonObject | None:
+        return self._shown.input_schema(tool)
+
+    def progress_of(self, call_id: str) -> str:
+        return self._shown.progress_of(call_id)
+
+    async def change_mode(self, mode: Mode) -> None:
+        await self._shown.change_mode(mode)

@@ -1,0 +1,141 @@
+"""Asks for the fields of a form, one after another: the arguments of a call, or the answers that a server asked for."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
+
+from holdfast.model.errors import IT_IS_REQUIRED
+from holdfast.model.json import Json, JsonObject
+
+DECLINE = "/decline"
+_MAX_SHOWN = 300
+_YES, _NO = ("y", "yes", "true"), ("n", "no", "false")
+
+AskField = Callable[[str], Awaitable[str | None]]
+"""Asks a question, and returns the answer; None at the end of the input."""
+PrintLine = Callable[[str], None]
+
+
+class FormDeclinedError(Exception):
+    """The user does not want to fill in the form."""
+
+
+async def fill_in(schema: Mapping[str, Json], ask: AskField, print_line: PrintLine) -> JsonObject:
+    """Ask for each property of an object's schema. Raise `FormDeclinedError` at the end of the input, or for `/decline`.
+
+    An empty answer leaves an optional property out, so that its default is used.
+    """
+    properties, required = schema.get("properties"), schema.get("required")
+    values: JsonObject = {}
+    for name, field in _as_mapping(properties).items():
+        is_required = isinstance(required, list) and name in required
+        value = await _ask_field(name, _as_mapping(field), ask, print_line, is_required=is_required)
+        if value is not None:
+            values[name] = value
+    return values
+
+
+async def _ask_field(
+    name: str, field: Mapping[str, Json], ask: AskField, print_line: PrintLine, *, is_required: bool
+) -> Json:
+    """The value of one property; None if the answer leaves it out."""
+    choices = _choices(field)
+    for line in _describe(field, choices):
+        print_line(f"    {line}")
+    is_text = _type(field) == "string" and not choices
+    while True:
+        answer = await ask(f"  {name} ({_describe_kind(field, choices, is_required=is_required)}): ")
+        if answer is None or answer.strip() == DECLINE:
+            raise FormDeclinedError
+        if not answer.strip() and (not is_required or "default" in field):
+            return field.get("default") if is_required else None
+        if not answer.strip() and not is_text:
+            print_line(f"    {IT_IS_REQUIRED}.")
+            continue
+        try:
+            return _parse(answer if is_text else answer.strip(), field, choices)
+        except ValueError as error:
+            print_line(f"    {error}")
+
+
+def _describe(field: Mapping[str, Json], choices: Mapping[str, Json]) -> list[str]:
+    texts = [text for key in ("title", "description") if isinstance(text := field.get(key), str) and text]
+    lines = [line[:_MAX_SHOWN] for text in texts for line in text.splitlines()]
+    return lines + ([f"one of: {', '.join(choices)}"[:_MAX_SHOWN]] if choices else [])
+
+
+def _describe_kind(field: Mapping[str, Json], choices: Mapping[str, Json], *, is_required: bool) -> str:
+    name = "choice" if choices else _type(field)
+    words = [{"boolean": "yes or no", "string": "text", "integer": "whole number"}.get(name, name)]
+    if "default" in field:
+        words.append(f"default {json.dumps(field['default'], ensure_ascii=False)[:_MAX_SHOWN]}")
+    elif not is_required:
+        words.append("optional")
+    return ", ".join(words)
+
+
+def _parse(answer: str, field: Mapping[str, Json], choices: Mapping[str, Json]) -> Json:
+    if choices:
+        if _type(field) == "array":
+            return [_choose(word.strip(), choices) for word in answer.split(",")]
+        return _choose(answer, choices)
+    match _type(field):
+        case "string":
+            return answer
+        case "boolean":
+            if answer.lower() in (*_YES, *_NO):
+                return answer.lower() in _YES
+            raise ValueError("Answer yes or no.")
+        case "integer":
+            return int(answer) if answer.lstrip("+-").isdigit() else _fail("It must be a whole number.")
+        case "number":
+            try:
+                return float(answer)
+            except ValueError:
+                raise ValueError("It must be a number.") from None
+        case _:
+            try:
+                return cast("Json", json.loads(answer))
+            except ValueError:
+                raise ValueError('It must be JSON, such as ["a", "b"].') from None
+
+
+def _choose(answer: str, choices: Mapping[str, Json]) -> Json:
+    if answer not in choices:
+        raise ValueError(f"It must be one of: {', '.join(choices)}"[:_MAX_SHOWN])
+    return choices[answer]
+
+
+def _choices(field: Mapping[str, Json]) -> dict[str, Json]:
+    """The values to choose from. The keys are what the user types."""
+    items = _as_mapping(field.get("items"))
+    found: dict[str, Json] = {}
+    for source in (field, items):
+        enum = source.get("enum")
+        for value in enum if isinstance(enum, list) else ():
+            found[str(value)] = value
+        for key in ("oneOf", "anyOf"):
+            options = source.get(key)
+            for option in options if isinstance(options, list) else ():
+                if isinstance(option, dict) and "const" in option:
+                    found[str(option["const"])] = option["const"]
+    return found
+
+
+def _type(field: Mapping[str, Json]) -> str:
+    kind: Json = field.get("type")
+    if isinstance(kind, list):
+        kind = next((item for item in kind if item != "null"), "")
+    if isinstance(kind, str) and kind:
+        return kind
+    options = field.get("anyOf")
+    named = [_type(_as_mapping(option)) for option in options] if isinstance(options, list) else []
+    return next((name for name in named if name not in ("null", "JSON")), "JSON")
+
+
+def _as_mapping(value: Any) -> Mapping[str, Json]:
+    return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else {}
+
+
+def _fail(message: str) -> Json:
+    raise ValueError(message)

@@ -1,0 +1,21 @@
+"""The name under which the user can run this program from a shell."""
+
+import os
+import shlex
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+
+_NAME = "holdfast"
+
+
+@cache
+def command_name() -> str:
+    """`holdfast` if the shell finds this program under that name, else the quoted path of this program."""
+    running = Path(sys.argv[0])
+    found = shutil.which(_NAME)
+    if running.name != _NAME or not running.is_file() or (found and Path(found).samefile(running)):
+        return _NAME
+    path = running.absolute()
+    return shlex.quote(os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path))

@@ -1,0 +1,39 @@
+"""Find out whether source files in a folder were saved, deleted or added."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".json", ".toml", ".rb", ".sh", ".go", ".rs")
+_SKIPPED_FOLDERS = frozenset(
+    {"__pycache__", "node_modules", "venv", "build", "dist", "target", "site-packages"}
+)
+_MAX_FILES = 2000
+
+FileStates = Mapping[str, tuple[int, int]]
+"""The time of the last change (in ns) and the size of each file, by its path."""
+
+
+def read_file_states(folder: Path) -> FileStates:
+    """Read the time and size of each source file in a folder and its subfolders. Hidden and installed files are left out."""
+    states: dict[str, tuple[int, int]] = {}
+    for path, folders, names in os.walk(folder):
+        folders[:] = sorted(
+            name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith(".")
+        )
+        for name in names:
+            if name.endswith(_SUFFIXES):
+                try:
+                    status = Path(path, name).stat()
+                except OSError:  # it is being saved
+                    continue
+                states[os.path.relpath(Path(path, name), folder)] = status.st_mtime_ns, status.st_size
+        if len(states) > _MAX_FILES:
+            break
+    return states
+
+
+def find_changed_file(before: FileStates, now: FileStates) -> str:
+    """The path of a file that was added, saved or deleted; empty if there is none."""
+    changed = [path for path in {**before, **now} if before.get(path) != now.get(path)]
+    return min(changed, default="")

@@ -1,0 +1,90 @@
+"""Prepares text for a terminal: replaces control and invisible characters, wraps and shortens lines."""
+
+import json
+import unicodedata
+from collections.abc import Iterator
+
+from holdfast.model.json import Json, JsonObject
+from holdfast.model.visible_text import replace_invisible
+
+SUMMARY_LENGTH = 100
+WRAP_MARK = "    ↪ "
+_MIN_WIDTH = 40  # a narrower terminal wraps the rows again
+
+
+def replace_unprintable(text: str) -> str:
+    """Replace each control or invisible character with �."""
+    return replace_invisible(text, lambda _: "�")
+
+
+def escape_unprintable(text: str) -> str:
+    """Replace each control or invisible character with its JSON escape, such as `\\u001b`."""
+    return replace_invisible(text, lambda character: json.dumps(character)[1:-1])
+
+
+def quote_lines(text: str) -> str:
+    """Replace control characters, and put a bar (|) in front of each line except the first."""
+    first, *rest = text.splitlines() or [""]
+    return "\n  | ".join([replace_unprintable(first), *map(replace_unprintable, rest)])
+
+
+def summarize_arguments(arguments: JsonObject, width: int = SUMMARY_LENGTH) -> str:
+    """Return a call's arguments on one line, truncated to `width` cells."""
+    return shorten(escape_unprintable(json.dumps(arguments, ensure_ascii=False)), width)
+
+
+def format_arguments(arguments: JsonObject, width: int) -> list[str]:
+    """Return all arguments of a call, in lines of at most `width` cells."""
+    return [
+        piece
+        for name, value in arguments.items()
+        for line in _argument_lines(name, value)
+        for piece in wrap(line, width)
+    ]
+
+
+def wrap(line: str, width: int) -> Iterator[str]:
+    """Wrap a line of printable characters. Each row except the first begins with `WRAP_MARK`, so that no text can imitate a new line."""
+    width = max(width, _MIN_WIDTH)
+    end = _end_of_row(line, 0, width)
+    yield line[:end]
+    while end < len(line):
+        start, end = end, _end_of_row(line, end, width - len(WRAP_MARK))
+        yield f"{WRAP_MARK}{line[start:end]}"
+
+
+def shorten(text: str, width: int) -> str:
+    """The text if it fits into `width` cells of a terminal; else its beginning and an ellipsis (…)."""
+    if _end_of_row(text, 0, width) == len(text):
+        return text
+    return text[: _end_of_row(text, 0, width - 1)] + "…"
+
+
+def cell_width(text: str) -> int:
+    """The number of terminal cells that a text needs."""
+    return len(text) if text.isascii() else sum(map(_cells, text))
+
+
+def _end_of_row(text: str, start: int, width: int) -> int:
+    """The end of the row that begins at `start` and has at most `width` cells."""
+    for end, char in enumerate(text[start : start + width + 1], start):
+        width -= _cells(char)
+        if width < 0:
+            return end
+    return len(text)
+
+
+def _cells(char: str) -> int:
+    """The number of cells that a character needs. If terminals differ, the larger number."""
+    return 2 if unicodedata.east_asian_width(char) in ("W", "F", "A") else 1
+
+
+def _argument_lines(name: str, value: Json) -> Iterator[str]:
+    shown = name if name.isidentifier() else json.dumps(name, ensure_ascii=False)
+    if isinstance(value, str) and "\n" in value:
+        yield f"    {escape_unprintable(shown)}:"
+        yield from (f"    | {escape_unprintable(line)}" for line in value.split("\n"))
+    else:
+        first, *rest = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
+        yield f"    {escape_unprintable(shown)}: {escape_unprintable(first)}"
+        yield from (f"    {escape_unprintable(line)}" for line in rest)

@@ -1,0 +1,111 @@
+"""The log files of servers. Each session has a folder with one file per server. The size of the files is limited."""
+
+import hashlib
+import os
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+LOG_FOLDER = "logs"
+"""The folder of all logs, in the data folder."""
+SHARED = "shared"
+"""The name of the folder with the logs of servers that sessions share."""
+MAX_FILE_BYTES = 256 * 1024
+"""When a log file reaches this size, it replaces the older part and a new file begins. So a log has at most twice this many bytes."""
+_MAX_TOTAL = 64 * 1024 * 1024
+_MAX_SESSIONS = 1000
+_MAX_NAME = 200
+_OLDER = ".log.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFile:
+    """The log of one server in one session."""
+
+    path: Path
+    session: str
+    """The session's id; `SHARED` for a server that sessions share."""
+    server: str
+    size: int
+    written: float
+    """When it was last written to, in seconds since 1970."""
+
+
+def logs_command(server: str) -> str:
+    """The command that prints the log of a server."""
+    return shlex.join(["holdfast", "servers", "logs", server])
+
+
+def log_path(folder: Path, session_id: str, server: str) -> Path:
+    """Where the log of a server is written. `session_id` is empty for a server that sessions share."""
+    name = quote(server, safe="")
+    if len(name) > _MAX_NAME:
+        name = f"{name[:_MAX_NAME]}-{hashlib.sha256(server.encode(errors='replace')).hexdigest()[:16]}"
+    return folder / (session_id or SHARED) / f"{name}.log"
+
+
+def append(path: Path, data: bytes) -> None:
+    """Append lines to a log file. If it would get too long, keep it as the older part and begin a new file."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        if path.stat().st_size + len(data) > MAX_FILE_BYTES:
+            path.replace(path.with_suffix(_OLDER))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def find_logs(folder: Path) -> list[LogFile]:
+    """All logs, the most recently written first."""
+    return sorted(_iter_logs(folder), key=lambda log: log.written, reverse=True)
+
+
+def read_log(path: Path) -> str:
+    """The whole log, beginning with its older part."""
+    parts: list[bytes] = []
+    for part in (path.with_suffix(_OLDER), path):
+        with suppress(FileNotFoundError):
+            parts.append(part.read_bytes())
+    return b"".join(parts).decode(errors="replace")
+
+
+def remove_session_logs(folder: Path, session_id: str) -> None:
+    """Remove the logs of a session, if there are any."""
+    shutil.rmtree(folder / session_id, ignore_errors=True)
+
+
+def remove_oldest(folder: Path) -> None:
+    """Remove the logs of the sessions that were used longest ago, until the others are within the limits."""
+    sizes: dict[str, int] = {}
+    last: dict[str, float] = {}
+    for log in _iter_logs(folder):
+        sizes[log.session] = sizes.get(log.session, 0) + log.size
+        last[log.session] = max(last.get(log.session, 0.0), log.written)
+    total, count = sum(sizes.values()), len(sizes)
+    for session in sorted(sizes, key=lambda session: last[session]):
+        if total <= _MAX_TOTAL and count <= _MAX_SESSIONS:
+            return
+        remove_session_logs(folder, session)
+        total, count = total - sizes[session], count - 1
+
+
+def _iter_logs(folder: Path) -> Iterator[LogFile]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for session in folder.iterdir():
+            with suppress(FileNotFoundError, NotADirectoryError):
+                for path in session.glob("*.log"):
+                    with suppress(FileNotFoundError):
+                        status = path.stat()
+                        older = path.with_suffix(_OLDER)
+                        size = status.st_size + (older.stat().st_size if older.exists() else 0)
+                        name = unquote(path.name.removesuffix(".log"))
+                        yield LogFile(
+                            path=path, session=session.name, server=name, size=size, written=status.st_mtime
+                        )

@@ -1,0 +1,59 @@
+"""Detect that the program of a running server was changed, so that the next call starts the new version."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from holdfast.model.server import ServerSpec, Source, Stdio
+
+_SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".sh", ".pl", ".php", ".lua", ".jar")
+_MAX_FILES = 4
+
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFiles:
+    """The files that a server's command names, as they were when it was started."""
+
+    stamps: tuple[tuple[str, Stamp], ...] = ()
+
+    def first_changed(self) -> str:
+        """The first file that has changed since then; empty if there is none. A missing file counts as unchanged: an editor may be saving it."""
+        for path, stamp in self.stamps:
+            now = _stamp(path)
+            if now is not None and now != stamp:
+                return path
+        return ""
+
+
+def read_program_files(spec: ServerSpec, folder: str) -> ProgramFiles:
+    """The script files in the command of a server of the user or the operator. For other servers, whose programs need approval, none.
+
+    `folder` is the folder of the session.
+    """
+    stdio = spec.transport
+    if (
+        spec.source not in (Source.USER, Source.HOST)
+        or spec.confinement is not None
+        or not isinstance(stdio, Stdio)
+    ):
+        return ProgramFiles()
+    return files_in_command(stdio, folder)
+
+
+def files_in_command(stdio: Stdio, folder: str) -> ProgramFiles:
+    """The script files in a command that is started for a session of this folder."""
+    start = Path() if stdio.has_empty_folder else Path(folder, stdio.cwd)
+    named = [start / word for word in (stdio.command, *stdio.args) if PurePath(word).suffix in _SUFFIXES]
+    paths = [str(path) for path in named if path.is_absolute()][:_MAX_FILES]
+    stamps = ((path, _stamp(path)) for path in paths)
+    return ProgramFiles(tuple((path, stamp) for path, stamp in stamps if stamp is not None))
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - called often, and a Path takes longer
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -1,0 +1,162 @@
+"""Write the standard error of servers to log files, line by line, with secrets masked."""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+from holdfast.connect import log_files
+from holdfast.connect.scope import Scope
+from holdfast.masking import log_mask
+from holdfast.masking.configured_secrets import secrets_in_spec
+from holdfast.masking.mask import Mask
+from holdfast.model.light_event import LightEvent
+from holdfast.model.server import Lifetime, ServerSpec
+from holdfast.model.visible_text import strip_invisible, to_line
+from holdfast.model.worker_threads import WorkerThreads
+
+log = logging.getLogger(__name__)
+
+FROM_SERVER, FROM_HOST = "|", "#"
+"""The marks before a line that the server wrote, and before a line from Holdfast. A server cannot write the second mark."""
+_MAX_PENDING = 32 * 1024
+_PAUSE_SECONDS = 0.25  # between two writes, so that a server cannot keep the disk busy
+_MAX_LINE = 8 * 1024
+_MAX_NOTES = 20  # lines from Holdfast that are not written yet
+_LOGS_PER_CLEAN_UP = 100
+_THREADS = WorkerThreads("server-log", threads=2, per_owner=1)
+
+
+class ServerLog:
+    """The log of one server in one session. If the server writes too fast, some of its output is skipped, and the log says how much."""
+
+    __slots__ = (
+        "__weakref__",
+        "_ended",
+        "_lock",
+        "_mask",
+        "_notes",
+        "_path",
+        "_pending",
+        "_session_id",
+        "_skipped",
+        "_writing",
+    )
+
+    def __init__(self, path: Path, session_id: str, mask: Mask) -> None:
+        self._path = path
+        self._session_id = session_id
+        self._mask = mask
+        self._pending = bytearray()
+        self._notes: list[str] = []
+        self._skipped = 0
+        self._ended = LightEvent()
+        self._lock = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
+
+    def add(self, data: bytes) -> None:
+        """Log what the server wrote to standard error."""
+        self._pending += data
+        if len(self._pending) > _MAX_PENDING:
+            surplus = len(self._pending) - _MAX_PENDING
+            del self._pending[:surplus]
+            self._skipped += surplus
+        self._wake()
+
+    def note(self, text: str) -> None:
+        """Log a line from Holdfast about the server."""
+        if len(self._notes) < _MAX_NOTES:
+            self._notes.append(text)
+        self._wake()
+
+    async def flush(self) -> None:
+        """Write all complete lines now."""
+        async with self._lock:
+            try:
+                if self._notes or self._has_line():
+                    await _THREADS.run(self._write, *self._take(), owner=self._session_id)
+            except OSError as error:
+                reason = error.strerror or type(error).__name__
+                log.warning("server log not written", extra={"path": str(self._path), "reason": reason})
+
+    async def finish(self) -> None:
+        """Write the rest, because the server has ended."""
+        self._ended.set()
+        await self.flush()
+
+    def _wake(self) -> None:
+        if self._writing is None and not self._ended.is_set():
+            self._writing = asyncio.create_task(self._write_pending())
+
+    async def _write_pending(self) -> None:
+        """Write the pending lines, and those that arrive during the pauses between writes."""
+        while self._notes or self._has_line():
+            await self.flush()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), _PAUSE_SECONDS)
+        self._writing = None
+
+    def _has_line(self) -> bool:
+        return bool(self._pending) and (self._ended.is_set() or b"\n" in self._pending)
+
+    def _take(self) -> tuple[list[str], int, bytes]:
+        """Take the pending notes, the number of skipped bytes, and the complete lines."""
+        end = len(self._pending) if self._ended.is_set() else self._pending.rfind(b"\n") + 1
+        lines = bytes(self._pending[:end])
+        del self._pending[:end]
+        notes, self._notes = self._notes, []
+        skipped, self._skipped = self._skipped, 0
+        return notes, skipped, lines
+
+    def _write(self, notes: list[str], skipped: int, lines: bytes) -> None:
+        at = f"{datetime.now(UTC).isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+        if skipped:
+            notes.append(f"{skipped} bytes were skipped: the server wrote too much at once")
+        texts = [f"{at} {FROM_SERVER} {line}" for line in self._lines(lines)]
+        texts += (f"{at} {FROM_HOST} {self._mask_text(to_line(note))}" for note in notes)
+        log_files.append(self._path, "".join(f"{text}\n" for text in texts).encode(errors="replace"))
+
+    def _lines(self, written: bytes) -> Iterator[str]:
+        if not written:
+            return
+        # A secret may span several lines, so the lines are masked together.
+        text = strip_invisible(written.decode(errors="replace")).replace("\t", "    ")
+        for line in self._mask_text(text).removesuffix("\n").split("\n"):
+            yield line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…"
+
+    def _mask_text(self, text: str) -> str:
+        return log_mask.mask_text(self._mask.mask_known(text), self._session_id)
+
+
+class ServerLogs:
+    """The logs of a host's servers, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._opened = 0
+        self._open: WeakValueDictionary[Path, ServerLog] = WeakValueDictionary()
+        self._cleaning: asyncio.Task[None] | None = None
+
+    def open(self, spec: ServerSpec, scope: Scope | None) -> ServerLog:
+        """The log of a server in a session. Await `finish` when the server has ended."""
+        if self._opened % _LOGS_PER_CLEAN_UP == 0:
+            self._cleaning = asyncio.create_task(_THREADS.run(log_files.remove_oldest, self._folder))
+        self._opened += 1
+        session_id = "" if scope is None or spec.lifetime is Lifetime.HOST else scope.context.session_id
+        path = log_files.log_path(self._folder, session_id, spec.name)
+        server_log = self._open[path] = ServerLog(path, session_id, Mask.of(secrets_in_spec(spec)))
+        return server_log
+
+    async def read(self, session_id: str, server: str) -> str:
+        """The log of a server that only this session uses."""
+        path = log_files.log_path(self._folder, session_id, server)
+        if (server_log := self._open.get(path)) is not None:
+            await server_log.flush()
+        return await _THREADS.run(log_files.read_log, path, owner=session_id)
+
+    async def remove(self, session_id: str) -> None:
+        """Remove the logs of a session that was deleted."""
+        await _THREADS.run(log_files.remove_session_logs, self._folder, session_id)

@@ -1,0 +1,57 @@
+"""Make a function whose result is used in an `async with` block, and says so if it is used otherwise."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncBlock(AbstractAsyncContextManager[T], Generic[T]):
+    """A context manager. If it is awaited, entered without `async`, or used like what it opens, the error says what to write."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[T], usage: str) -> None:
+        self._manager = manager
+        self._usage = usage
+
+    def __repr__(self) -> str:
+        return f"<not open: {self._usage}>"
+
+    async def __aenter__(self) -> T:
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return await self._manager.__aexit__(kind, error, trace)
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"`{name}` can be used once the block is entered. Write: {self._usage}")
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(f"This cannot be awaited. Write: {self._usage}")
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError(f"This block is async. Write: {self._usage}")
+
+        def __exit__(self, *error: object) -> None: ...
+
+
+def async_block(usage: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, AsyncBlock[T]]]:
+    """Like `asynccontextmanager`. `usage` is what to write: `async with host.session(…) as session:`."""
+
+    def decorate(function: Callable[P, AsyncIterator[T]]) -> Callable[P, AsyncBlock[T]]:
+        make: Callable[..., Any] = asynccontextmanager(function)
+
+        @wraps(function)
+        def open_block(*args: P.args, **kwargs: P.kwargs) -> AsyncBlock[T]:
+            return AsyncBlock(make(*args, **kwargs), usage)
+
+        return open_block
+
+    return decorate

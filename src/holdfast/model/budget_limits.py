@@ -1,0 +1,23 @@
+"""How much agents may use together: tokens, cost, tool calls and time."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLimits:
+    """The limits of a budget. 0 means no limit."""
+
+    tokens: int = 0
+    cents: int = 0
+    """The cost in US cents, where the model's price is known."""
+    calls: int = 0
+    seconds: int = 0
+
+    @property
+    def amounts(self) -> tuple[int, int, int, int]:
+        """The limits in the order tokens, cents, calls, seconds."""
+        return self.tokens, self.cents, self.calls, self.seconds
+
+
+NO_LIMITS = BudgetLimits()
+BUDGET_NAMES = ("tokens", "cents", "calls", "seconds")

@@ -1,0 +1,139 @@
+"""An event that is queued for a commit, and the callers that wait until it is durable."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model.event import Event, Origin
+from holdfast.store.types import AppendResult
+
+if TYPE_CHECKING:
+    from holdfast.store.store import Tx
+
+OnAppend = Callable[["Tx"], object]
+"""Called in the transaction that appends the event."""
+
+
+class PendingEvent:
+    """A queued event. It is settled when it is durable or has failed."""
+
+    __slots__ = (
+        "_appended",
+        "_commit_now",
+        "_error",
+        "_waiters",
+        "event",
+        "key",
+        "on_append",
+        "origin",
+        "size",
+    )
+
+    def __init__(
+        self,
+        commit_now: Callable[[], None],
+        event: Event,
+        key: str | None,
+        on_append: OnAppend | None,
+        origin: Origin,
+        size: int,
+    ) -> None:
+        self.event = event
+        self.key = key
+        self.on_append = on_append
+        self.origin = origin
+        self.size = size
+        self._commit_now = commit_now
+        self._appended: AppendResult | None = None
+        self._error: BaseException | None = None
+        self._waiters: list[asyncio.Future[None]] | None = None
+
+    @property
+    def result(self) -> AppendResult | None:
+        """The number and time of the event, once it is durable."""
+        return self._appended
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the event is on the disk."""
+        return self._appended is not None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the event is on the disk, and was not stored before under the same key."""
+        return self._appended is not None and self._appended.is_new
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the event could not be stored."""
+        return self._error is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the event is durable or has failed."""
+        return self._appended is not None or self._error is not None
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the event could not be stored."""
+        return self._error
+
+    async def wait_durable(self) -> int:
+        """Wait until the event is on the disk, and return its number. Raises if it failed."""
+        if self._appended is None:
+            if self._error is None:
+                await self._wait()
+            if self._appended is None:
+                raise self._error or AssertionError("A settled event has a number or an error.")
+        return self._appended.seq
+
+    async def wait_settled(self) -> bool:
+        """Wait until the event is durable or has failed, and return whether it is durable."""
+        if self._appended is None and self._error is None:
+            await self._wait()
+        return self._appended is not None
+
+    async def wait_settled_despite_cancellation(self) -> bool:
+        """Like `wait_settled`, but if the caller is cancelled, wait until the event is settled before raising."""
+        cancelled: asyncio.CancelledError | None = None
+        while self._appended is None and self._error is None:
+            try:
+                await self._wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
+        return self._appended is not None
+
+    def settle(self, result: AppendResult | BaseException) -> None:
+        """Set the result or the error, and wake the waiting tasks."""
+        if isinstance(result, AppendResult):
+            self._appended = result
+        else:
+            self._error = result
+        if self._waiters is not None:
+            for waiter in self._waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            self._waiters = None
+
+    async def _wait(self) -> None:
+        self._commit_now()  # the caller adds no other event until this one is durable
+        if self._appended is None and self._error is None:
+            # Each caller has its own future, so that the cancellation of one does not affect the others.
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            if self._waiters is None:
+                self._waiters = [waiter]
+            else:
+                self._waiters.append(waiter)
+            await waiter
+
+
+def settle_future(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    """Set the result or the error of a future, unless its caller was cancelled."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

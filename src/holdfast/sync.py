@@ -1,0 +1,269 @@
+"""Holdfast without async, for scripts and notebooks: `from holdfast.sync import Host`.
+
+The event loop runs in a thread of its own, so a notebook, which has an event loop already, can use it as well.
+"""
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar, Unpack
+from weakref import WeakSet
+
+from holdfast.agent.agent import Agent
+from holdfast.connect.call import ToolResult
+from holdfast.connect.catalog import CatalogTool
+from holdfast.host import host as async_host
+from holdfast.host.open_options import SessionOptions
+from holdfast.host.server_config import ServerConfigs
+from holdfast.model import codes
+from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+from holdfast.model.resolution import Refusal
+from holdfast.session import session as async_session
+from holdfast.session.arguments import Arguments
+from holdfast.session.callbacks import ProgressCallback
+from holdfast.session.turns import TurnResult
+from holdfast.settings import Settings
+from holdfast.store.store import Store
+
+T = TypeVar("T")
+
+
+class Host:
+    """Owns sessions. Use it in a `with` block; or call `open` in one cell of a notebook, and `close` in another.
+
+    Every method may be called from any thread. What is still open when the program ends is closed then.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: Settings | None = None,
+        servers: ServerConfigs | None = None,
+        store: Store | None = None,
+        agent: Agent | None = None,
+    ) -> None:
+        """The options are those of the async `holdfast.Host`. They are checked here."""
+        self._host = async_host.Host(settings=settings, servers=servers, store=store, agent=agent)
+        self._loop = _LoopThread()
+        self._owner: _Owner[async_host.Host] | None = None
+        self._sessions: WeakSet[Session] = WeakSet()
+
+    def __repr__(self) -> str:
+        return f"<sync {self._host!r}>"
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> Self:
+        """Open the host, unless it is open."""
+        if self._owner is None:
+            self._owner = self._loop.run(_own(lambda: self._host))
+            atexit.register(self.close)
+        return self
+
+    def close(self) -> None:
+        """Close all sessions, then the host. Closing it again does nothing."""
+        owner, self._owner = self._owner, None
+        if owner is None:
+            return
+        atexit.unregister(self.close)
+        for session in [*self._sessions]:
+            session.close()
+        self._loop.run(owner.close())
+        self._loop.stop()
+
+    def session(self, **options: Unpack[SessionOptions]) -> "Session":
+        """Open a session: its servers are available when this returns. Close it with `close`, or use it in a `with` block."""
+        self._check_open()
+        owner = self._loop.run(_own(lambda: self._host.session(**options)))
+        session = Session(owner, self._loop)
+        self._sessions.add(session)
+        return session
+
+    def tools(self) -> tuple[CatalogTool, ...]:
+        """The tools that a session in the current folder would have."""
+        self._check_open()
+        return self._loop.run(self._host.tools())
+
+    def prune(self, older_than: timedelta) -> int:
+        """Delete the stored sessions that were not used for this long; return how many."""
+        self._check_open()
+        return self._loop.run(self._host.prune(older_than))
+
+    def _check_open(self) -> None:
+        if self._owner is None:
+            raise HoldfastError(
+                codes.HOST_NOT_OPEN,
+                "The host is not open. Use it in `with Host(…) as host:`, or call open().",
+            )
+
+
+class Session:
+    """An open session. Its methods are those of `holdfast.Session`, without `await`."""
+
+    def __init__(self, owner: "_Owner[async_session.Session]", loop: "_LoopThread") -> None:
+        self._owner = owner
+        self._loop = loop
+        self._session = owner.value
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<sync {self._session!r}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def context(self) -> SessionContext:
+        """The session's id, trust, workspace and folders."""
+        return self._session.context
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Every server that the session did not get, and why."""
+        return self._session.refusals
+
+    def call(
+        self,
+        name: str,
+        arguments: Arguments | None = None,
+        *,
+        timeout: float | None = None,
+        on_progress: ProgressCallback | None = None,
+        meta: JsonObject | None = None,
+    ) -> ToolResult:
+        """Call `server.tool`. If you interrupt it (Ctrl-C, or the stop button of a notebook), the call is cancelled."""
+        self._check_open()
+        call = self._session.call(name, arguments, timeout=timeout, on_progress=on_progress, meta=meta)
+        return self._loop.run(call)
+
+    def tools(self) -> tuple[CatalogTool, ...]:
+        """Every tool that the session may call."""
+        self._check_open()
+        return self._loop.run(self._session.tools())
+
+    def prompt(self, text: str | Sequence[JsonObject]) -> TurnResult:
+        """Let the agent answer a prompt."""
+        blocks: Sequence[JsonObject] = [{"type": "text", "text": text}] if isinstance(text, str) else text
+        self._check_open()
+        return self._loop.run(self._session.prompt(blocks))
+
+    def list_resources(self, server: str) -> list[dict[str, Any]]:
+        """The resources of a server."""
+        self._check_open()
+        return self._loop.run(self._session.list_resources(server))
+
+    def read_resource(self, server: str, uri: str) -> dict[str, Any]:
+        """A resource of a server."""
+        self._check_open()
+        return self._loop.run(self._session.read_resource(server, uri))
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
+
+    def close(self) -> None:
+        """Close the session and its servers. Closing it again does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._loop.run(self._owner.close())
+
+
+class _Owner(Generic[T]):
+    """A task that enters a context manager, and leaves it: both must happen in one task."""
+
+    def __init__(self, opener: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        self.value: T
+        self._closing = asyncio.Event()
+        self._entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(opener))
+
+    async def wait_entered(self) -> Self:
+        try:
+            await asyncio.shield(self._entered)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            raise
+        return self
+
+    async def close(self) -> None:
+        self._closing.set()
+        await self._task
+
+    async def _run(self, opener: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+        try:
+            async with opener() as self.value:
+                self._entered.set_result(None)
+                await self._closing.wait()
+        except BaseException as error:
+            if self._entered.done():
+                raise
+            self._entered.set_exception(error)
+
+
+async def _own(opener: Callable[[], AbstractAsyncContextManager[T]]) -> _Owner[T]:
+    return await _Owner(opener).wait_entered()
+
+
+class _LoopThread:
+    """An event loop in a thread, started by the first call."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    def run(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
+        """Run a coroutine in the loop and wait for it. If the caller is interrupted, it is cancelled."""
+        if threading.current_thread() is self._thread:
+            if isinstance(work, Coroutine):
+                work.close()
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                "holdfast.sync cannot be used on its own event loop. Use `await` with holdfast.Host there.",
+            )
+
+        async def wait() -> T:
+            return await work
+
+        future = asyncio.run_coroutine_threadsafe(wait(), self._start())
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        loop, thread = self._loop, self._thread
+        self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="holdfast-sync", daemon=True
+                )
+                self._thread.start()
+            return self._loop

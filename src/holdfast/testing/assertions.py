@@ -1,0 +1,71 @@
+"""What a test can assert about a session: its events, its calls, and the audit."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.audit.record import AuditRecord, decode_record
+from holdfast.events import Event, ToolCalled, ToolEnded
+from holdfast.host.host import Host
+from holdfast.model.json import JsonObject
+from holdfast.session.session import Session
+
+
+async def events_of(session: Session) -> list[Event]:
+    """All events of an open session so far, in order."""
+    last = session.record.events.last
+    found: list[Event] = []
+    if last:
+        async for stored in session.subscribe():
+            found.append(stored.event)
+            if stored.seq >= last:
+                break
+    return found
+
+
+async def calls_of(session: Session, name: str = "") -> list[tuple[ToolCalled, ToolEnded | None]]:
+    """The calls of a session, each with its end if it has ended; only those of `server.tool` if a name is given."""
+    happened = await events_of(session)
+    ended = {event.call_id: event for event in happened if isinstance(event, ToolEnded)}
+    return [
+        (event, ended.get(event.call_id))
+        for event in happened
+        if isinstance(event, ToolCalled) and name in ("", f"{event.server}.{event.tool}")
+    ]
+
+
+async def assert_called(
+    session: Session, name: str, arguments: Mapping[str, Any] | None = None, *, times: int | None = None
+) -> None:
+    """Fail unless the session called `server.tool`: with these arguments if they are given, so many times if that is given."""
+    made = [call.arguments for call, _ in await calls_of(session, name)]
+    matching = made if arguments is None else [one for one in made if one == dict(arguments)]
+    if matching if times is None else len(matching) == times:
+        return
+    wanted = "" if arguments is None else f" with {dict(arguments)!r}"
+    often = "" if times is None else f" {times} times"
+    raise AssertionError(f"{name} was not called{wanted}{often}. Its calls: {_shorten(made)}")
+
+
+async def assert_not_called(session: Session, name: str) -> None:
+    """Fail if the session called `server.tool`."""
+    await assert_called(session, name, times=0)
+
+
+async def audit_records(host: Host, session: Session | None = None) -> list[AuditRecord]:
+    """The records of the audit, of one session or of all, oldest first."""
+    session_id = None if session is None else session.context.session_id
+    return await host.store.read(
+        lambda tx: [decode_record(row.body) for row in tx.audit_rows(session_id=session_id)]
+    )
+
+
+async def assert_audit_intact(host: Host) -> None:
+    """Fail if a record of the audit was changed or removed."""
+    verdict = await host.verify_audit()
+    if not verdict.is_intact:
+        raise AssertionError(f"The audit is not intact: {verdict}")
+
+
+def _shorten(made: list[JsonObject]) -> str:
+    return ", ".join(map(repr, itertools.islice(made, 10))) or "none"

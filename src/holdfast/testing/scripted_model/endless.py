@@ -1,0 +1,69 @@
+"""A stream that never ends, in each of the formats."""
+
+import itertools
+from collections.abc import AsyncIterator, Iterator
+
+from holdfast.testing.scripted_model.formats import stream
+from holdfast.testing.scripted_model.request import WireFormat
+from holdfast.testing.scripted_model.steps import Answer, Call, Endless, Part, Text, Think
+
+
+async def endless(wire_format: WireFormat, step: Endless) -> AsyncIterator[bytes]:
+    """The start of an answer, then events of one kind without end."""
+    for event in _events(wire_format, step):
+        yield event
+
+
+def _events(wire_format: WireFormat, step: Endless) -> Iterator[bytes]:
+    if step.what == "comments":
+        yield from itertools.repeat(b": nothing\n\n")
+    if step.what == "calls":
+        yield from _calls(wire_format)
+        return
+    # A template: its second event with text, again and again.
+    template = [*stream(wire_format, Answer(parts=(_part(step),)), "scripted", 1)]
+    repeated = next(index for index, event in enumerate(template) if _fill(step) in event)
+    yield from template[:repeated]
+    yield from itertools.repeat(template[repeated])
+
+
+def _part(step: Endless) -> Part:
+    fill = _fill(step).decode()
+    match step.what:
+        case "think":
+            return Think(fill, chunk=step.chunk)
+        case "arguments":
+            return Call("files__read", {"path": fill}, id="call_1", chunk=len(fill) + 64)
+        case _:
+            return Text(fill, chunk=step.chunk)
+
+
+def _fill(step: Endless) -> bytes:
+    return b"x" * step.chunk
+
+
+def _calls(wire_format: WireFormat) -> Iterator[bytes]:
+    """The start of call after call, without end."""
+    first, *events = stream(wire_format, Answer(parts=(Call("files__read", id="call_0"),)), "scripted", 1)
+    about_call = [event for event in events if b'finish_reason":"' not in event and b"usage" not in event]
+    yield first
+    for number in itertools.count():
+        for event in about_call:
+            if event.startswith((b"data: [", b"event: message_", b"event: response.completed")):
+                continue
+            yield _renumber(wire_format, event, number)
+
+
+def _renumber(wire_format: WireFormat, event: bytes, number: int) -> bytes:
+    """The event, about the call with this number."""
+    key = {
+        WireFormat.CHAT: b'"tool_calls":[{"index":',
+        WireFormat.RESPONSES: b'"output_index":',
+        WireFormat.ANTHROPIC: b'"index":',
+    }[wire_format]
+    digits = str(number).encode()
+    return (
+        event.replace(key + b"0", key + digits)
+        .replace(b"call_0", b"call_" + digits)
+        .replace(b"fc_0", b"fc_" + digits)
+    )

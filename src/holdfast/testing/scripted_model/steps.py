@@ -1,0 +1,117 @@
+"""The steps of a script: each is the endpoint's answer to one request."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from holdfast.model.json import JsonObject
+
+
+class Text(Struct, frozen=True, tag="text"):
+    """A part of an answer: text that the model writes."""
+
+    text: str
+    chunk: int = 16
+    """How many characters each event of the stream has."""
+
+
+class Think(Struct, frozen=True, tag="think"):
+    """A part of an answer: the model's reasoning, with the signature that the endpoint expects back unchanged."""
+
+    text: str
+    signature: str = ""
+    """Chat completions have none. In the Responses format it is `encrypted_content`."""
+    chunk: int = 16
+
+
+class Call(Struct, frozen=True, tag="call"):
+    """A part of an answer: a tool call. Several in one answer are parallel calls."""
+
+    tool: str
+    """The name as the request lists it, such as `files__read`."""
+    arguments: JsonObject = {}
+    id: str = ""
+    """By default, `call_1`, `call_2` and so on, counted over all answers of the endpoint."""
+    chunk: int = 64
+
+
+Part: TypeAlias = Text | Think | Call
+
+
+class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
+    """An answer of the model: its parts in order, and its usage."""
+
+    parts: tuple[Part, ...] = ()
+    input_tokens: int = 100
+    output_tokens: int = 20
+    stop: Literal["", "length", "refusal"] = ""
+    """By default, the answer ends as complete or, if it has calls, to make them."""
+    first_after: float = 0.0
+    """How many seconds the endpoint waits before it answers."""
+    pause: float = 0.0
+    """How many seconds the endpoint waits between two events of the stream."""
+    cut_after: int | None = None
+    """Close the connection after this many events of the stream."""
+    hold_after: int | None = None
+    """Send nothing more after this many events of the stream, until the client goes away."""
+
+
+class Fail(Struct, frozen=True, kw_only=True, tag="fail"):
+    """An error."""
+
+    status: int = 500
+    message: str = "The script says so."
+    retry_after: float | None = None
+    first_after: float = 0.0
+
+
+class Redirect(Struct, frozen=True, kw_only=True, tag="redirect"):
+    """A redirect to another address."""
+
+    location: str
+    status: int = 307
+
+
+class Endless(Struct, frozen=True, kw_only=True, tag="endless"):
+    """A stream that never ends: of text, of reasoning, of one call's arguments, of calls, or of comments, which say nothing."""
+
+    what: Literal["text", "think", "arguments", "calls", "comments"] = "text"
+    chunk: int = 64
+    pause: float = 0.0
+
+
+class LongLine(Struct, frozen=True, kw_only=True, tag="long_line"):
+    """One line of the stream with this many bytes."""
+
+    size: int = 1 << 30
+
+
+class SlowBytes(Struct, frozen=True, kw_only=True, tag="slow_bytes"):
+    """An event of the stream, sent one byte at a time with a pause after each."""
+
+    pause: float = 0.1
+
+
+class RawAnswer(Struct, frozen=True, kw_only=True, tag="raw"):
+    """These bytes as the body."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = "text/event-stream"
+    headers: dict[str, str] = {}
+
+
+class Hang(Struct, frozen=True, tag="hang"):
+    """No answer at all, until the client goes away."""
+
+
+Step: TypeAlias = Answer | Fail | Redirect | Endless | LongLine | SlowBytes | RawAnswer | Hang
+
+
+def answer(*parts: str | Part, input_tokens: int = 100, output_tokens: int = 20) -> Answer:
+    """An answer of these parts. A string is a text."""
+    return Answer(
+        parts=tuple(Text(part) if isinstance(part, str) else part for part in parts),
+        input_tokens=input_tokens,
+        output_tokens=output_tokens,
+    )

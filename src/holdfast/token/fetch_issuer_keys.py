@@ -1,0 +1,118 @@
+"""Fetch the key set of an issuer, from a given address or from the address in the issuer's metadata. Size and time are limited."""
+
+import ipaddress
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.worker_threads import WorkerThreads
+from holdfast.token.jws import parse_object
+
+_TIMEOUT_SECONDS = 10.0
+_MAX_BYTES = 512 * 1024
+_threads = WorkerThreads("issuer-keys", threads=2)
+
+
+class KeySetSource:
+    """Fetches the key set of an issuer. Without `jwks_url`, its address is in the issuer's metadata (RFC 8414, OpenID Connect Discovery)."""
+
+    def __init__(self, issuer: str, jwks_url: str = "") -> None:
+        check_url(issuer)
+        if jwks_url:
+            check_url(jwks_url)
+        self._issuer = issuer
+        self._jwks_url = jwks_url
+
+    async def fetch(self) -> bytes:
+        """The key set as the issuer sent it. Raises BAD_KEY if it cannot be fetched."""
+        return await _threads.run(self._fetch)
+
+    def _fetch(self) -> bytes:
+        return _get(self._jwks_url or self._find_jwks_url())
+
+    def _find_jwks_url(self) -> str:
+        failure: HoldfastError | None = None
+        for url in _metadata_urls(self._issuer):
+            try:
+                metadata = parse_object(_get(url))
+            except HoldfastError as error:
+                failure = error
+                continue
+            except ValueError:
+                continue
+            found = metadata.get("jwks_uri")
+            # The metadata of another issuer could name other keys (RFC 8414, section 3.3).
+            if metadata.get("issuer") == self._issuer and isinstance(found, str):
+                check_url(found)
+                return found
+        raise failure or HoldfastError(
+            codes.BAD_KEY, f"The metadata of the issuer {self._issuer!r} names no key set of this issuer."
+        )
+
+
+def check_url(url: str) -> None:
+    """Raise BAD_KEY unless the URL is https, or http to this machine. Over http, an attacker in the network could replace the keys."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return
+    if parts.scheme == "http" and _is_loopback(parts.hostname or ""):
+        return
+    raise HoldfastError(
+        codes.BAD_KEY,
+        f"The keys of an issuer cannot be fetched from {url[:200]!r}: the address must begin with https://.",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _metadata_urls(issuer: str) -> tuple[str, ...]:
+    parts = urlsplit(issuer)
+    path = parts.path.rstrip("/")
+
+    def at(new_path: str) -> str:
+        return urlunsplit((parts.scheme, parts.netloc, new_path, "", ""))
+
+    return (
+        at(f"/.well-known/oauth-authorization-server{path}"),
+        at(f"{path}/.well-known/openid-configuration"),
+    )
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+def _get(url: str) -> bytes:
+    opener = urllib.request.build_opener(_NoRedirects)
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    parts: list[bytes] = []
+    size = 0
+    try:
+        with opener.open(
+            urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_SECONDS
+        ) as answer:
+            while part := answer.read1(65536):
+                size += len(part)
+                if size > _MAX_BYTES or time.monotonic() > deadline:
+                    raise _cannot_fetch(url, "the answer is too large or too slow")
+                parts.append(part)
+    except urllib.error.HTTPError as error:
+        raise _cannot_fetch(url, f"status {error.code}") from None
+    except (OSError, HTTPException, ValueError) as error:
+        raise _cannot_fetch(url, type(error).__name__) from None
+    return b"".join(parts)
+
+
+def _cannot_fetch(url: str, reason: str) -> HoldfastError:
+    return HoldfastError(codes.BAD_KEY, f"Could not fetch {url[:200]!r}: {reason}.")

@@ -1,0 +1,153 @@
+"""The public keys of an issuer, from its JSON Web Key Set, and the signatures that they verify (RFC 7517, RFC 7518, RFC 8037)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import Json, JsonObject
+from holdfast.token.jws import decode_base64url, parse_object
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.hashes import SHA256, SHA384, SHA512
+
+    Hash: TypeAlias = SHA256 | SHA384 | SHA512
+
+KeyType = Literal["RSA", "EC", "OKP"]
+Verify: TypeAlias = Callable[[str, bytes, bytes], None]
+"""Called with the algorithm, the signed bytes and the signature. Raises `InvalidSignature` or ValueError if they do not match."""
+
+RSA_ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
+_EC_CURVES = {"P-256": ("ES256", 32), "P-384": ("ES384", 48), "P-521": ("ES512", 66)}
+_MIN_RSA_BITS, _MAX_RSA_BITS = 2048, 8192
+_MAX_KEYS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuerKey:
+    """One public key. It verifies only the algorithms of its type, even if a token's header names another one."""
+
+    key_id: str
+    algorithms: frozenset[str]
+    verify: Verify = field(repr=False)
+
+
+def read_key_set(text: bytes) -> dict[str, IssuerKey]:
+    """The keys of a key set, by id. Keys for encryption, keys of unknown types, and RSA keys of unusual size are skipped."""
+    try:
+        keys = parse_object(text).get("keys")
+    except ValueError:
+        keys = None
+    if not isinstance(keys, list):
+        raise HoldfastError(codes.BAD_KEY, "The issuer's key set is not a JSON object with a list `keys`.")
+    found: dict[str, IssuerKey] = {}
+    for raw in keys[:_MAX_KEYS]:
+        key = _read_key(raw) if isinstance(raw, dict) else None
+        if key is not None:
+            found.setdefault(key.key_id, key)
+    return found
+
+
+def _read_key(raw: JsonObject) -> IssuerKey | None:
+    key_id = raw.get("kid", "")
+    if not isinstance(key_id, str) or raw.get("use", "sig") != "sig":
+        return None
+    try:
+        match raw.get("kty"):
+            case "RSA":
+                algorithms, verify = RSA_ALGORITHMS, _rsa(raw)
+            case "EC":
+                algorithms, verify = _ec(raw)
+            case "OKP":
+                algorithms, verify = frozenset({"EdDSA", "Ed25519"}), _ed25519(raw)
+            case _:
+                return None
+    except ValueError:
+        return None
+    if isinstance(raw.get("alg"), str):
+        algorithms &= {str(raw["alg"])}
+    return IssuerKey(key_id=key_id, algorithms=algorithms, verify=verify)
+
+
+def _rsa(raw: JsonObject) -> Verify:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
+
+    modulus, exponent = _number(raw.get("n")), _number(raw.get("e"))
+    if not _MIN_RSA_BITS <= modulus.bit_length() <= _MAX_RSA_BITS or exponent.bit_length() > 32:
+        raise ValueError("unusual size")
+    key = RSAPublicNumbers(exponent, modulus).public_key()
+
+    def verify(algorithm: str, signed: bytes, signature: bytes) -> None:
+        _verify_rsa(key, algorithm, signed, signature)
+
+    return verify
+
+
+def _verify_rsa(key: "RSAPublicKey", algorithm: str, signed: bytes, signature: bytes) -> None:
+    from cryptography.hazmat.primitives.asymmetric import padding
+
+    digest = _hash(algorithm)
+    if algorithm.startswith("PS"):
+        pss = padding.PSS(mgf=padding.MGF1(digest), salt_length=digest.digest_size)
+        key.verify(signature, signed, pss, digest)
+    else:
+        key.verify(signature, signed, padding.PKCS1v15(), digest)
+
+
+def _ec(raw: JsonObject) -> tuple[frozenset[str], Verify]:
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+    curves = {"P-256": ec.SECP256R1(), "P-384": ec.SECP384R1(), "P-521": ec.SECP521R1()}
+    name = raw.get("crv")
+    if not isinstance(name, str) or name not in curves:
+        raise ValueError("unknown curve")
+    algorithm, size = _EC_CURVES[name]
+    key = ec.EllipticCurvePublicNumbers(
+        _number(raw.get("x")), _number(raw.get("y")), curves[name]
+    ).public_key()
+
+    def verify(algorithm: str, signed: bytes, signature: bytes) -> None:
+        if len(signature) != 2 * size:
+            raise ValueError("wrong length")
+        r, s = int.from_bytes(signature[:size]), int.from_bytes(signature[size:])
+        key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(_hash(algorithm)))
+
+    return frozenset({algorithm}), verify
+
+
+def _ed25519(raw: JsonObject) -> Verify:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    if raw.get("crv") != "Ed25519":
+        raise ValueError("unknown curve")
+    key = Ed25519PublicKey.from_public_bytes(_bytes(raw.get("x")))
+
+    def verify(algorithm: str, signed: bytes, signature: bytes) -> None:
+        key.verify(signature, signed)
+
+    return verify
+
+
+def _hash(algorithm: str) -> "Hash":
+    from cryptography.hazmat.primitives import hashes
+
+    match algorithm[2:]:
+        case "256":
+            return hashes.SHA256()
+        case "384":
+            return hashes.SHA384()
+        case _:
+            return hashes.SHA512()
+
+
+def _number(value: Json) -> int:
+    return int.from_bytes(_bytes(value))
+
+
+def _bytes(value: Json) -> bytes:
+    if not isinstance(value, str) or len(value) > 4096 or not value.isascii():
+        raise ValueError("not base64url")
+    return decode_base64url(value)

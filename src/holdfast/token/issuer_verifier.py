@@ -1,0 +1,179 @@
+"""Verifies the access tokens (JWTs) that an OAuth authorization server issued for this server.
+
+Call `prepare` first: it fetches the issuer's keys if that is necessary. `verify` uses only keys that were fetched before. Only algorithms with
+public keys are accepted, and a key verifies only the algorithms of its own type.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from holdfast.model.json import Json, JsonObject
+from holdfast.token.issuer_keys import IssuerKey, read_key_set
+from holdfast.token.jws import MAX_TOKEN_BYTES, decode_base64url, parse_object, token_error
+
+LEEWAY = 30.0
+_TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+_MIN_FETCH_SECONDS = 30.0
+"""The keys are fetched at most once in this time, even if tokens name unknown keys."""
+_MAX_AGE_SECONDS = 3600.0
+"""The keys are fetched again after this time. Then keys that the issuer has removed are no longer accepted."""
+_MAX_SUBJECT = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuerClaims:
+    """The claims of a verified token."""
+
+    subject: str
+    client_id: str
+    expires_at: float
+    scopes: frozenset[str]
+    payload: JsonObject = field(repr=False)
+    """All claims, for applications that need other claims than the fields above."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ParsedJwt:
+    algorithm: str
+    key_id: str
+    signed: bytes = field(repr=False)
+    payload: bytes = field(repr=False)
+    signature: bytes = field(repr=False)
+
+
+class IssuerVerifier:
+    """Verifies the tokens of one issuer for one audience. `fetch` returns the issuer's key set."""
+
+    def __init__(
+        self,
+        issuer: str,
+        audience: str,
+        fetch: Callable[[], Awaitable[bytes]],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.issuer = issuer
+        self.audience = audience
+        self._fetch = fetch
+        self._clock = clock
+        self._keys: dict[str, IssuerKey] = {}
+        self._fetched_at: float | None = None
+        self._tried_at: float | None = None
+        self._fetching = asyncio.Lock()
+
+    async def prepare(self, token: str) -> None:
+        """Fetch the issuer's keys if they are old, or if the token's key is not among them. Raise if that fails and there are no usable keys."""
+        key_id = _parse(token).key_id
+        if not self._must_fetch(key_id):
+            return
+        async with self._fetching:
+            if not self._must_fetch(key_id):  # another request has fetched them
+                return
+            self._tried_at = self._clock()
+            try:
+                self._keys = read_key_set(await self._fetch())
+                self._fetched_at = self._clock()
+            except Exception:
+                if not self._keys or self._is_too_old(2 * _MAX_AGE_SECONDS):
+                    self._keys = {}
+                    raise
+
+    def verify(self, token: str) -> IssuerClaims:
+        """The claims of a valid token; raises BAD_TOKEN otherwise, with the reason in `details["reason"]`."""
+        from cryptography.exceptions import InvalidSignature
+
+        parsed = _parse(token)
+        key = self._find_key(parsed)
+        try:
+            key.verify(parsed.algorithm, parsed.signed, parsed.signature)
+        except (InvalidSignature, ValueError):
+            raise token_error("signature", "The token's signature is not valid.") from None
+        try:
+            payload = parse_object(parsed.payload)
+        except ValueError:
+            raise token_error("claims", "The token's claims are not a JSON object.") from None
+        return self._check_claims(payload)
+
+    def _find_key(self, parsed: _ParsedJwt) -> IssuerKey:
+        key = self._keys.get(parsed.key_id)
+        if key is None and not parsed.key_id and len(self._keys) == 1:
+            key = next(iter(self._keys.values()))
+        if key is None:
+            raise token_error(
+                "unknown_key", "The token is signed with a key that the issuer does not publish."
+            )
+        if parsed.algorithm not in key.algorithms:
+            raise token_error("algorithm", "The token's algorithm does not belong to its key.")
+        return key
+
+    def _check_claims(self, payload: JsonObject) -> IssuerClaims:
+        now = self._clock()
+        if payload.get("iss") != self.issuer:
+            raise token_error("issuer", "The token was issued by another issuer.")
+        audience = payload.get("aud")
+        if self.audience not in (audience if isinstance(audience, list) else [audience]):
+            raise token_error("audience", "The token is for another server.")
+        expires_at = _read_time(payload, "exp")
+        if expires_at is None:
+            raise token_error("claims", "The token has no claim 'exp', the time at which it expires.")
+        if now >= expires_at + LEEWAY:
+            raise token_error("expired", "The token has expired.")
+        if any(_is_later(_read_time(payload, name), now + LEEWAY) for name in ("nbf", "iat")):
+            raise token_error("future", "The token is not valid yet.")
+        subject, client = payload.get("sub"), payload.get("client_id", payload.get("azp", ""))
+        if not isinstance(subject, str) or not 0 < len(subject) <= _MAX_SUBJECT:
+            raise token_error("claims", "The token has no subject, or a very long one.")
+        scope = payload.get("scope", "")
+        return IssuerClaims(
+            subject=subject,
+            client_id=client if isinstance(client, str) else "",
+            expires_at=expires_at,
+            scopes=frozenset(scope.split()) if isinstance(scope, str) else frozenset(),
+            payload=payload,
+        )
+
+    def _must_fetch(self, key_id: str) -> bool:
+        is_known = key_id in self._keys or (not key_id and len(self._keys) == 1)
+        if is_known and not self._is_too_old(_MAX_AGE_SECONDS):
+            return False
+        return self._tried_at is None or self._clock() - self._tried_at >= _MIN_FETCH_SECONDS
+
+    def _is_too_old(self, seconds: float) -> bool:
+        return self._fetched_at is None or self._clock() - self._fetched_at > seconds
+
+
+def _parse(token: str) -> _ParsedJwt:
+    if len(token) > MAX_TOKEN_BYTES:
+        raise token_error("too_long", f"The token is longer than {MAX_TOKEN_BYTES} bytes.")
+    try:
+        signed, _, last = token.rpartition(".")
+        first, middle = signed.split(".")
+        header = parse_object(decode_base64url(first))
+        payload, signature = decode_base64url(middle), decode_base64url(last)
+    except ValueError:
+        raise token_error("malformed", "The token is not a JWT.") from None
+    algorithm, key_id, kind = header.get("alg"), header.get("kid", ""), header.get("typ", "JWT")
+    if not isinstance(algorithm, str) or not isinstance(key_id, str) or not isinstance(kind, str):
+        raise token_error("malformed", "The token's header is not that of a JWT.")
+    if kind.lower() not in _TYPES or "crit" in header:
+        raise token_error(
+            "malformed", "The token's type, or an extension that it requires, is not supported."
+        )
+    return _ParsedJwt(
+        algorithm=algorithm, key_id=key_id, signed=signed.encode(), payload=payload, signature=signature
+    )
+
+
+def _read_time(payload: JsonObject, name: str) -> float | None:
+    value: Json = payload.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+        raise token_error("claims", f"The token's `{name}` is not a time.")
+    return float(value)
+
+
+def _is_later(moment: float | None, limit: float) -> bool:
+    return moment is not None and moment > limit

@@ -1,0 +1,29 @@
+"""The connection of an HTTP request, if the HTTP server shows it to the ASGI application."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from holdfast.wire.loop_throttle import LoopThrottle
+
+CONNECTION_EXTENSION = "holdfast.connection"
+"""The ASGI extension with the `Connection` of a request."""
+
+
+class Connection(Protocol):
+    """The connection of a request. The server and the application both enforce limits on it."""
+
+    throttle: LoopThrottle
+    """Limits the time to parse what arrives on this connection. The application sets it to the throttle of its caller."""
+
+    def request_received(self) -> None:
+        """Called when the application has a complete request of a known caller. Before this call, the server may close the connection to make room for others."""
+        ...
+
+    def request_refused(self, *, is_chunked: bool) -> None:
+        """Called when the application refuses a request before its body is read."""
+        ...
+
+
+def connection_of(scope: Mapping[str, Any]) -> Connection | None:
+    """The connection of a request; None if the server does not show it."""
+    return scope.get("extensions", {}).get(CONNECTION_EXTENSION)

@@ -1,0 +1,154 @@
+"""Folders outside of a workspace's own folder that belong to it, because the user said so.
+
+A repository can name its workspace in `.holdfast/workspace.toml`. That is only an announcement: it has no effect until the
+user has agreed. The answer is stored with the real path of the folder.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any, cast
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.untrusted_file import (
+    is_writable_by_others,
+    open_untrusted_file,
+    read_descriptor,
+    read_untrusted_file,
+)
+from holdfast.model.workspace import is_slug
+
+ANNOUNCEMENT = Path(".holdfast", "workspace.toml")
+_FILE = "bindings.json"
+_MAX_FILE_BYTES = 1024 * 1024
+_MAX_ANNOUNCEMENT_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Announcement:
+    """A folder whose file names a workspace."""
+
+    folder: str
+    """The real path of the folder."""
+    workspace: str
+    """The slug or the name of the workspace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bindings:
+    """The answers of the user: the slug of a workspace, by the real path of a folder."""
+
+    bound: Mapping[str, str] = field(default_factory=dict[str, str])
+    declined: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def bind(self, folder: str, slug: str) -> "Bindings":
+        """A copy in which this folder is part of the workspace."""
+        return replace(self, bound={**self.bound, folder: slug}, declined=_without(self.declined, folder))
+
+    def decline(self, folder: str, slug: str) -> "Bindings":
+        """A copy in which the user has declined this folder."""
+        return replace(self, bound=_without(self.bound, folder), declined={**self.declined, folder: slug})
+
+    def forget(self, folder: str) -> "Bindings":
+        """A copy without an answer for this folder."""
+        return Bindings(bound=_without(self.bound, folder), declined=_without(self.declined, folder))
+
+    def forget_workspace(self, slug: str) -> "Bindings":
+        """Without the answers about a workspace. A later one of the same name is another workspace."""
+        kept = (
+            {path: of for path, of in answers.items() if of != slug}
+            for answers in (self.bound, self.declined)
+        )
+        bound, declined = kept
+        return Bindings(bound=bound, declined=declined)
+
+
+def read_bindings(registry_folder: Path) -> Bindings:
+    """Read the stored answers.
+
+    Raise if the file is damaged or others can change it: to ignore it would lift the limits of bound folders.
+    """
+    file = registry_folder / _FILE
+    try:
+        descriptor = open_untrusted_file(file, follow_link=False)
+    except FileNotFoundError:
+        return Bindings()
+    except OSError as error:
+        raise _bad_file(file, f"it cannot be read: {error.strerror}") from None
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid not in (os.geteuid(), 0) or is_writable_by_others(status):
+            raise _bad_file(file, "other users can change it")
+        content: Any = json.loads(read_descriptor(descriptor, limit=_MAX_FILE_BYTES, name=str(file)))
+    except OSError as error:
+        raise _bad_file(file, f"it cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise _bad_file(file, "it is not valid JSON") from None
+    finally:
+        os.close(descriptor)
+    if not isinstance(content, dict):
+        raise _bad_file(file, "it is not a JSON object")
+    table = cast("dict[str, object]", content)
+    return Bindings(bound=_slugs(file, table.get("bound")), declined=_slugs(file, table.get("declined")))
+
+
+def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
+    """Replace the stored answers. The caller holds the registry's lock."""
+    descriptor, temporary = mkstemp(prefix=".new-", dir=registry_folder)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"bound": {**bindings.bound}, "declined": {**bindings.declined}}, file, indent=2)
+            file.flush()
+            os.fsync(descriptor)
+        Path(temporary).replace(registry_folder / _FILE)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_announcement(folder: Path) -> Announcement | None:
+    """The workspace named by this (resolved) folder or by the nearest parent that names one; None if none does.
+
+    The search ends at the root of the repository that contains the folder, or else at the root of the file system.
+    """
+    for above in (folder, *folder.parents):
+        if name := _announced_name(above / ANNOUNCEMENT):
+            return Announcement(folder=str(above), workspace=name)
+        if os.path.lexists(above / ".git"):
+            return None
+    return None
+
+
+def _announced_name(file: Path) -> str:
+    import tomllib
+
+    try:
+        text = read_untrusted_file(file, limit=_MAX_ANNOUNCEMENT_BYTES, follow_link=False).decode("utf-8")
+        name = tomllib.loads(text).get("workspace")
+    except (OSError, ValueError, RecursionError):
+        return ""
+    return name.strip() if isinstance(name, str) and name.isprintable() else ""
+
+
+def _slugs(file: Path, raw: object) -> dict[str, str]:
+    table: dict[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
+    slugs = {folder: slug for folder, slug in table.items() if isinstance(slug, str) and is_slug(slug)}
+    if raw is not None and (not isinstance(raw, dict) or len(slugs) != len(table)):
+        raise _bad_file(file, "it has a value that is not a workspace's slug")
+    return slugs
+
+
+def _without(answers: Mapping[str, str], folder: str) -> dict[str, str]:
+    return {path: slug for path, slug in answers.items() if path != folder}
+
+
+def _bad_file(file: Path, reason: str) -> HoldfastError:
+    return HoldfastError(
+        codes.BAD_WORKSPACE_FILE,
+        f"{file}: {reason}.",
+        hint="Correct the file, or delete it and bind the folders again with `holdfast workspaces bind`.",
+    )

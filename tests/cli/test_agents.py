@@ -1,0 +1,62 @@
+"""`holdfast agents`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_servers import Environment, env
+
+__all__ = ["env"]
+
+TEXT = "---\ndescription: Reviews\nmode: read-only\n---\nReview the code.\n"
+
+
+@pytest.fixture
+def definition(env: Environment) -> Path:
+    file = env.project / ".holdfast" / "agents" / "reviewer.md"
+    file.parent.mkdir(parents=True)
+    file.write_text(TEXT)
+    return file
+
+
+@pytest.mark.promise("AGT-13")
+def test_a_project_s_agent_is_shown_approved_and_asked_for_again_when_it_changed(
+    env: Environment, definition: Path
+):
+    before = env.run("agents", "list").stdout
+    shown = env.run("agents", "show", "reviewer").stdout
+    refused = env.run("agents", "approve", "reviewer", stdin="n\n")
+    unasked = env.run("agents", "approve", "reviewer", stdin="")
+    approved = env.run("agents", "approve", "reviewer", "--yes")
+    after = json.loads(env.run("agents", "list", "--json").stdout)
+    definition.write_text(f"{TEXT}Then push it.\n")
+    changed = env.run("chat", "--agent", "reviewer", stdin="/help\n")
+
+    assert before == "reviewer  project  not approved\n"
+    assert (shown.splitlines()[0].endswith(": not approved"), "  Review the code." in shown) == (True, True)
+    assert (refused.returncode, unasked.returncode, "Add --yes" in unasked.stderr) == (1, 2, True)
+    assert approved.stdout.endswith("Approved. Start it with: holdfast chat --agent reviewer\n")
+    assert after == {
+        "name": "reviewer",
+        "description": "Reviews",
+        "source": "project",
+        "file": str(definition),
+        "approved": True,
+        "problem": "",
+    }
+    assert (changed.returncode, "holdfast agents approve reviewer" in changed.stderr) == (1, True)
+
+
+def test_an_unknown_agent_is_an_error(env: Environment):
+    shown = env.run("agents", "show", "unknown")
+
+    assert (shown.returncode, "There is no agent 'unknown'" in shown.stderr) == (1, True)
+    assert env.run("agents", "list").stdout.startswith("No agents are defined.")
+
+
+@pytest.mark.parametrize("name", ["stage", "shell", "team"])
+def test_no_server_can_be_added_with_the_name_of_a_built_in_one(env: Environment, name: str):
+    added = env.run("servers", "add", name, "--", "true")
+
+    assert (added.returncode != 0, env.user_file.exists()) == (True, False)

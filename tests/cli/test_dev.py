@@ -1,0 +1,126 @@
+"""`holdfast dev`: a prompt for a server that is being written."""
+
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.source_files import find_changed_file, read_file_states
+from holdfast.host.data_folder import DATABASE_FILE
+from tests.cli.test_sessions import HOLDFAST, environment, home, run
+
+__all__ = ["home"]
+
+SERVER = """
+from holdfast.toolkit import Toolbox
+from words import WORD
+
+box = Toolbox("notes", envelope="meta")
+
+
+@box.tool
+def hello() -> str:
+    '''Say hello.'''
+    return WORD
+
+
+box.main()
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a server, and with a list of servers that a chat would ask about."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "notes.py").write_text(SERVER)
+    (folder / "words.py").write_text("WORD = 'first'")
+    (folder / ".mcp.json").write_text('{"mcpServers": {"other": {"command": "true"}}}')
+    return folder
+
+
+@pytest.fixture
+def dev(home: Path, project: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [HOLDFAST, "dev", "notes.py"],
+        cwd=project,
+        env=environment(home),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        yield process
+        process.kill()
+
+
+def _send(dev: subprocess.Popen[str], line: str, until: str) -> str:
+    """Type a line, and return what is printed until a line contains a text."""
+    assert dev.stdin is not None
+    assert dev.stdout is not None
+    dev.stdin.write(f"{line}\n")
+    dev.stdin.flush()
+    printed = ""
+    for printed_line in dev.stdout:
+        printed += printed_line
+        if until in printed_line:
+            return printed
+    raise AssertionError(printed)
+
+
+def test_saved_server_is_started_again_and_never_needs_approval(
+    dev: subprocess.Popen[str], project: Path, home: Path
+):
+    first = _send(dev, "/call notes.hello", "first")
+    (project / "words.py").write_text("WORD = 'second")
+    broken = _send(dev, "/call notes.hello", "SyntaxError")
+    (project / "words.py").write_text("WORD = 'second'")
+    (project / "notes.py").write_text(SERVER.replace("def hello", "def other"))
+    second = _send(dev, "/call notes.other", "second")
+    assert dev.stdin is not None
+    dev.stdin.close()
+    assert dev.wait() == 1, "a call failed"
+
+    assert "To use it in a browser: npx @modelcontextprotocol/inspector" in first
+    assert "words.py was changed, but the server does not start:" in broken
+    assert "notes.py was changed: notes was started again, with 1 tool." in second
+    with closing(sqlite3.connect(home / "data" / DATABASE_FILE)) as database:
+        counts = [
+            database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+            for table in ("approvals", "sessions")
+        ]
+    assert counts == [0, 2], "the sessions of `home`, and no others"
+
+
+def test_missing_file_is_an_error(home: Path, tmp_path: Path):
+    ended = run(home, "dev", str(tmp_path / "absent.py"))
+
+    assert (ended.returncode, "absent.py'.\nHint: Give the path" in ended.stderr) == (1, True)
+
+
+def test_only_source_files_are_watched(tmp_path: Path):
+    before = read_file_states(tmp_path)
+    for skipped in ("notes.txt", ".git/a.py", "node_modules/a.js", "__pycache__/a.py"):
+        (tmp_path / skipped).parent.mkdir(exist_ok=True)
+        (tmp_path / skipped).touch()
+    unchanged = find_changed_file(before, read_file_states(tmp_path))
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "a.py").touch()
+    added = read_file_states(tmp_path)
+
+    assert (unchanged, find_changed_file(before, added), find_changed_file(added, before)) == (
+        "",
+        "deep/a.py",
+        "deep/a.py",
+    )
+
+
+def test_first_start_that_fails_shows_what_the_server_wrote(home: Path, project: Path):
+    (project / "words.py").write_text("raise RuntimeError('out of words')")
+    done = run(home, "dev", "notes.py", cwd=project, text="/quit\n")
+
+    assert "exited with status 1" in done.stderr
+    assert "| RuntimeError: out of words" in done.stderr

@@ -1,0 +1,98 @@
+"""The review of a project's servers: which rights they get if the user is not asked. No server is started."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast import settings
+from holdfast.cli.servers.review_server import Reviewed, ReviewOptions, Rights, review_servers
+from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
+from holdfast.resolve.grant import ConfinedGrant
+
+YES = ReviewOptions()
+CONFINED = ReviewOptions(rights=Rights.CONFINED, network=("api.example.org",))
+DIRECT = ReviewOptions(rights=Rights.DIRECT)
+
+
+class Project:
+    """A project with one server, and a user who reviews it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "project"
+        self.folder.mkdir()
+        self.edit_program()
+        self.edit_entry()
+        environ = {"HOLDFAST_DATA_DIR": folder / "data", "HOLDFAST_SERVERS_USER_FILE": folder / "mcp.json"}
+        (folder / "config.toml").touch()
+        self._settings = settings.load(
+            folder / "config.toml", {name: str(path) for name, path in environ.items()}
+        )
+
+    def edit_program(self, text: str = "") -> None:
+        (self.folder / "server.py").write_text(f"# {text}\n")
+
+    def edit_entry(self, *args: str) -> None:
+        entry = {"command": sys.executable, "args": ["server.py", *args]}
+        (self.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"weather": entry}}))
+
+    def review(self, decision: ReviewOptions) -> tuple[Reviewed, ConfinedGrant | str]:
+        """Review the server. Return the result, and what the server was approved with last."""
+
+        async def work() -> tuple[Reviewed, ConfinedGrant | str]:
+            async with Host(settings=self._settings) as host:
+                options = OpenOptions(cwd=self.folder)
+                reviewed = await review_servers(host, options, decision)
+                (entry,) = [one for one in (await host.plan(options))[0].entries if one.name == "weather"]
+                last = await host.approvals.last_answer(entry)
+                return reviewed, "never approved" if last is None else last.grant or "with the user's rights"
+
+        return asyncio.run(work())
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+EDITS: list[Callable[[Project], None]] = [
+    lambda project: project.edit_program("edited"),
+    lambda project: project.edit_entry("--all"),
+]
+
+
+@pytest.mark.promise("RES-07", "RES-14")
+@pytest.mark.parametrize("edit", EDITS, ids=["program", "entry"])
+def test_yes_keeps_a_server_confined_with_its_grants_after_an_edit(
+    project: Project, tmp_path: Path, edit: Callable[[Project], None]
+):
+    _, granted = project.review(replace(CONFINED, readable=(str(tmp_path / "data set"),)))
+    edit(project)
+    reviewed, kept = project.review(YES)
+
+    assert reviewed == Reviewed(shown=1)
+    assert isinstance(granted, ConfinedGrant)
+    assert (granted.network, granted.readable) == (("api.example.org",), (str(tmp_path / "data set"),))
+    assert kept == granted
+
+
+@pytest.mark.promise("RES-07")
+def test_yes_alone_does_not_choose_rights_but_keeps_those_that_the_user_chose(project: Project):
+    never = project.review(YES)
+    project.review(DIRECT)
+    project.edit_program("edited")
+
+    assert never == (Reviewed(shown=1, undecided=1), "never approved")
+    assert project.review(YES) == (Reviewed(shown=1), "with the user's rights")
+
+
+@pytest.mark.promise("BOX-08")
+def test_path_that_no_sandbox_mounts_is_not_approved(project: Project, tmp_path: Path):
+    above_holdfasts_own_files = replace(CONFINED, readable=(str(tmp_path),))
+
+    assert project.review(above_holdfasts_own_files) == (Reviewed(shown=1, undecided=1), "never approved")

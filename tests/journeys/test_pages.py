@@ -1,0 +1,40 @@
+"""Every program in these pages runs, and prints the output shown below it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.commands import run_program
+from tests.journeys.test_python import environment
+
+pytestmark = pytest.mark.anyio
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES = ("adapters.md", "moving.md", "testing.md")
+PROGRAM = re.compile(
+    r"```python\n# (?P<name>\w+\.py)\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL
+)
+
+
+def programs(page: str) -> dict[str, tuple[str, str | None]]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = {each["name"]: (each["code"], each["output"]) for each in PROGRAM.finditer(text)}
+    assert len(re.findall("```python\n# ", text)) == len(found)
+    return found
+
+
+SHOWN = [(page, name) for page in PAGES for name, (_, output) in programs(page).items() if output is not None]
+
+
+@pytest.mark.timeout(180)  # some import large libraries
+@pytest.mark.parametrize(("page", "name"), SHOWN)
+def test_program_of_the_page_prints_the_output_shown_below_it(page: str, name: str, tmp_path: Path):
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    shown = programs(page)
+    for each, (code, _) in shown.items():
+        (folder / each).write_text(code)
+    done = run_program(name, folder, environment(tmp_path))
+
+    assert (done.stdout, done.returncode) == (shown[name][1], 0), done.stderr
