@@ -1,10 +1,48 @@
-"""Fixtures for all tests."""
+"""Fixtures and hooks for all tests."""
+
+import gc
+from collections import Counter
+from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.node_peers import why_skipped_here
 
 pytest.register_assert_rewrite("holdfast.testing.store_contract")
+
+# Limits of time would fail on a busy machine.
+settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("holdfast")
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector skip the million objects of the imported libraries: tests are about others."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Count a test as skipped if it failed because the Node packages could not be installed."""
+    report = yield
+    if report.failed and (reason := why_skipped_here(report.longreprtext)) is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(item.path), 0, f"Skipped: {reason}")
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what was skipped, and why."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ")
+        for report in terminalreporter.getreports("skipped")
+        if isinstance(report, pytest.TestReport) and isinstance(report.longrepr, tuple)
+    )
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped: {count} {'test' if count == 1 else 'tests'}: {reason}")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.node_peers import REASON, why_skipped
+
 ROOT = Path(__file__).parent.parent
 READ_BY_SETUP = (
     "scripts/setup",
@@ -131,3 +133,15 @@ def _setup(tree: Path, **environ: str) -> subprocess.CompletedProcess[str]:
 def _python() -> str:
     """The Python that created the environment, as used by `make setup`."""
     return str(Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}")
+
+
+@pytest.mark.parametrize(
+    ("is_installed", "is_ci", "reason"), [(False, False, REASON), (True, False, None), (False, True, None)]
+)
+def test_only_outside_of_ci_missing_node_packages_make_tests_skipped(
+    is_installed: bool, is_ci: bool, reason: str | None
+) -> None:
+    failure = "FileNotFoundError: [Errno 2] No such file: '/home/ann/holdfast/peers/node_modules/.bin/node'"
+
+    assert why_skipped(failure, is_installed=is_installed, is_ci=is_ci) == reason
+    assert why_skipped("AssertionError", is_installed=False, is_ci=False) is None

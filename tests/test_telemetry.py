@@ -1,3 +1,4 @@
+import ast
 import io
 import json
 import logging
@@ -6,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -320,3 +322,43 @@ def test_secret_is_masked_until_every_session_has_removed_it() -> None:
     after = _capture("human", lambda: log.warning("canary-4f9a2c81"))
 
     assert ("canary" in still, "[masked]" in still, "canary" in after) == (False, True, True)
+
+
+def test_log_lines_about_a_server_or_a_tool_have_its_name_in_their_text() -> None:
+    """The log of a program may show no fields."""
+    nameless: list[str] = []
+    assert [*_find_nameless(ast.parse('log.warning("ended", extra={"server": name})'))] == ["ended"]
+    for path in Path(telemetry.__file__).parent.rglob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                nameless += (f"{path.name}: {text}" for text in _find_nameless(function))
+
+    assert nameless == []
+
+
+def _find_nameless(function: ast.AST) -> Iterator[str]:
+    """The texts of the function's warnings and errors that have a server or a tool in their fields only."""
+    fields: dict[str, ast.expr] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            fields[node.targets[0].id] = node.value
+    for node in ast.walk(function):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="log"), attr="warning" | "error" | "exception"),
+                args=[ast.Constant(value=str(text)), *_],
+                keywords=keywords,
+            ):
+                given = [keyword.value for keyword in keywords if keyword.arg == "extra"]
+                extra = [fields.get(value.id) if isinstance(value, ast.Name) else value for value in given]
+                keys = {
+                    key.value
+                    for value in extra
+                    if isinstance(value, ast.Dict)
+                    for key in value.keys
+                    if isinstance(key, ast.Constant)
+                }
+                if keys & {"server", "tool"} and "%s" not in text:
+                    yield text
+            case _:
+                pass

@@ -82,7 +82,7 @@ async def test_protected_files_cannot_be_read_changed_or_listed_under_any_root(
     assert all("proc link" in path for path in outside), outside
     assert folders == ["DENIED"] * 8
     assert {match["path"] for match in found.data["found"]} == {"notes"}
-    assert (verdict.is_good, (data / "new").exists()) == (True, False)
+    assert (verdict.is_intact, (data / "new").exists()) == (True, False)
 
 
 async def test_session_in_the_home_folder_can_use_the_other_files(host: Host, home: Path):
@@ -111,7 +111,7 @@ async def test_control_file_tools_without_protected_paths_break_the_audit(host: 
         await Files(home).call("write", path=f".local/share/holdfast/{ANCHOR}", text="forged")
         verdict = await _verdict(host, home / ".local/share/holdfast")
 
-    assert not verdict.is_good
+    assert not verdict.is_intact
 
 
 async def _verdict(host: Host, data: Path) -> Verdict:

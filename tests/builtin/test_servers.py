@@ -1,6 +1,5 @@
 """Which sessions get the built-in servers."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -45,9 +44,13 @@ async def test_names_of_built_in_servers_are_reserved_even_if_the_session_does_n
     }
 
 
-async def test_only_direct_sessions_in_a_workspace_get_tasks(host: Host, tmp_path: Path):
+async def test_sessions_in_a_workspace_share_its_tasks_and_sandboxed_ones_see_no_others(
+    host: Host, tmp_path: Path
+):
     async with host:
+        (tmp_path / "other").mkdir()
         host.registry.add(tmp_path / "project", trust=Trust.DIRECT)
+        host.registry.add(tmp_path / "other", trust=Trust.DIRECT)
         async with (
             host.session(cwd=tmp_path / "project") as one,
             host.session(cwd=tmp_path / "project") as other,
@@ -55,20 +58,12 @@ async def test_only_direct_sessions_in_a_workspace_get_tasks(host: Host, tmp_pat
             added = await one.call("tasks.task_add", {"title": "water the tomatoes"})
             listed = await other.call("tasks.task_list")
         async with host.session(cwd=tmp_path / "project", trust=Trust.SANDBOXED) as sandboxed:
-            names = sandboxed.available
+            shown = await sandboxed.call("tasks.task_show", {"id": added.data["id"]})
+            denied = await sandboxed.call("tasks.task_list", {"workspace": "other"})
+        async with host.session(cwd=tmp_path) as outside:
+            names = outside.available
 
-    assert added.data["created_by"] == one.context.session_id, "the server is shared, but knows the caller"
+    assert (added.data["id"], added.data["created_by"]) == ("project-1", one.context.session_id)
     assert [task["title"] for task in listed.data["items"]] == ["water the tomatoes"]
-    assert names == ("files",)
-
-
-async def test_built_in_server_does_not_import_modules_from_the_current_folder(host: Host, tmp_path: Path):
-    project = tmp_path / "project"
-    for module in ("click.py", "holdfast.py", "msgspec.py"):
-        (project / module).write_text(f"open({str(project / 'imported')!r}, 'w')\n")
-    async with host:
-        host.registry.add(project, trust=Trust.DIRECT)
-        async with host.session(cwd=project) as session:
-            assert (await session.call("tasks.task_list")).ok
-
-    assert "imported" not in os.listdir(project)
+    assert (shown.data["title"], denied.data["code"]) == ("water the tomatoes", "WORKSPACE_DENIED")
+    assert names == ("files",), "no workspace, no tasks"

@@ -1,5 +1,7 @@
 """The task tools: transitions, persistence, and one list for each workspace."""
 
+import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +11,10 @@ import pytest
 
 from holdfast.builtin.tasks.server import tasks_toolbox
 from holdfast.builtin.tasks.store import Status, TaskStore
+from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.workspaces import Registry
+from tests.commands import run_holdfast
 from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client
 from tests.toolkit.contexts import ANN, META_KEY, SessionContext, context_env
 
@@ -49,7 +53,7 @@ def test_names_of_the_task_tools():
 def test_task_transitions(client: Client):
     added = client.call("task_add", {"title": "Write", "body": "A page."}, BLOG)
     results = [
-        client.call(tool, {"number": 1, **more}, BLOG)
+        client.call(tool, {"id": "1", **more}, BLOG)
         for tool, more in [
             ("task_done", {}),
             ("task_start", {}),
@@ -90,17 +94,131 @@ def test_each_workspace_has_its_own_tasks(client: Client):
         for workspace in ("blog", "Shop")
     }
     nowhere = client.call("task_add", {"title": "Nowhere"})
-    other = client.call("task_show", {"number": 2, "workspace": "shop"})
+    other = client.call("task_show", {"id": "blog-1", "workspace": "shop"})
 
     assert titles == {"blog": ["In the blog"], "Shop": ["In the shop"]}
     assert (nowhere["code"], other["code"]) == ("MISSING_WORKSPACE", "UNKNOWN_TASK")
+
+
+@pytest.mark.promise("CTX-12", "WSP-01")
+@pytest.mark.parametrize("form", ["nested", "flat"])
+def test_orbits_announcement_of_a_path_selects_the_workspace_out_of_the_box(
+    client: Client, data: Path, form: str
+):
+    path = str(data.parent / "Blog")
+    meta = {"orbit": {"workspace": path}} if form == "nested" else {"orbit.workspace": path}
+
+    added = client.call("task_add", {"title": "Announced"}, meta)
+
+    assert added["id"] == "blog-1"
+
+
+@pytest.mark.promise("CTX-12")
+def test_built_in_tasks_take_the_aliases_of_the_settings(data: Path):
+    environ = {"HOLDFAST_DATA_DIR": str(data), "HOLDFAST_ALIASES_WORKSPACE_KEYS": "other.place"}
+    with connect_client(("stdio", "modern"), SERVER, environ=environ) as client:
+        added = [
+            client.call("task_add", {"title": "t"}, {key: {inner: "shop"}})["id"]
+            for key, inner in (("other", "place"), ("orbit", "workspace"))
+        ]
+
+    assert added == ["shop-1", "shop-2"]
+
+
+def test_ids_of_tasks_are_unique_in_the_store(data: Path):
+    with connect_client(("stdio", "modern"), SERVER, environ={"HOLDFAST_DATA_DIR": str(data)}) as client:
+        added = [
+            client.call("task_add", {"title": "t", "workspace": name})["id"] for name in ("blog", "shop")
+        ]
+        other = client.call("task_show", {"id": "shop-1", "workspace": "blog"})
+
+    assert (added, other["code"]) == (["blog-1", "shop-1"], "UNKNOWN_TASK")
+
+
+@pytest.fixture
+def repositories(data: Path) -> Path:
+    """A folder in which clients may register workspaces."""
+    folder = data.parent / "repositories"
+    for name in ("one", "two/inner", ".hidden"):
+        (folder / name).mkdir(parents=True)
+    return folder
+
+
+def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path, repositories: Path):
+    environ = {"HOLDFAST_DATA_DIR": str(data), "HOLDFAST_WORKSPACES_AUTO_REGISTER": str(repositories)}
+    with connect_client(("stdio", "modern"), SERVER, environ=environ) as client:
+
+        def add(path: str) -> Any:
+            answer = client.call("task_add", {"title": "t"}, {"orbit": {"workspace": path}})
+            return answer.get("id") or answer["code"]
+
+        added = [
+            add(str(repositories / name)) for name in ("one", "one", "two/inner", "two", ".hidden", "no")
+        ]
+        outside = [
+            add(path) for path in ("/usr", str(data), str(repositories), str(repositories / ".." / "one"))
+        ]
+    registered = Registry(data / "workspaces")
+
+    assert added == ["one-1", "one-2", "inner-1", "BAD_WORKSPACE", *["UNKNOWN_WORKSPACE"] * 2]
+    assert outside == [*["UNKNOWN_WORKSPACE"] * 3, "BAD_WORKSPACE"]
+    assert registered.get("one").trust is Trust.SANDBOXED
+
+
+def test_announced_folder_is_not_registered_by_default(data: Path, repositories: Path):
+    with connect_client(("stdio", "modern"), SERVER, environ={"HOLDFAST_DATA_DIR": str(data)}) as client:
+        refused = client.call("task_add", {"title": "t"}, {"orbit": {"workspace": str(repositories / "one")}})
+
+    assert refused["code"] == "UNKNOWN_WORKSPACE"
+
+
+def test_number_of_registered_folders_is_limited(data: Path, repositories: Path):
+    registry = Registry(data / "workspaces")
+
+    registry.add_below(repositories / "one", [repositories], at_most=1)
+
+    with pytest.raises(HoldfastError, match="There are 1 workspaces below"):
+        registry.add_below(repositories / "two", [repositories], at_most=1)
+
+
+def test_commands_use_the_same_tasks_as_the_tools(data: Path):
+    environ = {**os.environ, "HOLDFAST_DATA_DIR": str(data), "HOLDFAST_CONFIG": ""}
+    blog = data.parent / "Blog"
+
+    def run(*words: str, cwd: Path = blog) -> tuple[int, str]:
+        done = run_holdfast("tasks", *words, cwd=cwd, env=environ)
+        return done.returncode, done.stdout + done.stderr
+
+    with connect_client(("stdio", "modern"), SERVER, environ={"HOLDFAST_DATA_DIR": str(data)}) as client:
+        client.call("task_add", {"title": "By a tool"}, BLOG)
+        added = run("add", "By a person")
+        early = run("done", "blog-2")
+        started = run("start", "2")
+        done = run("done", "blog-2", cwd=data.parent)
+        listed = run("list", "--json", "--workspace", "blog", cwd=data.parent)
+        updated = run("update", "blog-1", "--title", "Changed")
+        shown = client.call("task_show", {"id": "blog-2"}, BLOG)
+    nowhere = run("list", cwd=data.parent)
+
+    assert (added, started, done) == (
+        (0, "Added blog-2: By a person\n"),
+        (0, "Started blog-2: By a person\n"),
+        (0, "Finished blog-2: By a person\n"),
+    )
+    assert early == (
+        1,
+        "Error: Task blog-2 is open; it cannot become done.\nHint: Set its status to one of: started, dropped.\n",
+    )
+    assert [json.loads(line)["status"] for line in listed[1].splitlines()] == ["open", "done"]
+    assert (updated[1], shown["status"]) == ("Changed blog-1: Changed\n", "done")
+    assert "does not belong to a workspace" in nowhere[1]
 
 
 def test_tasks_survive_a_restart_of_their_server(data: Path):
     environ = {"HOLDFAST_DATA_DIR": str(data)}
     with connect_client(("stdio", "modern"), SERVER, environ=environ) as before:
         before.call("task_add", {"title": "Remember"}, BLOG)
-        before.call("task_start", {"number": 1}, BLOG)
+        before.call("task_start", {"id": "blog-1"}, BLOG)
     with connect_client(("stdio", "modern"), SERVER, environ=environ) as after:
         started = after.call("task_list", {"status": "started"}, BLOG)["items"]
 

@@ -90,6 +90,7 @@ def make_host(tmp_path: Path) -> HostFactory:
             "HOLDFAST_DATA_DIR": str(tmp_path / "data"),
             "HOLDFAST_SERVERS_USER_FILE": str(config / "mcp.json"),
             "HOLDFAST_SERVERS_HOST_FILE": str(host_file),
+            "HOLDFAST_STAGE_ENABLED": "false",  # the same tools with and without an installed browser
             **variables,
         }
         loaded = settings.load(_empty_config(config), environ)

@@ -1,27 +1,18 @@
 """A server for tests: it counts, returns the context that it got, and misbehaves on request."""
 
-import asyncio
+import json
 import os
-import subprocess
 import sys
-from pathlib import Path
+import time
 from typing import Any
 
-import msgspec
+if not __package__:  # run as a script
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
 
-from holdfast.model import codes
-from holdfast.model.context import META_KEY
-from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
-from holdfast.wire.frame import Notification, Request
-from holdfast.wire.incoming_requests import RequestHandler
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
-from holdfast.wire.mcp.server import McpRequest, server_peer
-from holdfast.wire.mcp.tools import CallParams, text_result
-from holdfast.wire.peer import Peer
-from holdfast.wire.pipe import connect_stdio
+from tests.light_server import INVALID_PARAMS, CancelledError, LightServer, Request, RpcError, text_result
 
-QUESTION: JsonObject = {
+META_KEY = "dev.holdfast/session"
+QUESTION: dict[str, Any] = {
     "message": "How many?",
     "requestedSchema": {"type": "object", "properties": {"number": {"type": "integer"}}},
 }
@@ -47,33 +38,32 @@ TOOLS = [
 ]
 
 
-class Counter:
+class Counter(LightServer):
+    name = "counter"
+
     def __init__(self) -> None:
+        super().__init__()
         self.count = 0
-        later = Path(os.environ.get("LATER", "/nowhere"))
-        self.extra: list[str] = [later.read_text()] if later.exists() else []
+        later = os.environ.get("LATER", "")
+        self.extra = [_read(later)] if os.path.exists(later) else []  # noqa: PTH110
         self.cancelled: list[str] = []
         self.received: dict[str, Any] = {}
         self.more = {"nextCursor": "again"} if "--endless" in sys.argv else {}
-        self.peer: Peer
-        extensions: JsonObject = {"extensions": {META_KEY: {}}} if "--shared" in sys.argv else {}
-        self.info = PeerInfo(
-            implementation=Implementation("counter", "1"),
-            capabilities={"tools": {"listChanged": True}, **extensions},
-        )
+        extensions: dict[str, Any] = {"extensions": {META_KEY: {}}} if "--shared" in sys.argv else {}
+        self.capabilities = {"tools": {"listChanged": True}, **extensions}
+        if "--handshake" in sys.argv:
+            self.unknown_methods = ("server/discover",)
+        if "--modern" in sys.argv:
+            self.unknown_methods = ("initialize",)
 
-    async def answer(self, request: McpRequest) -> Any:
+    def answer(self, request: Request) -> dict[str, Any]:
         self.received[request.method] = request.meta.get(META_KEY)
         match request.method:
             case "tools/list":
-                return {
-                    "tools": [
-                        {"name": name, "inputSchema": {"type": "object"}} for name in [*TOOLS, *self.extra]
-                    ]
-                }
+                names = [*TOOLS, *self.extra]
+                return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]}
             case "tools/call":
-                params = request.decode_params(CallParams)
-                return await self.call(request, params.name, msgspec.json.decode(params.arguments))
+                return self.call(request, request.params["name"], request.params.get("arguments") or {})
             case "resources/list":
                 return {"resources": [{"uri": "note://one", "name": "one"}], **self.more}
             case "resources/read":
@@ -83,9 +73,9 @@ class Counter:
             case "prompts/get":
                 return {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]}
             case _:
-                raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {request.method!r} here.")
+                return super().answer(request)
 
-    async def call(self, request: McpRequest, name: str, arguments: dict[str, Any]) -> Any:  # noqa: PLR0912
+    def call(self, request: Request, name: str, arguments: dict[str, Any]) -> dict[str, Any]:  # noqa: PLR0912
         match name:
             case "count":
                 self.count += 1
@@ -94,49 +84,41 @@ class Counter:
                 seen = {
                     "env": {key: value for key, value in os.environ.items() if key.startswith("HOLDFAST_")},
                     "meta": request.meta.get(META_KEY),
-                    "initialize": request.client.meta.get(META_KEY),
+                    "initialize": request.initialize_meta.get(META_KEY),
                     "pid": os.getpid(),
-                    "cwd": str(Path.cwd()),
+                    "cwd": os.getcwd(),  # noqa: PTH109
                     "arguments": arguments,
-                    "era": request.client.era,
+                    "era": "modern" if request.is_modern else "handshake",
                     "keys": sorted(request.meta),
-                    "all": dict(request.meta),
+                    "all": request.meta,
                 }
                 return {"content": [], "structuredContent": seen}
             case "sleep":
-                await asyncio.sleep(arguments["seconds"])
+                request.sleep(arguments["seconds"])
                 return text_result("awake")
             case "die":
                 print(arguments.get("stderr", "\x1b[31mlast words"), file=sys.stderr, flush=True)
                 os._exit(3)
             case "linger":
-                if "progressToken" in request.meta:
-                    await request.notify(
-                        "notifications/progress",
-                        {"progressToken": request.meta["progressToken"], "progress": 0},
-                    )
+                _report_progress(request, {"progress": 0})
                 try:
-                    await asyncio.sleep(600)
-                finally:
+                    request.sleep(600)
+                except CancelledError:
                     self.cancelled.append(name)
+                    raise
+                return text_result("done")
             case "read":
-                return text_result(Path(arguments["path"]).read_text())
+                return text_result(_read(arguments["path"]))
             case "elicit":
-                return text_result(
-                    bytes(
-                        await self.peer.request("elicitation/create", arguments or QUESTION, timeout=5)
-                    ).decode()
-                )
+                return text_result(_encode(self.ask("elicitation/create", arguments or QUESTION)))
             case "wants":
-                if "inputResponses" in (params := msgspec.json.decode(request.params)):
-                    return text_result(msgspec.json.encode(params["inputResponses"]).decode())
-                wanted: JsonObject = {
-                    "it": {"method": arguments["method"], "params": arguments.get("params", QUESTION)}
-                }
+                if "inputResponses" in request.params:
+                    return text_result(_encode(request.params["inputResponses"]))
+                wanted = {"it": {"method": arguments["method"], "params": arguments.get("params", QUESTION)}}
                 return {"resultType": "input_required", "inputRequests": wanted}
             case "mutter":
                 print(arguments["stderr"], end=arguments.get("end", "\n"), file=sys.stderr, flush=True)
-                await asyncio.sleep(0 if arguments.get("answers") else 600)
+                request.sleep(0 if arguments.get("answers") else 600)
                 return text_result("ok")
             case "received":
                 return {"content": [], "structuredContent": self.received}
@@ -145,25 +127,22 @@ class Counter:
             case "fail":
                 return text_result("it did not work", is_error=True)
             case "refuse":
-                raise HoldfastError(codes.BAD_ARGUMENT, "not like this")
+                raise RpcError(INVALID_PARAMS, "not like this")
             case "progress":
                 for step in range(3):
-                    await request.notify(
-                        "notifications/progress",
-                        {"progressToken": request.meta["progressToken"], "progress": step, "total": 3},
-                    )
+                    _report_progress(request, {"progress": step, "total": 3})
                 return text_result("done")
             case "roots":
-                return text_result(bytes(await self.peer.request("roots/list", timeout=5)).decode())
+                return text_result(_encode(self.ask("roots/list")))
             case "sample":
-                return text_result(
-                    bytes(await self.peer.request("sampling/createMessage", {}, timeout=5)).decode()
-                )
+                return text_result(_encode(self.ask("sampling/createMessage", arguments)))
             case "grow":
                 self.extra.append(arguments["name"])
-                await request.notify("notifications/tools/list_changed", {})
+                request.notify("notifications/tools/list_changed", {})
                 return text_result("grown")
             case "orphan":
+                import subprocess
+
                 code = "import os, signal, sys, time; os.setsid(); signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(600)"
                 child = subprocess.Popen(
                     [sys.executable, "-c", code], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
@@ -173,40 +152,39 @@ class Counter:
             case _:
                 return text_result(f"{name} is new here")
 
-    def on_notification(self, notification: Notification) -> None:
-        pass
+    def on_end(self) -> None:
+        if "--stubborn" in sys.argv:
+            time.sleep(600)
 
 
-def without_discovery(handle: RequestHandler) -> RequestHandler:
-    """Reject `server/discover`, so that the client falls back to the handshake."""
-
-    async def answer(request: Request) -> Any:
-        if request.method == "server/discover":
-            raise HoldfastError(codes.METHOD_NOT_FOUND, "Method not found")
-        return await handle(request)
-
-    return answer
+def _report_progress(request: Request, params: dict[str, Any]) -> None:
+    if "progressToken" in request.meta:
+        params = {"progressToken": request.meta["progressToken"], **params}
+        request.notify("notifications/progress", params)
 
 
-async def main() -> None:
+def _encode(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123
+        return file.read()
+
+
+def main() -> None:
     if "--slow" in sys.argv:
-        await asyncio.sleep(0.3)
+        time.sleep(0.3)
     if "--exits" in sys.argv:
         sys.exit(os.environ["LAST_WORDS"])
     if "--mute" in sys.argv:
-        await asyncio.sleep(600)
-    service = Counter()
-    service.peer = server_peer(service)
-    if "--handshake" in sys.argv:
-        service.peer._incoming._handler = without_discovery(service.peer._incoming._handler)
-    async with connect_stdio(service.peer):
-        if "--stubborn" in sys.argv:
-            import signal
+        time.sleep(600)
+    if "--stubborn" in sys.argv:
+        import signal
 
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            await asyncio.sleep(600)
-        await service.peer.ended.wait()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Counter().run()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -64,7 +64,7 @@ MESSAGES: list[tuple[Any, Any, str]] = [
     ({"not": {"type": "string"}}, SECRET, "“a” is of a kind that is not allowed."),
     (False, SECRET, "“a” is not allowed."),
     ({"items": {"type": "string"}}, ["x", None], "“a[1]” must be a string, not null."),
-    ({"required": ["b"]}, {}, "“b” is missing in “a”."),
+    ({"required": ["b"]}, {}, "“b” in “a”: It is required."),
     ({"additionalProperties": False}, {"b": SECRET}, "“a” must be empty."),
     ({"properties": {}, "additionalProperties": False}, {"b": SECRET}, "“b” is not known in “a”."),
     ({"propertyNames": {"maxLength": 2}}, {"abc": 1}, "“a” has a member with a name that is not allowed."),
@@ -84,7 +84,7 @@ async def test_message_says_where_and_what_is_expected_without_the_value(
 async def test_up_to_three_problems_are_named():
     schema = {"required": ["a", "b", "c", "d"]}
 
-    assert await problem(schema, {}) == "“a” is missing. “b” is missing. “c” is missing."
+    assert await problem(schema, {}) == "“a”: It is required. “b”: It is required. “c”: It is required."
 
 
 FITTING: list[tuple[Any, Any]] = [

@@ -3,15 +3,16 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.connect.explain_confined import explain_start
+from holdfast.connect.explain_confined import explain_call, explain_refused_hosts, explain_start
 from holdfast.model.process import Confinement
 from holdfast.model.server import ServerSpec, Source, Stdio
-from holdfast.sandbox.view import SandboxView
+from holdfast.sandbox.view import RefusedHost, SandboxView
 from tests.connect.conftest import HostFactory, counter_entry
 from tests.sandbox.conftest import bwrap  # pyright: ignore[reportUnusedImport] # noqa: F401
 
@@ -102,6 +103,47 @@ def test_host_that_could_not_be_resolved_is_named(words: str):
         "It runs confined and tried to reach registry.example.org: "
         'to allow that, add "network": ["registry.example.org"] to its entry in /user.json.'
     )
+
+
+@pytest.mark.promise("BOX-07")
+def test_granted_host_that_is_refused_is_named_with_the_reason_of_the_proxy():
+    reason = "api.example:443 is at 10.0.0.8, a private address. To allow it, add it to servers.reachable in the settings."
+    command = "holdfast servers approve s --confined --network"
+    refused = [
+        RefusedHost(endpoint="other.example:443"),
+        RefusedHost(endpoint="api.example:443", reason=reason),
+    ]
+
+    assert explain_refused_hosts(spec(Source.PROJECT), refused).splitlines() == [
+        f"It runs confined and tried to reach other.example: to allow that, run: {command} other.example",
+        f"It runs confined, and may not reach a host that was granted: {reason}",
+    ]
+
+
+@pytest.mark.promise("BOX-07")
+def test_failed_call_names_hidden_paths_of_the_entry_but_none_that_the_answer_chose(tmp_path: Path):
+    data, other = tmp_path / "data", tmp_path / "other"
+    data.mkdir()
+    other.mkdir()
+    failed = f"FileNotFoundError: '{data}/stations.txt', '{other}'"
+    stranger = spec(Source.PROJECT, f"--data={data}")
+
+    assert explain_call(stranger, SandboxView(["/project"]), [], failed) == (
+        f"It runs confined and cannot see {data}: "
+        f"to allow that, run: holdfast servers approve s --confined --readable {data}"
+    )
+    assert explain_call(stranger, SandboxView(["/project"]), [], "no data") == ""
+
+
+@pytest.mark.promise("BOX-07")
+def test_failed_look_up_without_any_grant_says_that_there_is_no_network():
+    failed = "<urlopen error [Errno -2] Name or service not known>"
+    granted = replace(spec(), confinement=Confinement(roots=("/project",), network=("one.example",)))
+    view = SandboxView(["/project"])
+
+    advice = 'It runs confined and has no network: to allow that, add "network": ["HOST"] to its entry in /user.json.'
+    assert (explain_call(spec(), view, [], failed), explain_start(spec(), view, failed)) == (advice, advice)
+    assert explain_call(granted, view, [], failed) == ""
 
 
 @pytest.mark.promise("BOX-07")

@@ -58,7 +58,9 @@ async def test_sessions_leak_nothing_however_they_end(
         after = await _resources_in_use()
 
         assert after == before
-        assert [(kept.links._by_scope, kept._live._sessions) for kept in (host, waiting)] == [({}, {})] * 2
+        assert [(kept.links._by_scope, kept._parts.live._sessions) for kept in (host, waiting)] == [
+            ({}, {})
+        ] * 2
 
 
 async def _cycle(host: Host, waiting: Host, folder: Path, number: int) -> None:

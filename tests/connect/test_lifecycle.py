@@ -19,7 +19,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.server import ServerSpec
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 from tests.connect.conftest import HostFactory, counter_entry
 from tests.connect.processes import is_alive, kill, server_pids, wait_until
 
@@ -206,7 +206,7 @@ async def test_failing_close_does_not_stop_the_others(
             assert session.refusals == ()
 
         assert (is_alive(pid), server_pids(), session.scope.is_closed) == (False, set(), True)
-    assert [record.getMessage() for record in caplog.records] == ["link crashed"]
+    assert [record.getMessage() for record in caplog.records] == ["link crashed: crash"]
 
 
 def _fail_on_close(connect: Connect) -> Connect:

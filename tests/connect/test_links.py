@@ -16,6 +16,7 @@ from holdfast.model.context import current_context
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Stage
+from holdfast.model.trust import Trust
 from tests.connect.conftest import HostFactory, counter_entry
 
 pytestmark = pytest.mark.anyio
@@ -131,6 +132,23 @@ async def test_shared_server_gets_context_aliases_from_the_host_only(make_host: 
     }
 
 
+@pytest.mark.promise("CTX-12")
+async def test_alias_carries_the_path_of_the_workspace_and_not_of_the_session(
+    make_host: HostFactory, tmp_path: Path
+):
+    folder = tmp_path / "blog" / "posts"
+    folder.mkdir(parents=True)
+    async with make_host(
+        {"c": counter_entry("--shared", lifetime="host")}, HOLDFAST_ALIASES_WORKSPACE_KEYS="orbit.workspace"
+    ) as host:
+        host.registry.add(tmp_path / "blog", trust=Trust.DIRECT)
+        async with host.session(cwd=folder) as session:
+            meta = (await session.call("c.whoami")).data["all"]
+
+    path = str((tmp_path / "blog").resolve())
+    assert (meta["orbit"], meta["orbit.workspace"]) == ({"workspace": path}, path)
+
+
 async def test_server_that_does_not_read_the_context_cannot_be_shared(make_host: HostFactory, tmp_path: Path):
     async with (
         make_host({"c": counter_entry(lifetime="host")}) as host,
@@ -206,7 +224,7 @@ async def test_session_opens_in_time_without_a_server_that_never_answers(
     ):
         assert (await session.call("good.count")).text == "1"
         assert [(refusal.server, refusal.reason) for refusal in session.refusals] == [
-            ("mute", "Could not start 'mute': The server did not complete the handshake within 1 s.")
+            ("mute", "Could not start 'mute': The server did not complete the MCP negotiation within 1 s.")
         ]
 
 
@@ -296,7 +314,7 @@ async def test_new_tool_of_a_known_server_awaits_approval(make_host: HostFactory
         answer = await session.call("c.evil")
 
         assert [tool.name for tool in session.awaiting_approval["c"]] == ["evil"]
-        assert answer.code == "UNKNOWN_TOOL"
+        assert answer.code == "NOT_APPROVED"
 
 
 async def test_progress_is_passed_to_the_caller(make_host: HostFactory, tmp_path: Path):

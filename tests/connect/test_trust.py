@@ -54,7 +54,7 @@ async def test_servers_not_marked_for_sandboxed_use_are_closed(make_host: HostFa
         await session.lower_trust()
         answer = await session.call("direct.count")
 
-        assert (answer.code, is_alive(pid)) == ("UNKNOWN_TOOL", False)
+        assert (answer.code, is_alive(pid)) == ("SERVER_REFUSED", False)
         assert [(refusal.server, refusal.stage) for refusal in session.refusals] == [("direct", Stage.ADMIT)]
 
 

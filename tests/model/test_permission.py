@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.model.permission import (
-    MAX_PATTERNS,
-    Mode,
-    ToolPattern,
-    lowest_mode,
-    parse_mode,
-    parse_tool_pattern,
-    parse_tool_patterns,
-)
+from holdfast.model.permission import Mode, lowest_mode, parse_mode
+from holdfast.model.tool_pattern import MAX_PATTERNS, ToolPattern, parse_tool_pattern, parse_tool_patterns
 
 pytestmark = pytest.mark.promise("SES-04")
 

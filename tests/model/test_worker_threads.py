@@ -118,3 +118,23 @@ def test_process_ends_while_a_thread_is_blocked() -> None:
         "asyncio.run(main())\n"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+FORKING = """
+import asyncio, os
+from holdfast.model.worker_threads import WorkerThreads
+
+workers = WorkerThreads("test", threads=1)
+asyncio.run(workers.run(int))
+child = os.fork()
+if not child:
+    asyncio.run(asyncio.wait_for(workers.run(int), 30))
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_forked_process_starts_threads_of_its_own() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "7\n"

@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Notification
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, text_result
+from holdfast.wire.messages import Notification
 from holdfast.wire.pipe import connect_stdio
 
 NOTHING = {"type": "object"}
@@ -34,7 +34,7 @@ class EchoArguments(msgspec.Struct):
 class Counter:
     """Echoes, counts, shouts, fails and waits."""
 
-    info = PeerInfo(
+    info = OwnInfo(
         implementation=Implementation("our-server", "1.2.3"),
         capabilities={"tools": {}},
         instructions="Echo and count.",

@@ -9,14 +9,14 @@ from typing import IO
 
 import pytest
 
-from holdfast.wire.frame import Notification
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
+from holdfast.wire.messages import Notification
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
 HERE = Path(__file__).resolve().parent
 PACKAGES = HERE.parent.parent / "peers" / "node_modules"
-ME = PeerInfo(implementation=Implementation("holdfast-tests", "1"))
+ME = OwnInfo(implementation=Implementation("holdfast-tests", "1"))
 PATIENCE = 5.0
 
 

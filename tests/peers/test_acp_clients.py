@@ -81,6 +81,7 @@ async def test_acpx_runs_a_prompt_and_answers_permission_requests(tmp_path: Path
     assert check_recordings(tmp_path) == 2
 
 
+@pytest.mark.matrix
 async def test_acpx_keeps_a_session_across_restarts_and_cancels(tmp_path: Path):
     cwd = _folder(tmp_path)
     _servers(tmp_path)

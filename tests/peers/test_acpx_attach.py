@@ -86,6 +86,7 @@ def test_question_is_answered_by_either_and_either_can_be_killed(tmp_path: Path,
     assert check_recordings(tmp_path) == 1
 
 
+@pytest.mark.matrix
 @pytest.mark.promise("ACP-05")
 async def test_acpx_resumes_a_session_that_an_editor_has_open(tmp_path: Path, project: Path):
     async with editor(tmp_path) as zed:

@@ -9,10 +9,10 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Notification
 from holdfast.wire.mcp.client import ServerInfo, negotiate
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult
+from holdfast.wire.messages import Notification
 from tests.peers.spawn import ME, node_server, spawned
 
 pytestmark = pytest.mark.anyio

@@ -6,16 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.wire.frame import Notification, PeerError
 from holdfast.wire.mcp.client import negotiate
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult
+from holdfast.wire.messages import Notification, PeerError
 from tests.peers.spawn import ME, python, spawned
 
 
 @pytest.mark.anyio
 @pytest.mark.promise("LNK-14")
-@pytest.mark.parametrize(("remembered", "era"), [(None, Era.MODERN), (Era.HANDSHAKE, Era.HANDSHAKE)])
+@pytest.mark.parametrize(
+    ("remembered", "era"),
+    [(None, Era.MODERN), pytest.param(Era.HANDSHAKE, Era.HANDSHAKE, marks=pytest.mark.matrix)],
+)
 async def test_client_works_with_an_sdk_server_in_both_eras(remembered: Era | None, era: Era):
     server, texts = await conversation("sdk_server.py", remembered)
 
@@ -27,7 +30,10 @@ async def test_client_works_with_an_sdk_server_in_both_eras(remembered: Era | No
 
 @pytest.mark.anyio
 @pytest.mark.promise("LNK-14")
-@pytest.mark.parametrize(("remembered", "era"), [(None, Era.MODERN), (Era.HANDSHAKE, Era.HANDSHAKE)])
+@pytest.mark.parametrize(
+    ("remembered", "era"),
+    [pytest.param(None, Era.MODERN, marks=pytest.mark.matrix), (Era.HANDSHAKE, Era.HANDSHAKE)],
+)
 async def test_client_works_with_a_fastmcp_server_in_both_eras(remembered: Era | None, era: Era):
     server, texts = await conversation("fastmcp_server.py", remembered)
 

@@ -20,8 +20,7 @@ CLIENTS = {
     "typescript-sdk-2": ["typescript_features.mjs"],
 }
 PAIRS = {
-    *[("python-sdk", "http", "handshake"), ("python-sdk", "stdio", "modern")],
-    *[("fastmcp", "stdio", "handshake")],
+    *[("python-sdk", "http", "handshake")],
     *[("typescript-sdk-2", "stdio", "handshake"), ("typescript-sdk-2", "http", "modern")],
 }
 MATRIX = [

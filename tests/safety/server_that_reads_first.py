@@ -16,8 +16,8 @@ LIMITS = HttpLimits(sessions=SESSIONS, body_memory=10**12, body_memory_per_calle
 class Sessions(HttpSessions):
     """Sessions that all count as used, so that none makes room."""
 
-    def open(self, client: ClientInfo, owner: str) -> HttpSession:
-        return self.find(super().open(client, owner).session_id, owner)
+    def open(self, client: ClientInfo, caller_id: str) -> HttpSession:
+        return self.find(super().open(client, caller_id).session_id, caller_id)
 
 
 class App(HttpApp):

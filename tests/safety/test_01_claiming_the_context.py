@@ -80,7 +80,7 @@ async def test_toolkit_server_refuses_a_context_that_its_command_has_set(
         called = await session.call("n.powerful")
         refusals = [refusal.reason for refusal in session.refusals]
 
-    assert (called.code, len(refusals)) == ("UNKNOWN_TOOL", 1)
+    assert (called.code, len(refusals)) == ("SERVER_REFUSED", 1)
     assert "The session in this server's environment is not the one that sent the request" in refusals[0]
 
 

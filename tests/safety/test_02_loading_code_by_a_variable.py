@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.resolution import Stage
+from holdfast.model.trust import Trust
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]
@@ -40,30 +41,24 @@ def client_server(folder: Path) -> Any:
 async def test_server_is_refused_and_no_code_is_loaded(make_host: HostFactory, tmp_path: Path):
     mark = trap(tmp_path)
     async with make_host({}) as host:
-        session = await host.open(OpenOptions(cwd=tmp_path, client_servers=(client_server(tmp_path),)))
+        session = await host.open(
+            OpenOptions(cwd=tmp_path, trust=Trust.SANDBOXED, client_servers=(client_server(tmp_path),))
+        )
         await session.wait_ready()
-        (refusal,) = session.refusals
+        (refusal,) = [refusal for refusal in session.refusals if refusal.server == "c"]
         await session.close()
 
-    assert (
-        refusal.stage,
-        refusal.reason.startswith("env: PYTHONPATH may not come from the client's request:"),
-    ) == (
-        Stage.VALIDATE,
-        True,
+    assert refusal.stage is Stage.ADMIT
+    assert refusal.reason.startswith(
+        "env: PYTHONPATH may not come from the client's request in a sandboxed session:"
     )
     assert not mark.exists()
 
 
-async def test_control_without_the_check_the_code_is_loaded(
-    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.promise("CTX-04")
+async def test_control_in_a_direct_session_the_code_of_the_users_own_editor_is_loaded(
+    make_host: HostFactory, tmp_path: Path
 ):
-    import holdfast.resolve.validate as stage
-
-    def harmless(name: str) -> None:
-        return None
-
-    monkeypatch.setattr(stage, "risky_variable_reason", harmless)
     mark = trap(tmp_path)
     async with make_host({}) as host:
         session = await host.open(OpenOptions(cwd=tmp_path, client_servers=(client_server(tmp_path),)))

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.model.context import META_KEY, context_fields
 from holdfast.model.json import Json
-from holdfast.wire.frame import Raw
 from holdfast.wire.mcp.client import Client
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
+from holdfast.wire.messages import Raw
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]
@@ -60,7 +60,7 @@ async def test_control_client_without_the_filter_sends_the_forged_value(
         _, connection = await host.links.connect(session.scope, session.server("c"))
         bare = Client(
             connection._client.peer,
-            PeerInfo(implementation=Implementation("bare", "1")),
+            OwnInfo(implementation=Implementation("bare", "1")),
             connection.server_info,
         )
         seen = await bare.call_tool("whoami", Raw(b"{}"), meta={META_KEY: FORGED})

@@ -10,7 +10,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.toolkit import Call, Toolbox, current_session
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from holdfast.audit.record import AuditKind, decode_record
 from holdfast.host.host import Host
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ToolCalled
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 from tests.connect.conftest import HostFactory, counter_entry, make_host
 
 __all__ = ["make_host"]

@@ -10,11 +10,11 @@ from holdfast.model.trust import Trust
 from holdfast.toolkit import Toolbox
 from holdfast.toolkit.authentication import ContextVarAuthenticator
 from holdfast.toolkit.guards import direct_only
-from holdfast.wire.frame import Raw
 from holdfast.wire.mcp.client import negotiate
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
 from holdfast.wire.memory import connect_memory
+from holdfast.wire.messages import Raw
 from holdfast.wire.peer import Peer
 from tests.connect.conftest import HostFactory, counter_entry, folder, for_sandboxed, make_host
 from tests.connect.processes import is_alive
@@ -74,7 +74,7 @@ async def _wipe() -> tuple[Trust, bool]:
     own, context = Peer(), current_context()
     assert context is not None
     async with connect_memory(own, server_peer(box.server(ContextVarAuthenticator()))):
-        client = await negotiate(own, PeerInfo(implementation=Implementation(name="test", version="1")))
+        client = await negotiate(own, OwnInfo(implementation=Implementation(name="test", version="1")))
         result = await client.call_tool("wipe", Raw(b"{}"))
     return context.trust_level, not result.is_error
 

@@ -1,6 +1,8 @@
 """Attack 14: rug pull. A server changes its tool definitions or adds tools after approval."""
 
 import json
+import os
+import signal
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from holdfast.store.store import Tx
 from holdfast.store.types import Approval
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, make_host
+from tests.connect.processes import wait_until
 from tests.session.support import ScriptedUser
 
 __all__ = ["make_host"]
@@ -83,7 +86,7 @@ async def test_changed_tool_is_not_offered_until_a_person_approves_it(
     assert (unapproved.name, name in offered, refused.code, denied) == (
         name,
         False,
-        "UNKNOWN_TOOL",
+        "NOT_APPROVED",
         [f"t.{name}"],
     )
     assert approved.text == f"{name} ran"
@@ -243,6 +246,34 @@ async def test_tool_that_changes_while_the_user_is_asked_is_not_called(
 
 
 @pytest.mark.promise("LNK-17")
+@pytest.mark.parametrize("change", ["description", "nothing"])
+async def test_server_that_is_restarted_with_another_tool_while_the_user_is_asked_is_not_called(
+    make_host: HostFactory, tmp_path: Path, change: str
+):
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([ADD]))
+
+    class RestartingUser(ScriptedUser):
+        """The server ends while the user reads the question. Then the user allows the call."""
+
+        async def request_permission(self, question: PermissionQuestion) -> Decision:
+            tools.write_text(json.dumps(CHANGES.get(change, [ADD])))
+            os.kill(_pid_of_server(tools), signal.SIGKILL)
+            await wait_until(lambda: host.links.find_usable(session.scope, session.server("t")) is None)
+            return Decision.ALLOW_ONCE
+
+    async with (
+        make_host({"t": changing_tools_server(tools)}) as host,
+        host.session(cwd=tmp_path, permission="ask") as session,
+    ):
+        session.attach(RestartingUser())
+        answer = await session.call("t.add")
+
+    is_same = change == "nothing"  # the control
+    assert (answer.ok, answer.code) == ((True, "") if is_same else (False, "NOT_PERMITTED"))
+
+
+@pytest.mark.promise("LNK-17")
 async def test_pins_stay_when_a_token_in_the_arguments_is_renewed(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -280,3 +311,15 @@ async def test_client_that_brings_ever_new_servers_does_not_fill_the_store():
 
     assert await rows_after(Source.CLIENT) == (2 * MAX_CLIENT_SERVERS, 0)
     assert await rows_after(Source.HOST) == (2 * (MAX_CLIENT_SERVERS + 20), MAX_CLIENT_SERVERS + 20)
+
+
+def _pid_of_server(tools: Path) -> int:
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
+            try:
+                words = (process / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if str(tools).encode() in words:
+                return int(process.name)
+    raise AssertionError("the server is not running")

@@ -36,9 +36,9 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Store
 from holdfast.testing.store_contract.factories import create_session
 from holdfast.wire import incoming_requests
-from holdfast.wire.frame import Raw, Request
 from holdfast.wire.incoming_requests import ACP_CANCEL
 from holdfast.wire.memory import connect_memory
+from holdfast.wire.messages import Raw, Request
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.peer import Peer
 from tests.connect.conftest import HostFactory, counter_entry, make_host

@@ -68,7 +68,7 @@ async def test_control_without_masking_names_and_definitions_they_are_stored(
 
     monkeypatch.setattr(approvals, "_stored_name", keep_name)
     monkeypatch.setattr(approvals, "mask_definition", keep_definition)
-    monkeypatch.setattr(events, "_mask_names", keep_names)
+    monkeypatch.setattr(events, "_mask_tool_name", keep_names)
 
     await _run(make_host, tmp_path)
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast.audit.audit import Audit, verify_store
-from holdfast.audit.chain import Head, Verdict, genesis, next_row, verify
+from holdfast.audit.chain import Head, Verdict, empty_chain_head, next_row, verify
 from holdfast.cli.app import app
 from holdfast.model.errors import HoldfastError
 from holdfast.store.sqlite import SqliteStore
@@ -51,7 +51,7 @@ async def test_two_thousand_random_changes_to_the_table_are_all_found(database: 
             attack = rng.choice(TABLE_ATTACKS)
             attack(db, rng)
             verdict = verify(_rows(db), _genesis(db), FileAnchor.for_database(database).read())
-            if verdict.is_good:
+            if verdict.is_intact:
                 missed.append(f"{number}: {attack.__name__}")
             db.execute("ROLLBACK")
         untouched = verify(_rows(db), _genesis(db), FileAnchor.for_database(database).read())
@@ -120,7 +120,7 @@ async def test_recomputed_chain_is_found_by_the_anchor(database: Path) -> None:
 
     verdict = _verdict(database)
 
-    assert (verdict.is_good, verdict.seq) == (False, ROWS)
+    assert (verdict.is_intact, verdict.seq) == (False, ROWS)
     assert "was rewritten" in verdict.problem
 
 
@@ -129,9 +129,9 @@ async def test_control_without_the_anchor_a_truncated_or_recomputed_chain_passes
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         start = _genesis(db)
         db.execute("DELETE FROM audit WHERE seq > 30")
-        assert verify(_rows(db), start, start).is_good
+        assert verify(_rows(db), start, start).is_intact
         _rewrite_from(db, 20)
-        assert verify(_rows(db), start, start).is_good
+        assert verify(_rows(db), start, start).is_intact
 
 
 @pytest.mark.anyio
@@ -276,7 +276,7 @@ async def test_control_without_the_cross_check_a_removed_audit_passes_as_new(
 
 
 def test_anchor_may_be_behind_the_chain_but_not_ahead() -> None:
-    start = genesis(b"store")
+    start = empty_chain_head(b"store")
     first = next_row(start, "{}")
     second = next_row(Head(first.seq, first.digest), "{}")
 
@@ -402,7 +402,7 @@ def _rows(db: sqlite3.Connection) -> Iterator[AuditRow]:
 
 
 def _genesis(db: sqlite3.Connection) -> Head:
-    return genesis(SqlReadTx(db).store_id())
+    return empty_chain_head(SqlReadTx(db).store_id())
 
 
 def _verdict(database: Path) -> Verdict:
@@ -433,7 +433,7 @@ def _audit(database: Path, *arguments: str) -> Result:
 def test_approval_that_was_written_into_the_file_is_found(tmp_path: Path):
     env = Environment(tmp_path)
     env.in_project(c={"command": "true"})
-    assert env.run("servers", "approve", "c", "--yes").returncode == 0
+    assert env.run("servers", "approve", "c", "--direct", "--yes").returncode == 0
     fine, listed = env.run("audit", "verify"), env.read_lines("servers", "approvals")
     origin = json.dumps(["server", str(env.project / ".mcp.json"), "forged"])
     with closing(sqlite3.connect(tmp_path / "data" / "holdfast.db", isolation_level=None)) as db:
@@ -452,7 +452,7 @@ def test_approval_that_was_written_into_the_file_is_found(tmp_path: Path):
 def test_revoked_approval_ends_the_use_of_a_server_and_is_found_if_it_is_put_back(tmp_path: Path):
     env = Environment(tmp_path)
     env.in_project(c={"command": "true"})
-    env.run("servers", "approve", "c", "--yes")
+    env.run("servers", "approve", "c", "--direct", "--yes")
     database = tmp_path / "data" / "holdfast.db"
     with closing(sqlite3.connect(database, isolation_level=None)) as db:
         rows = db.execute("SELECT * FROM approvals").fetchall()

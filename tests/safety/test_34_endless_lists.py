@@ -1,8 +1,7 @@
 """Attack 34: a paginated list without a last page."""
 
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,15 +12,16 @@ from starlette.responses import Response
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http import param_headers
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Raw, Request
 from holdfast.wire.incoming_requests import RequestHandler
 from holdfast.wire.mcp.client import MAX_LIST_BYTES, Client, ServerInfo
-from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.memory import connect_memory
+from holdfast.wire.messages import Raw, Request
 from holdfast.wire.peer import Peer
 from tests.connect.conftest import HostFactory, counter_entry, hostile_entry, make_host
 from tests.connect.web import ScriptedServer, connect_options, http_entry, serve
+from tests.cost import least_cpu_seconds
 
 __all__ = ["make_host"]
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def connected_client(on_request: RequestHandler) -> AsyncIterator[Client]:
     """A client of a scripted server."""
-    me = PeerInfo(implementation=Implementation("test", "1"))
+    me = OwnInfo(implementation=Implementation("test", "1"))
     server_info = ServerInfo(
         era=Era.MODERN, version="2026-07-28", server=Implementation(), capabilities={}, instructions=""
     )
@@ -170,13 +170,7 @@ def test_control_without_a_limit_the_cost_of_parsing_grows_with_the_page():
         tool = Tool(name="go", input_schema=Raw(page[page.index(b'{"type"') : -3]))
         param_headers._find_marked_in_tools([tool])  # pyright: ignore[reportPrivateUsage]
 
-    assert any(_seconds(parse, 60_000) > 4 * _seconds(parse, 6000) for _ in range(3))
-
-
-def _seconds(work: Callable[..., object], *arguments: Any) -> float:
-    began = time.perf_counter()
-    work(*arguments)
-    return time.perf_counter() - began
+    assert least_cpu_seconds(lambda: parse(60_000)) > 4 * least_cpu_seconds(lambda: parse(6000))
 
 
 async def test_control_following_every_cursor_never_ends(make_host: HostFactory, tmp_path: Path):

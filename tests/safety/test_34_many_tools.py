@@ -19,7 +19,7 @@ from holdfast.resolve.approval_store import read_tool_pins
 from holdfast.session import servers
 from holdfast.store.memory import MemoryStore
 from holdfast.store.store import Tx
-from holdfast.wire.loop_throttle import LoopThrottle, finish, finish_in_slices
+from holdfast.wire.loop_throttle import LoopThrottle, run_steps, run_steps_in_slices
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, make_host
 
@@ -44,7 +44,7 @@ def spec_of(source: Source) -> ServerSpec:
 async def test_servers_of_a_session_can_have_only_so_many_tools_together(
     make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
 ):
-    monkeypatch.setattr(servers, "MAX_TOOLS", limit)
+    monkeypatch.setattr(servers, "MAX_TOOLS_PER_SESSION", limit)
     entries = {name: server(tmp_path, name, 20) for name in ("a", "b", "c")}
     async with make_host({}) as host, host.session(cwd=tmp_path, servers=entries) as session:
         offered = Counter(tool.server.name for tool in await session.tools())
@@ -98,9 +98,9 @@ async def test_other_tasks_run_while_the_tools_are_named(all_at_once: bool):
     await asyncio.sleep(0)
     began, throttle = turns, LoopThrottle("eve")
     if all_at_once:  # the control
-        finish(steps())
+        run_steps(steps())
     else:
-        await asyncio.gather(*(finish_in_slices(steps(), throttle) for _ in range(2)))
+        await asyncio.gather(*(run_steps_in_slices(steps(), throttle) for _ in range(2)))
     between = turns - began
     other.cancel()
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.wire.frame import Request
+from holdfast.wire.messages import Request
 from holdfast.wire.peer import Peer
 from tests.wire.recording import RecordingTransport
 

@@ -82,7 +82,7 @@ async def test_refusal_of_an_approved_entry_names_its_variables_and_not_their_va
 
     reasons = {refusal.server: refusal.reason for refusal in resolution.refusals}
     assert reasons["s0"] == (
-        '"url" is not an http or https URL. Check the variables that it refers to: SOME_VALUE.'
+        '"url" is not an http or https URL. Write one such as https://example.org/mcp. Check the variables that it refers to: SOME_VALUE.'
     )
     assert SECRET[:8] not in repr(reasons)
 

@@ -211,11 +211,11 @@ async def test_renaming_other_files_causes_no_checks_of_the_guards(
 SOURCE = Path(holdfast.__file__).parent
 TRUSTED = {
     # What each of them resolves is a path of the user, the system or Holdfast itself.
-    *("builtin/stage/find_browser.py", "builtin/stage/launch.py", "builtin/stage/options.py"),
+    *("builtin/stage/browser_sandbox.py", "builtin/stage/find_browser.py", "builtin/stage/options.py"),
     *("host/data_folder.py", "host/packages.py", "model/confined_folders.py"),
-    *("resolve/inputs.py", "resolve/program.py", "resolve/protected_paths.py"),
+    *("resolve/other_clients.py", "resolve/inputs.py", "resolve/program.py", "resolve/protected_paths.py"),
     *("sandbox/bwrap/bwrap.py", "sandbox/bwrap/program_files.py", "sandbox/container/container.py"),
-    *("sandbox/escape_probe_runner.py", "sandbox/own_code.py"),
+    *("sandbox/escape_probe_runner.py", "sandbox/own_code.py", "toolkit/client.py"),
 }
 
 

@@ -30,7 +30,7 @@ from holdfast.masking.mask import Mask, mask_spans
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome, Thought, ToolCalled, ToolEnded
 from holdfast.model.json import JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, HANDSHAKE_BUDGET, STORED_BUDGET, Budget, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, NEGOTIATION_LIMIT, STORED_LIMIT, Limits, SizeLimit
 from holdfast.resolve.load import load
 from holdfast.resolve.screen_tools import MAX_TEXT_LENGTH, clean_tool
 from holdfast.session.subscription import EventFeed
@@ -40,18 +40,19 @@ from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import Hold
 from holdfast.testing.store_contract.factories import hold_session
 from holdfast.wire import strict_json
-from holdfast.wire.frame import Raw, parse_line
 from holdfast.wire.mcp.tools import CallResult, Tool
+from holdfast.wire.messages import Raw, parse_line
 from holdfast.wire.strict_json import (
     StrictJsonError,
     check_json,
     decode_json,
-    exceeds_budget,
+    exceeds_limit,
     has_more_values,
     strip_strings,
 )
 from tests.agent.test_slash_commands import FakeTurn, run
 from tests.connect.conftest import HostFactory, make_host
+from tests.cost import least_cpu_seconds
 from tests.session.support import Watcher
 
 __all__ = ["make_host"]
@@ -70,9 +71,7 @@ def slowdowns(work: Callable[[int], object], size: int) -> Iterator[float]:
 
 
 def _seconds(work: Callable[[int], object], size: int) -> float:
-    began = time.perf_counter()
-    work(size)
-    return time.perf_counter() - began
+    return least_cpu_seconds(lambda: work(size), 1)
 
 
 # Masking
@@ -123,7 +122,7 @@ def test_document_of_many_values_is_recognised(raw: bytes):
 
 @pytest.mark.parametrize("text", [", [ {", '","', "\\", '\\",[', "ü,"])
 def test_punctuation_in_a_text_does_not_count_as_values(text: str):
-    assert not exceeds_budget(msgspec.json.encode([text * 50_000]), Budget(bytes=10**7, values=100))
+    assert not exceeds_limit(msgspec.json.encode([text * 50_000]), SizeLimit(bytes=10**7, values=100))
 
 
 # Through a session
@@ -235,25 +234,25 @@ async def test_large_arguments_are_sent_whole_but_not_stored(
         host.session(cwd=tmp_path) as session,
         Watcher(session.record.events) as watcher,
     ):
-        assert (await session.call("s.small", {"a": "x://" * (STORED_BUDGET.bytes // 4)})).ok
+        assert (await session.call("s.small", {"a": "x://" * (STORED_LIMIT.bytes // 4)})).ok
         stored = await watcher.caught_up()
 
     (called,) = [event for event in stored if isinstance(event, ToolCalled)]
-    assert called.arguments == {"too_large": f"{STORED_BUDGET.bytes + 8} bytes"}
+    assert called.arguments == {"too_large": f"{STORED_LIMIT.bytes + 8} bytes"}
 
 
 async def test_server_with_a_huge_handshake_is_refused(make_host: HostFactory, entry: Entry, tmp_path: Path):
-    servers = {"s": entry(HANDSHAKE_BUDGET.bytes), "ok": entry(1000)}
+    servers = {"s": entry(NEGOTIATION_LIMIT.bytes), "ok": entry(1000)}
     async with make_host(servers) as host, host.session(cwd=tmp_path) as session:
         (refusal,) = session.refusals
-        assert (refusal.server, f"more than {HANDSHAKE_BUDGET.bytes} bytes" in refusal.reason) == ("s", True)
+        assert (refusal.server, f"more than {NEGOTIATION_LIMIT.bytes} bytes" in refusal.reason) == ("s", True)
         assert (await session.call("ok.small")).ok
 
 
 # Results that the agent shows
 
 
-LONG_TEXT = "x \u00e9" * (STORED_BUDGET.bytes // 8)
+LONG_TEXT = "x \u00e9" * (STORED_LIMIT.bytes // 8)
 RESULTS: dict[str, dict[str, Any]] = {
     "text": {"content": [{"type": "text", "text": LONG_TEXT * 3}]},
     "error": {"content": [{"type": "text", "text": LONG_TEXT * 3}], "isError": True},

@@ -177,7 +177,7 @@ async def test_control_with_the_mask_for_stored_data_questions_hide_what_counts(
     }
 
 
-def _mask_keys_without_numbers(keys: Iterable[str], find: mask.Find) -> list[str]:
+def _mask_keys_without_numbers(keys: Iterable[str], find: mask.FindSpans) -> list[str]:
     return [mask.mask_spans(key, find(key)) for key in keys]
 
 

@@ -16,7 +16,7 @@ from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.command_words import runs_absolute_script, runs_relative_script
 from holdfast.resolve.confine import ConfinePolicy, confine
-from holdfast.resolve.importers import CLIENT_APPS, ImportedServer, read_servers
+from holdfast.resolve.other_clients import CLIENT_APPS, ImportedServer, read_servers
 from tests.connect.conftest import HostFactory, folder, make_host
 
 __all__ = ["folder", "make_host"]
@@ -90,7 +90,7 @@ def own_entries(own: Path) -> dict[str, dict[str, Any]]:
         "script": {"command": sys.executable, "args": ["-u", str(own / "my_server.py")]},
         "npx": {"command": str(own / "npx"), "args": ["-y", "server"]},
         "wrapped_npx": {"command": str(own / "wrap"), "args": ["--stdio", f"{own / 'npx'} server"]},
-        "shell": {"command": "sh", "args": ["-c", f"exec {own / 'uvx'} server"]},
+        "in_sh": {"command": "sh", "args": ["-c", f"exec {own / 'uvx'} server"]},
     }
 
 
@@ -169,7 +169,7 @@ async def test_user_can_name_the_folder(make_host: HostFactory, folder: Path, ow
 
     assert (found, refusal.reason) == (
         str(own),
-        '"cwd" is neither "." (the session\'s folder) nor an absolute path.',
+        '"cwd" is neither "." (the session\'s folder) nor an absolute path. Write one of these.',
     )
 
 
@@ -189,7 +189,10 @@ async def test_imported_server_runs_the_script_of_its_own_folder(
     else:
         server = imported("claude-code", {"projects": {str(own): {"mcpServers": {"s": entry}}}})
     async with make_host({"s": server.entry}) as host:
-        folders = await where(host, folder, ["s"])
+        folders = await where(host, own if scope == "project" else folder, ["s"])
+        if scope == "project":
+            async with host.session(cwd=folder) as session:
+                assert "s" not in session.available, "it is for sessions in its project only"
     imported_right = (folders, server.problem, marker.exists())
     # The control: the entry without its folder, as it was imported before.
     async with make_host({"s": entry}) as host, host.session(cwd=folder) as session:
@@ -213,7 +216,7 @@ async def test_imported_server_runs_the_script_of_its_own_folder(
 def test_server_that_depends_on_the_open_folder_is_not_imported(entry: Any):
     server = imported("vscode", {"servers": {"s": entry}})
 
-    assert "and an imported server is started in sessions in every folder" in server.problem
+    assert "so the server would run another program in each session's folder" in server.problem
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.token import Signer
 from holdfast.toolkit import http_server
 from holdfast.toolkit.http_server import ConnectionLimits, Connections, bind, serve_app
-from holdfast.wire.http import HttpApp, HttpLimits
-from holdfast.wire.http import app as app_module
-from holdfast.wire.http.bodies import Bodies
+from holdfast.wire.http import HttpApp, HttpLimits, bodies
+from holdfast.wire.http.bodies import Bodies, parse_body
 from holdfast.wire.http.request import wait_for_disconnect
 from holdfast.wire.loop_throttle import LoopThrottle
-from holdfast.wire.mcp.server import HttpCaller, HttpRequest
 from tests.safety.server_that_reads_first import SESSIONS
 from tests.toolkit.clients import Client, PlainHttpTransport
 from tests.toolkit.server_process import start_http_server
@@ -93,7 +92,10 @@ def test_control_a_server_that_reads_first_has_no_session_left(unprotected: tupl
         refused = transport.request({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE})
 
     assert set(anonymous) == {200}
-    assert refused[0]["error"]["message"] == f"{SESSIONS} sessions are already open."
+    assert (
+        refused[0]["error"]["message"]
+        == f"{SESSIONS} sessions are already open. End one with DELETE, or try again later."
+    )
 
 
 def send_unfinished_bodies(url: str, pid: int, *, expected: int = 0) -> int:
@@ -212,7 +214,7 @@ async def test_control_if_no_body_is_dropped_the_others_are_refused(monkeypatch:
             from holdfast.model.errors import HoldfastError
 
             raise HoldfastError(codes.BUSY, "The memory is full.")
-        reading.owner = ""
+        reading.caller_id = ""
 
     monkeypatch.setattr(Bodies, "reserve_memory", drop_nothing)
     async with serve(BODIES) as (port, app):
@@ -510,14 +512,10 @@ async def test_bodies_of_many_values_are_parsed_within_the_callers_share(
     is_charged: bool, monkeypatch: pytest.MonkeyPatch
 ):
     if not is_charged:  # the control: all bodies are parsed at once
-        monkeypatch.setattr(app_module, "_HANDLING_FACTOR", 0)
-    app, throttle = HttpApp(Echo()), LoopThrottle()
+        monkeypatch.setattr(bodies, "_HANDLING_FACTOR", 0)
+    throttle = LoopThrottle()
     body = b'{"jsonrpc":"2.0","method":"x","params":[%b{}]}' % (b"{}," * 20_000)
-    http = HttpRequest(headers={}, body=body, caller=HttpCaller())
-    parses = [
-        asyncio.create_task(app._parse(http, throttle))  # pyright: ignore[reportPrivateUsage]
-        for _ in range(10)
-    ]
+    parses = [asyncio.create_task(parse_body(body, DEFAULT_LIMITS, throttle)) for _ in range(10)]
     await asyncio.sleep(0)
     done = sum(task.done() for task in parses)
     await asyncio.gather(*parses)

@@ -5,8 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import settings
+from holdfast.builtin.servers import STAGE_SERVER, builtin_servers
+from holdfast.builtin.stage.browser_sandbox import allowed_hosts
 from holdfast.builtin.stage.find_browser import find_browser
+from holdfast.builtin.stage.launch_options import LaunchOptions
+from holdfast.builtin.stage.options import read_options
+from holdfast.model.own_ports import hold_port
 from holdfast.model.process import Confinement
+from holdfast.model.server import Stdio
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint
 from tests.stage.client import run_tools
 from tests.stage.site import Site, run_site
@@ -64,6 +71,42 @@ def test_a_wildcard_grants_this_machine_except_for_denied_ports():
     assert not is_granted("127.0.0.1", 8080)
     assert not is_granted("::1", 8080)
     assert not is_granted("192.168.0.7", 8080)
+
+
+@pytest.mark.promise("STG-04")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+def test_a_browser_does_not_reach_a_port_that_holdfast_opened_after_the_host(
+    is_protected: bool, tmp_path: Path
+):
+    options = LaunchOptions(data_dir=tmp_path if is_protected else None)
+    endpoint = Endpoint(host="127.0.0.1", port=7501)
+
+    def is_refused() -> bool:
+        return EgressPolicy(allowed_hosts(options)).why_address_refused(endpoint, "127.0.0.1") is not None
+
+    before = is_refused()
+    with hold_port(tmp_path, 7501):
+        during = is_refused()
+
+    assert (before, during) == (False, is_protected)
+
+
+@pytest.mark.promise("STG-04")
+def test_the_browser_server_knows_the_data_folder_of_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (stage,) = (
+        server.spec
+        for server in builtin_servers(settings.load(environ={"HOLDFAST_DATA_DIR": str(tmp_path)}))
+        if server.spec.name == STAGE_SERVER
+    )
+    assert isinstance(stage.transport, Stdio)
+    for name, value in stage.transport.env.items():
+        monkeypatch.setenv(name, value)
+
+    options, _ = read_options(())
+
+    assert options.data_dir == tmp_path
 
 
 def _define_attacks(site: Site, own: Site) -> None:

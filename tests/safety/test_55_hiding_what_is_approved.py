@@ -19,8 +19,8 @@ from prompt_toolkit.utils import get_cwidth
 
 from holdfast.cli.servers.describe_entry import ascii_host, describe_briefly, describe_entry
 from holdfast.cli.servers.review_server import describe_program
-from holdfast.cli.servers.user_name import user_name
-from holdfast.cli.text import WRAP_MARK, format_arguments, shorten, wrap
+from holdfast.cli.terminal_text import WRAP_MARK, format_arguments, shorten, wrap
+from holdfast.cli.user_name import user_name
 from holdfast.masking.configured_secrets import mask_command
 from holdfast.model.server import Source
 from holdfast.resolve.entry_summary import EntrySummary, summarize

@@ -19,7 +19,7 @@ from holdfast import settings, telemetry
 from holdfast.cli import app as app_module
 from holdfast.cli import output
 from holdfast.cli.event_printer import EventPrinter
-from holdfast.cli.text import format_arguments
+from holdfast.cli.terminal_text import format_arguments
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -56,6 +56,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         HOSTILE: {"command": HOSTILE},
     }
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    (project / ".holdfast" / "agents").mkdir(parents=True)
+    (project / ".holdfast" / "agents" / "evil.md").write_text(f"---\ndescription: x\n---\n{HOSTILE}")
+    (home / "agents").mkdir()
+    (home / "agents" / "broken.md").write_text(f"---\n{HOSTILE}: {HOSTILE}\n---\n{HOSTILE}")
     evil = {"command": sys.executable, "args": ["-I", "-S", SERVER]}
     dying = {"command": sys.executable, "args": ["-I", "-S", SERVER, "--dies"]}
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"evil": evil, "dying": dying}}))
@@ -122,6 +126,19 @@ COMMANDS = [
     ("audit", "export"),
     ("workspaces", "list"),
     ("workspaces", "show", HOSTILE),
+    ("tasks", "list", "--workspace", HOSTILE),
+    ("tasks", "show", HOSTILE),
+    ("agents", "list"),
+    ("agents", "list", "--json"),
+    ("agents", "show", "evil"),
+    ("agents", "show", HOSTILE),
+    ("servers", "logs", "evil"),
+    ("servers", "logs", HOSTILE),
+    ("tokens", "create", HOSTILE),
+    ("tokens", "list"),
+    ("tokens", "revoke", HOSTILE),
+    ("model",),
+    ("model", HOSTILE, "--no-try"),
     ("store", "check", "--path", HOSTILE),
     ("settings", "show", HOSTILE),
     (HOSTILE,),
@@ -156,7 +173,7 @@ def test_control_most_characters_that_are_not_drawn_are_printable():
 
 def test_every_command_that_prints_is_tried():
     tried = {
-        arguments[:1] if arguments[0] in ("probe", "tools", "call") else arguments[:2]
+        arguments[:1] if arguments[0] in ("probe", "tools", "call", "model") else arguments[:2]
         for arguments in COMMANDS
     }
     known = {command for command in _commands() if command[0] not in _NO_FOREIGN_TEXT}
@@ -164,14 +181,15 @@ def test_every_command_that_prints_is_tried():
     assert known - tried == set(_NOT_RUN_HERE)
 
 
-_NO_FOREIGN_TEXT = {"acp", "builtin", "chat", "doctor", "keys"}
+_NO_FOREIGN_TEXT = {"acp", "builtin", "chat", "dev", "doctor", "keys", "mcp"}
 """They speak a protocol, print through `EventPrinter` or `print_table` alone, or print nothing of others."""
 _NOT_RUN_HERE = {
     ("servers", "approve"), ("servers", "import"), ("servers", "login"), ("servers", "logout"), ("servers", "revoke"), ("sessions", "attach"), ("sessions", "watch"), ("sessions", "move"), ("sessions", "delete"),
     ("sessions", "prune"), ("sessions", "tag"), ("servers", "add"), ("servers", "remove"), ("servers", "edit"),
-    ("workspaces", "add"), ("workspaces", "remove"), ("store", "backup"), ("store", "vacuum"), ("settings", "path"), ("audit", "verify"),
+    ("tasks", "add"), ("tasks", "update"), ("tasks", "start"), ("tasks", "done"), ("workspaces", "bind"), ("workspaces", "unbind"),
+    ("workspaces", "add"), ("workspaces", "remove"), ("store", "backup"), ("store", "vacuum"), ("settings", "path"), ("audit", "verify"), ("agents", "approve"), ("agents", "revoke"), ("up",),
 }  # fmt: skip
-"""They change something or ask a question. They print through the same functions, as the next test checks."""
+"""They change something, ask a question, or run until they are stopped. They print through the same functions, as the next test checks."""
 
 
 def test_commands_write_only_through_the_printing_functions():

@@ -15,7 +15,7 @@ from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, ServerSpec, Source, Stdio, Transport
 from holdfast.model.trust import Trust
-from holdfast.wire.frame import Raw
+from holdfast.wire.messages import Raw
 from tests.connect.conftest import HostFactory, counter_entry, folder, for_sandboxed, make_host
 
 __all__ = ["folder", "make_host"]

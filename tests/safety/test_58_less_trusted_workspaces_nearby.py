@@ -14,6 +14,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.workspaces import registry as registry_module
+from holdfast.workspaces.bindings import read_bindings, write_bindings
 from holdfast.workspaces.registry import Overlap, Registry
 from tests.connect.conftest import HostFactory, make_host
 from tests.sandbox.support import bind_mount
@@ -127,8 +128,8 @@ async def test_user_is_told_which_workspace_lowers_the_trust(make_host: HostFact
         (
             str(place / "theirs" / "inner"),
             (
-                f"This folder belongs to the workspace 'theirs' ({place / 'theirs'}), which is sandboxed. So the session is"
-                f' sandboxed, too. For a direct session, use another folder, or write trust = "direct" in {file}'
+                f"This folder belongs to the workspace 'theirs' ({place / 'theirs'}), which is sandboxed, so this session is"
+                f' sandboxed as well. For a direct session, use another folder, or write trust = "direct" in {file}'
             ),
         )
     ]
@@ -147,6 +148,24 @@ async def test_control_by_the_innermost_workspace_of_its_folder_the_session_is_d
         trusts = [await _trust(host, place / "mine", place / "theirs"), await _trust(host, place)]
 
     assert trusts == [Trust.DIRECT, Trust.DIRECT]
+
+
+@pytest.mark.promise("RES-17")
+async def test_folder_of_a_removed_workspace_does_not_belong_to_a_later_one_of_the_same_name(
+    make_host: HostFactory, place: Path
+):
+    async with make_host({}) as host:
+        registry = host.registry
+        registry.add(place / "mine", "Blog")
+        registry.bind(str(place / "theirs"), "blog")
+        stale = read_bindings(registry.file_of("blog").parent)
+        registry.remove("blog")
+        registry.add(place / "mine" / "inner", "Blog", trust=Trust.DIRECT)
+        found = registry.find(str(place / "theirs"))
+        write_bindings(registry.file_of("blog").parent, stale)
+        control = registry.find(str(place / "theirs"))
+
+    assert (found, control and control.slug) == (None, "blog")
 
 
 def _replace_by_link(file: Path, text: str) -> None:

@@ -1,15 +1,19 @@
 """Attack 59: one session's words reach another session's model through the stderr of a server that they share."""
 
+import asyncio
 import logging
 from pathlib import Path
 
 import pytest
 
 from holdfast.connect import stderr
+from holdfast.connect.back_off import BackOff
+from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.stderr import ServerStderr
 from holdfast.model.server import Lifetime, ServerSpec, Source, Stdio
 from holdfast.session.session import Session
 from tests.connect.conftest import HostFactory, counter_entry, folder, make_host
+from tests.connect.test_back_off import wait_for_stderr
 
 __all__ = ["folder", "make_host"]
 pytestmark = pytest.mark.anyio
@@ -17,8 +21,10 @@ pytestmark = pytest.mark.anyio
 ANN = "looking up patient Ann"
 SHARED = counter_entry("--shared", lifetime="host")
 OWN = counter_entry()
+CRASH_CODES = ("CONNECTION_CLOSED", "CONNECTION_CLOSED", "RESTART_DELAYED")
 
 
+@pytest.mark.promise("API-04")
 async def test_failure_of_a_shared_server_says_nothing_of_its_stderr(make_host: HostFactory, folder: Path):
     answer = await _mutter_then_time_out(make_host, folder)
 
@@ -36,6 +42,26 @@ async def test_control_server_that_does_not_count_as_shared_tells_all(
     assert ANN in await _mutter_then_time_out(make_host, folder)
 
 
+@pytest.mark.promise("API-04")
+async def test_crash_that_one_session_causes_tells_the_others_none_of_its_words(
+    make_host: HostFactory, folder: Path
+):
+    told = await _crash_beside(make_host, folder)
+
+    assert [(ANN in text, code in text) for text, code in zip(told, CRASH_CODES, strict=True)] == [
+        (False, True)
+    ] * 3
+
+
+async def test_control_crash_of_a_server_that_does_not_count_as_shared_tells_all(
+    make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(stderr.ServerStderr, "report_since", _tell_everything)
+
+    assert ANN in (await _crash_beside(make_host, folder))[-1]
+
+
+@pytest.mark.promise("API-04")
 async def test_failure_shows_only_the_lines_written_since_its_call_began(
     make_host: HostFactory, folder: Path
 ):
@@ -47,6 +73,7 @@ async def test_failure_shows_only_the_lines_written_since_its_call_began(
     assert failed.message == ("c.mutter did not answer within 0.3 s.\nIt wrote to stderr:\n| from this call")
 
 
+@pytest.mark.promise("API-04")
 async def test_failed_start_of_a_shared_server_keeps_its_stderr_in_the_log(
     make_host: HostFactory, folder: Path, caplog: pytest.LogCaptureFixture
 ):
@@ -89,6 +116,25 @@ async def _mutter_then_time_out(make_host: HostFactory, folder: Path) -> str:
         assert await _pid(ann) == await _pid(bob)
         await ann.call("c.mutter", {"stderr": ANN, "answers": True})
         return (await bob.call("c.mutter", {"stderr": f"beside Bob: {ANN}"}, timeout=0.3)).text
+
+
+async def _crash_beside(make_host: HostFactory, folder: Path) -> list[str]:
+    """What Bob is told: Ann's calls crash the server twice while a call of his runs; then it is not started for a while."""
+    options = ConnectOptions(end_seconds=0.5, back_off=BackOff(clock=lambda: 0.0))
+    async with (
+        make_host({"c": SHARED}, options=options) as host,
+        host.session(cwd=folder) as ann,
+        host.session(cwd=folder) as bob,
+    ):
+        told: list[str] = []
+        for _ in range(2):
+            runs = asyncio.Event()
+            call = asyncio.create_task(bob.call("c.linger", {}, on_progress=lambda _, runs=runs: runs.set()))
+            await runs.wait()
+            await ann.call("c.die", {"stderr": ANN})
+            told.append((await call).text)
+        await wait_for_stderr(bob)
+        return [*told, (await bob.call("c.count")).text]
 
 
 async def _pid(session: Session) -> int:

@@ -15,7 +15,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
-from holdfast.model.permission import Mode, parse_tool_patterns
+from holdfast.model.permission import Mode
+from holdfast.model.tool_pattern import parse_tool_patterns
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
 from tests.connect.conftest import HostFactory, folder, make_host, open_for_block

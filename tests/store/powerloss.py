@@ -23,11 +23,11 @@ from typing import Any
 import apsw
 
 from holdfast.audit.audit import Audit, verify_store
-from holdfast.audit.chain import genesis
+from holdfast.audit.chain import empty_chain_head
 from holdfast.audit.record import AuditKind, Subject, make_record
 from holdfast.model.event import Replied
 from holdfast.model.ids import SessionId
-from holdfast.store.appender import PendingEvent
+from holdfast.store.pending_event import PendingEvent
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.database import Database, Synchronous, prepare
 from holdfast.store.sqlite.read_tx import SqlReadTx
@@ -229,7 +229,7 @@ def _inspect(path: Path, recording: Recording, acknowledged: int, report: PowerL
             tx = SqlReadTx(db)
             events = tx.events(recording.session_id, 0, len(recording.expected) + 1)
             texts = [stored.event.text for stored in events if isinstance(stored.event, Replied)]
-            verdict = verify_store(tx, genesis(tx.store_id()))
+            verdict = verify_store(tx, empty_chain_head(tx.store_id()))
             findings = [row[0] for row in db.execute("PRAGMA integrity_check")]
     except Exception as error:
         report.problems.append(f"image {report.images}: {error!r}")
@@ -241,7 +241,7 @@ def _inspect(path: Path, recording: Recording, acknowledged: int, report: PowerL
         report.problems.append(f"image {report.images}: gaps")
     if texts != recording.expected[: len(texts)]:
         report.problems.append(f"image {report.images}: events differ from those written")
-    if (verdict.is_good, verdict.seq) != (True, len(events)):
+    if (verdict.is_intact, verdict.seq) != (True, len(events)):
         report.problems.append(f"image {report.images}: {len(events)} events, and {verdict}")
     if findings != ["ok"]:
         report.problems.append(f"image {report.images}: {findings}")

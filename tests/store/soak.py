@@ -145,7 +145,7 @@ async def _inspect(path: Path, acknowledged: dict[SessionId, int], report: KillR
             if numbers != list(range(1, len(numbers) + 1)):
                 report.problems.append(f"{session_id} has missing, duplicate or unordered events")
         verdict = await store.read(lambda tx: verify_store(tx, anchor))
-        if not verdict.is_good:
+        if not verdict.is_intact:
             report.problems.append(verdict.problem)
         if verdict.seq != records:
             report.problems.append(f"{verdict.seq} records for {records} events")

@@ -13,8 +13,8 @@ from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditKind, Subject, make_record
 from holdfast.model.event import Prompted, Replied
 from holdfast.model.ids import SessionId
-from holdfast.store.appender import PendingEvent
-from holdfast.store.interrupted import end_interrupted
+from holdfast.store.end_interrupted import end_interrupted
+from holdfast.store.pending_event import PendingEvent
 from holdfast.store.sqlite import SqliteStore
 
 # The number of events that may have been in flight when the writer was killed.

@@ -9,8 +9,8 @@ import pytest
 from holdfast.masking.mask import MASKED, Mask
 from holdfast.model import codes
 from holdfast.model.event import Replied, Titled, ToolCalled
-from holdfast.store.appender import PendingEvent
 from holdfast.store.memory import MemoryStore
+from holdfast.store.pending_event import PendingEvent
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.database import Database, connect
 from holdfast.store.store import Store, Tx

@@ -12,7 +12,11 @@ from holdfast.model import codes
 from holdfast.model.event import (
     Decision,
     Event,
+    HistoryCompacted,
+    MessageReceived,
+    MessageSent,
     ModeChanged,
+    ModelResponded,
     Outcome,
     PermissionDecided,
     Planned,
@@ -34,7 +38,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.trust import Trust
-from holdfast.store.codec import decode_event, encode_event
+from holdfast.store.event_codec import decode_event, encode_event
 from tests.store.sessions import raises_code
 
 WRITTEN = Path(__file__).parent / "events_v2.jsonl"
@@ -68,6 +72,17 @@ EVENTS: tuple[Event, ...] = (
     ),
     PermissionDecided(call_id="call_1", decision=Decision.ALLOW_ONCE),
     TurnEnded(turn_id="turn_1", reason=StopReason.END_TURN, usage={"tokens": 12}),
+    ModelResponded(
+        model="anthropic:m",
+        message={"parts": [{"part_kind": "text", "content": "hello"}], "kind": "response"},
+        calls={"toolu_1": "call_1"},
+        usage={"input_tokens": 10},
+    ),
+    HistoryCompacted(summary="They said hello.", kept_from="turn_1"),
+    MessageSent(message_id="inbox_1", target="sess_2", text="Are you done?"),
+    MessageReceived(
+        turn_id="turn_2", message_id="inbox_2", sender="sess_3", sender_title="Review", text="Yes."
+    ),
     UnknownEvent(kind="danced", body=b'{"steps": [1, 2]}'),
 )
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.model.event import Prompted, Replied, StopReason, TurnEnded
 from holdfast.model.ids import SessionId
-from holdfast.store.interrupted import end_interrupted
+from holdfast.store.end_interrupted import end_interrupted
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.sqlite.database import Synchronous
 from tests.store.powerloss import powerloss

@@ -38,7 +38,7 @@ async def test_older_file_is_migrated_with_its_data(tmp_path: Path) -> None:
         await new_session(new)
         assert await texts(new, session_id) == ["piece 1 ", "piece 2 "]
 
-    assert _query(path, "PRAGMA user_version") == [(4,)]
+    assert _query(path, "PRAGMA user_version") == [(5,)]
     assert _query(path, "SELECT n FROM later") == [(2,)]
     assert _query(path, "SELECT colour FROM sessions") == [("red",), ("red",)]
 
@@ -54,7 +54,7 @@ async def test_newer_file_is_refused_and_unchanged(tmp_path: Path) -> None:
         async with SqliteStore(path):
             pass
 
-    assert "schema 4; this version supports 2" in caught.value.message
+    assert "schema 5; this version supports 3" in caught.value.message
     assert _bytes(tmp_path) == before
 
 
@@ -89,7 +89,7 @@ async def test_failed_migration_is_rolled_back(tmp_path: Path) -> None:
         async with SqliteStore(path, schema=broken):
             pass
 
-    assert _query(path, "PRAGMA user_version") == [(2,)]
+    assert _query(path, "PRAGMA user_version") == [(3,)]
     assert _query(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'fine'") == [(0,)]
     async with SqliteStore(path) as old:
         assert await old.session(session_id) is not None

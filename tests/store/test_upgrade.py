@@ -24,7 +24,7 @@ from holdfast.model.event import (
 )
 from holdfast.model.trust import Trust
 from holdfast.store import maintenance
-from holdfast.store.interrupted import end_interrupted
+from holdfast.store.end_interrupted import end_interrupted
 from holdfast.store.open_store import open_read_only, open_store
 from holdfast.store.owner import this_process
 from holdfast.store.query import ALL_SESSIONS
@@ -193,7 +193,7 @@ async def test_processes_that_start_at_once_upgrade_it_once(path: Path) -> None:
 
     assert outputs == ["21\n"] * 3
     assert len(_backups(path)) == 1
-    assert (maintenance.check(path).schema, maintenance.check(path).problems) == (2, ())
+    assert (maintenance.check(path).schema, maintenance.check(path).problems) == (3, ())
 
 
 async def test_nothing_is_changed_if_there_is_no_space_for_the_backup(small_disk: Path) -> None:

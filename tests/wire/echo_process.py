@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from holdfast.wire.frame import Request
+from holdfast.wire.messages import Request
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_stdio
 

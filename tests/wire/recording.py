@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.wire.frame import Request
+from holdfast.wire.messages import Request
 from holdfast.wire.peer import Peer
 
 

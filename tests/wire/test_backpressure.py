@@ -11,8 +11,8 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.frame import PeerError, Request
 from holdfast.wire.incoming_requests import ACP_CANCEL, MCP_CANCEL, CancelMethod
+from holdfast.wire.messages import PeerError, Request
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 from tests.wire.recording import line, recorded_peer, settle

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.wire.deadlines import Deadlines
-from holdfast.wire.frame import Id
+from holdfast.wire.messages import Id
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.model.limits import Limits
-from holdfast.wire.frame import Request
+from holdfast.wire.messages import Request
 from holdfast.wire.peer import Peer
 from tests.wire.recording import RecordingTransport
 

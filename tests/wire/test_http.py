@@ -9,11 +9,11 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Notification
 from holdfast.wire.http import AllowedHosts, HttpApp, HttpLimits
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import HttpCaller, McpRequest
 from holdfast.wire.mcp.tools import CallParams, ParamHeader, text_result
+from holdfast.wire.messages import Notification
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ INITIALIZE = {
 class Echo:
     """A service whose tools notify, wait and crash."""
 
-    info = PeerInfo(implementation=Implementation("echo", "1"), capabilities={"tools": {}})
+    info = OwnInfo(implementation=Implementation("echo", "1"), capabilities={"tools": {}})
 
     def __init__(self) -> None:
         self.started = asyncio.Event()
@@ -69,7 +69,7 @@ class Echo:
         return ()
 
     def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
-        return HttpCaller(owner=headers.get("authorization", ""))
+        return HttpCaller(caller_id=headers.get("authorization", ""))
 
     def authorize(self, caller: HttpCaller, body: bytes) -> None:
         """Accept every caller."""
@@ -271,6 +271,8 @@ async def test_delete_ends_a_session_and_cancels_its_requests(client: Client, ec
         ("POST", b'{"jsonrpc":"2.0","id":1,"method":"m","id":2}', {}, 400),
         ("POST", call("echo"), {"content-type": "text/plain"}, 415),
         ("POST", call("echo"), {"content-type": ""}, 415),
+        ("POST", call("echo"), {"content-encoding": "gzip"}, 415),
+        ("POST", call("echo"), {"content-encoding": "Identity"}, 400),  # no session
         ("POST", call("echo"), {"accept": "text/html"}, 406),
         ("POST", b'{"jsonrpc":"2.0","id":1,"result":{}}', {}, 202),
     ],

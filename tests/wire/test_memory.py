@@ -5,8 +5,8 @@ import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.frame import Notification, Request
 from holdfast.wire.memory import connect_memory
+from holdfast.wire.messages import Notification, Request
 from holdfast.wire.peer import Peer
 
 pytestmark = pytest.mark.anyio

@@ -7,6 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.trust import Trust
+from holdfast.workspaces import Registry
+from tests.commands import run_holdfast
+
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
 
@@ -49,6 +55,56 @@ def test_added_workspace_is_sandboxed_by_default(data: Path, project: Path) -> N
     }
 
 
+def test_folder_that_names_a_workspace_belongs_to_it_only_after_the_user_agreed(
+    data: Path, project: Path, tmp_path: Path
+) -> None:
+    theme = tmp_path / "theme"
+    (theme / ".holdfast").mkdir(parents=True)
+    (theme / ".git").mkdir()
+    (theme / ".holdfast" / "workspace.toml").write_text('workspace = "my-project"\n')
+    (theme / "css").mkdir()
+    _run(data, "add", str(project))
+
+    announced = _run(data, "show", str(theme / "css"))
+    asked = _run(data, "bind", cwd=theme / "css")
+    still = _run(data, "show", str(theme / "css"))
+    bound = _run(data, "bind", "--yes", cwd=theme / "css")
+    shown = json.loads(_run(data, "show", str(theme / "css"), "--json").stdout)
+    undone = _run(data, "unbind", str(theme))
+    after = _run(data, "show", str(theme))
+
+    assert [done.returncode for done in (announced, asked, still, bound, undone, after)] == [1, 2, 1, 0, 0, 1]
+    assert "Add --yes to bind the folder without confirmation." in asked.stderr
+    assert (shown["slug"], shown["bound"]) == ("my-project", [str(theme)])
+
+
+def test_bound_folder_has_the_trust_of_its_workspace(
+    registry: Registry, project: Path, tmp_path: Path
+) -> None:
+    theme = tmp_path / "theme"
+    theme.mkdir()
+    registry.add(project)
+    before = registry.find_overlaps([str(theme)])
+
+    registry.bind(str(theme), "my-project")
+
+    assert before == ()
+    assert [overlap.trust for overlap in registry.find_overlaps([str(theme)])] == [Trust.SANDBOXED]
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"bound": {"/x": "../y"}}'])
+def test_folders_are_not_found_while_the_stored_bindings_are_damaged(
+    registry: Registry, data: Path, project: Path, content: str
+) -> None:
+    registry.add(project)
+    (data / "workspaces" / "bindings.json").write_text(content)
+
+    with pytest.raises(HoldfastError) as raised:
+        registry.find("/")
+
+    assert raised.value.code is codes.BAD_WORKSPACE_FILE
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -79,7 +135,10 @@ def test_list_shows_valid_workspaces_and_problems(data: Path, project: Path) -> 
     (data / "workspaces" / "old.toml").write_text("path = '/gone'\n")
     (data / "workspaces" / "bad.toml").write_text("path = '/x'\ntrust = '\\u001b[31m'\n")
 
-    done, listed = _run(data, "list"), json.loads(_run(data, "list", "--json").stdout)
+    done, listed = (
+        _run(data, "list"),
+        [json.loads(line) for line in _run(data, "list", "--json").stdout.splitlines()],
+    )
 
     assert empty.stdout == "There are no workspaces yet. Register a folder: holdfast workspaces add PATH\n"
     assert [line.split(maxsplit=4) for line in done.stdout.splitlines()] == [
@@ -89,8 +148,8 @@ def test_list_shows_valid_workspaces_and_problems(data: Path, project: Path) -> 
     ]
     assert done.stderr.startswith(f"Problem: {data / 'workspaces' / 'bad.toml'}: trust: ")
     assert "\x1b" not in done.stderr
-    assert [workspace["slug"] for workspace in listed["workspaces"]] == ["my-project", "old"]
-    assert [Path(problem["file"]).name for problem in listed["problems"]] == ["bad.toml"]
+    assert [line["slug"] for line in listed if "slug" in line] == ["my-project", "old"]
+    assert [Path(line["file"]).name for line in listed if "problem" in line] == ["bad.toml"]
 
 
 def test_show_accepts_name_slug_or_path_and_never_prints_a_secret(data: Path, project: Path) -> None:
@@ -136,15 +195,7 @@ def test_remove_with_yes_removes_an_invalid_workspace_without_asking(data: Path)
 
 
 def _run(data: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [HOLDFAST, "workspaces", *arguments],
-        env=_environ(data),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_holdfast("workspaces", *arguments, env=_environ(data), cwd=cwd)
 
 
 def _run_on_a_terminal(data: Path, answer: str, *arguments: str) -> int:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.permission import Mode, PermissionRestriction, parse_tool_pattern
+from holdfast.model.permission import Mode, PermissionRestriction
 from holdfast.model.process import Quota
 from holdfast.model.reserved_variables import reserved_variable_reason
+from holdfast.model.tool_pattern import parse_tool_pattern
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 from holdfast.workspaces.document import KEYS, format_workspace, guess_path, parse_workspace
@@ -128,9 +129,12 @@ def test_format_and_parse_round_trip(workspace: Workspace) -> None:
         ("name = 'a/b'", "name: must be at most 200 printable characters, without / and \\."),
         ("model = 7", "model: must be non-empty text."),
         ("sandbox = 1", "sandbox: must be a table."),
-        ("sandbox.processes = 0", "sandbox.processes: must be a whole number of at least 1."),
-        ("sandbox.processes = true", "sandbox.processes: must be a whole number of at least 1."),
-        ("sandbox.descriptors = 2.5", "sandbox.descriptors: must be a whole number of at least 16."),
+        ("sandbox.processes = 0", "sandbox.processes: must be a whole number from 1 to 9007199254740992."),
+        ("sandbox.processes = true", "sandbox.processes: must be a whole number from 1 to 9007199254740992."),
+        (
+            "sandbox.descriptors = 2.5",
+            "sandbox.descriptors: must be a whole number from 16 to 9007199254740992.",
+        ),
         ("sandbox.memory = 1", "unknown key 'sandbox.memory'. Did you mean 'memory_bytes'?"),
         ("permission = 1", "permission: must be a table."),
         (
@@ -253,7 +257,7 @@ def test_every_key_is_documented() -> None:
 
 
 def test_example_in_the_docs_is_valid() -> None:
-    (example,) = re.findall(
+    example, *_ = re.findall(
         r"^```toml\n(.+?)^```", DOCS.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
 

@@ -5,7 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from holdfast.connect.http.egress import AddressPolicy
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
+from holdfast.model.own_ports import hold_port, own_ports
 from holdfast.model.trust import Trust
 from tests.connect.conftest import HostFactory, open_for_block
 from tests.connect.http.raw import make_certificate
@@ -108,6 +109,80 @@ async def test_link_limited_to_public_addresses_refuses_a_name_with_a_private_on
     )
     assert (bool(scripted.requests), [reason.partition(" from here")[0] for reason in reasons]) == (
         (True, []) if connects else (False, [refused])
+    )
+
+
+@pytest.mark.promise("RES-05")
+@pytest.mark.parametrize(
+    ("trust", "port_of", "connects"),
+    [
+        (Trust.DIRECT, "", True),
+        (Trust.SANDBOXED, "", False),
+        (Trust.DIRECT, "this process", False),
+        (Trust.DIRECT, "another process", False),
+    ],
+    ids=["direct", "sandboxed", "Holdfast's own port", "port of another process"],
+)
+async def test_server_that_an_editor_brings_to_a_direct_session_may_be_on_loopback_as_written(
+    make_host: HostFactory, folder: Path, *, trust: Trust, port_of: str, connects: bool
+):
+    scripted = ScriptedServer()
+    async with serve(scripted) as url:
+        port = url.rpartition(":")[2].partition("/")[0]
+        own = {"HOLDFAST_GATEWAY_PORT": port} if port_of == "this process" else {}
+        async with make_host({}, options=connect_options(), **own) as host, AsyncExitStack() as stack:
+            held = hold_port(host.settings.data_dir, int(port))
+            stack.enter_context(held if port_of == "another process" else nullcontext())
+            options = OpenOptions(cwd=folder, trust=trust, client_servers=(_brought(url),))
+            session = await stack.enter_async_context(open_for_block(host, options))
+            reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
+
+    assert (bool(scripted.requests), bool(reasons)) == (connects, not connects), reasons
+
+
+def _brought(url: str) -> Json:
+    return {"name": "web", **http_entry(url, headers=[])}
+
+
+@pytest.mark.promise("RES-05")
+@pytest.mark.parametrize("kind", ["redirect", "login"])
+async def test_server_that_an_editor_brings_cannot_lead_to_another_local_address(
+    make_host: HostFactory, folder: Path, kind: str
+):
+    async with count_connections() as (port, count):
+        other = f"http://127.0.0.1:{port}/"
+
+        async def answer(scripted: ScriptedServer, request: Request, message: dict[str, Any]) -> Response:
+            if kind == "redirect":
+                return RedirectResponse(other)
+            return Response(
+                status_code=401, headers={"WWW-Authenticate": f'Bearer resource_metadata="{other}"'}
+            )
+
+        async with (
+            serve(ScriptedServer(answer)) as url,
+            make_host({}, options=connect_options()) as host,
+            open_for_block(host, OpenOptions(cwd=folder, client_servers=(_brought(url),))) as session,
+        ):
+            reasons = [refusal.reason for refusal in session.refusals if refusal.server == "web"]
+
+    assert (len(reasons), count) == (1, []), reasons
+
+
+def test_ports_are_known_while_a_process_holds_them(tmp_path: Path):
+    with hold_port(tmp_path, 8080), hold_port(tmp_path, 8080), hold_port(tmp_path, 9000):
+        held = own_ports(tmp_path)
+
+    assert (held, own_ports(tmp_path), own_ports(tmp_path / "none")) == ({8080, 9000}, set(), set())
+
+
+async def test_only_the_written_port_on_loopback_is_allowed(names: FakeResolver):
+    policy = AddressPolicy(public_only=True).allowing("127.0.0.1", 8080)
+
+    assert policy.allows_any_address("127.0.0.1", 8080)
+    assert not any(
+        policy.allows_any_address(host, port)
+        for host, port in (("127.0.0.1", 8081), ("localhost", 8080), ("127.0.0.2", 8080))
     )
 
 

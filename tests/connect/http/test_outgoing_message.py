@@ -15,9 +15,9 @@ from holdfast.connect.http.param_headers import ParamHeaders
 from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.model.context import META_KEY
 from holdfast.token import Signer, Verifier, audience_of
-from holdfast.wire.frame import Raw, notification_line, request_line
 from holdfast.wire.mcp.eras import VERSION_KEY, Era
 from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.messages import Raw, notification_line, request_line
 from tests.connect.conftest import HostFactory
 from tests.connect.web import (
     HEADER,

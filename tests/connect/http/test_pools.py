@@ -51,9 +51,10 @@ def make_pool(*addresses: str, tls: ssl.SSLContext = TLS) -> Pool:
 @pytest.fixture
 async def pool() -> AsyncIterator[Pool]:
     pool = make_pool("127.0.0.1")
-    async with asyncio.timeout(10):
+    try:
         yield pool
-    await pool.close()
+    finally:
+        await pool.close()
 
 
 # Reusing a connection
@@ -461,6 +462,37 @@ async def test_server_that_sends_endless_bytes_outside_a_body_is_disconnected(po
         await server.client_gone.wait()
 
     assert sent < 20_000_000
+
+
+BROKEN_BEHIND_THE_HEAD = {
+    "an endless header behind the body": (b"3\r\none\r\n0\r\nA: ", b"x" * 200_000),
+    "an endless extension of a chunk": (b"3;a=", b"x" * 200_000),
+    "a chunk without a size": (b"3\r\none\r\n", b"many\r\n"),
+    "a chunk that is longer than its size": (b"3\r\n", b"one and more\r\n"),
+    "a line behind the body that is no header": (b"3\r\none\r\n0\r\n", b"\x00\r\n\r\n"),
+}
+
+
+@pytest.mark.promise("LNK-13")
+@pytest.mark.parametrize("kind", BROKEN_BEHIND_THE_HEAD)
+async def test_reader_of_a_body_is_told_that_it_is_broken(pool: Pool, kind: str):
+    """The reader waits already when the broken bytes arrive."""
+    begin, broken = BROKEN_BEHIND_THE_HEAD[kind]
+    is_reading = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(CHUNKED + begin)
+        await is_reading.wait()
+        writer.write(broken)
+
+    async with serve_answers(talk) as server:
+        response = await send(pool, server.url)
+        reading = asyncio.create_task(response.read(10_000_000))
+        await asyncio.sleep(0.01)
+        is_reading.set()
+        with pytest.raises(BrokenResponseError):
+            await reading
+        response.close()
 
 
 # Reading

@@ -309,7 +309,7 @@ async def test_server_that_never_answers_is_left_out_after_the_deadline(make_hos
             }
 
     assert reasons == {
-        "web": "Could not connect to 'web': The server did not complete the handshake within 0.3 s.",
+        "web": "Could not connect to 'web': The server did not complete the MCP negotiation within 0.3 s.",
         "sse": "Could not connect to 'sse': The server did not say where to send messages within 0.3 s.",
     }
 

@@ -9,19 +9,19 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Notification, PeerError, Raw, Request
 from holdfast.wire.incoming_requests import RequestHandler
 from holdfast.wire.mcp import client as client_module
 from holdfast.wire.mcp.client import Client, negotiate
-from holdfast.wire.mcp.eras import Era, Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, CallResult, text_result
 from holdfast.wire.memory import connect_memory
+from holdfast.wire.messages import Notification, PeerError, Raw, Request
 from holdfast.wire.peer import Peer
 
 pytestmark = pytest.mark.anyio
 
-ME = PeerInfo(
+ME = OwnInfo(
     implementation=Implementation("test", "1"), meta={"dev.holdfast/session": {"session_id": "sess_1"}}
 )
 
@@ -32,7 +32,7 @@ class Notes:
     def __init__(self) -> None:
         self.requests: list[McpRequest] = []
         self.notifications: list[str] = []
-        self.info = PeerInfo(
+        self.info = OwnInfo(
             implementation=Implementation("notes", "2", "Notes"),
             capabilities={"tools": {}},
             instructions="Be brief.",
@@ -313,8 +313,8 @@ async def test_wrong_remembered_era_is_corrected():
     ("answer", "code", "message"),
     [
         ({"protocolVersion": "1999-01-01"}, codes.UNSUPPORTED_VERSION, "The server speaks MCP '1999-01-01'"),
-        ({"protocolVersion": 5}, codes.BAD_ANSWER, "The server's handshake is invalid"),
-        ([], codes.BAD_ANSWER, "The server's handshake is invalid"),
+        ({"protocolVersion": 5}, codes.BAD_ANSWER, "The server's answer in the MCP negotiation is invalid"),
+        ([], codes.BAD_ANSWER, "The server's answer in the MCP negotiation is invalid"),
     ],
 )
 async def test_invalid_handshake_is_refused(answer: Any, code: codes.Code, message: str):
@@ -333,7 +333,9 @@ async def test_handshake_times_out():
         await asyncio.Event().wait()
 
     async with scripted(mute) as peer:
-        with pytest.raises(HoldfastError, match=r"did not complete the handshake within 0.05 s") as refused:
+        with pytest.raises(
+            HoldfastError, match=r"did not complete the MCP negotiation within 0.05 s"
+        ) as refused:
             await negotiate(peer, ME, timeout=0.05)
 
     assert refused.value.code is codes.TIMEOUT

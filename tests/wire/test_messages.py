@@ -4,7 +4,8 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
-from holdfast.wire.frame import (
+from holdfast.wire.lines import OversizedLine
+from holdfast.wire.messages import (
     EMPTY_OBJECT,
     ErrorBody,
     ErrorResponse,
@@ -20,7 +21,6 @@ from holdfast.wire.frame import (
     request_line,
     result_line,
 )
-from holdfast.wire.lines import OversizedLine
 
 DUPLICATE = "The message has a duplicate key."
 TOO_LARGE_TO_CHECK = 'The message has over 65536 bytes besides its "params", "result" or "error".'

@@ -1,0 +1,155 @@
+"""Attack 49: a model's endpoint streams for ever, sends endless lines, redirects inward, or repeats the key in its errors."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+import pytest
+from openai import AsyncOpenAI
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import ModelRequest
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from holdfast.agent.model.clients import ModelClients
+from holdfast.agent.model.config import make_config
+from holdfast.events import StopReason
+from holdfast.settings import load
+from holdfast.testing.scripted_model import Endless, Fail, LongLine, Redirect, ScriptedModel, answer
+from tests.agent.model.sessions import conversation
+
+pytestmark = pytest.mark.anyio
+MIB = 1024 * 1024
+KEY = "sk-canary-77aa01"
+
+
+def unprotected(endpoint: ScriptedModel) -> OpenAIChatModel:
+    return OpenAIChatModel("gpt-5", provider=OpenAIProvider(base_url=endpoint.base_url, api_key=KEY))
+
+
+async def count_characters(model: OpenAIChatModel, *, up_to: int) -> int:
+    """How many characters an unprotected client takes, up to this many."""
+    characters = 0
+    async with (
+        model.client,
+        model_request_stream(model, [ModelRequest.user_text_prompt("Hello")]) as stream,
+    ):
+        async for _ in stream:
+            characters = len(stream.get().text or "")
+            if characters > up_to:
+                break
+    return characters
+
+
+@pytest.mark.promise("AGT-07")
+async def test_a_stream_without_end_is_ended(tmp_path: Path):
+    async with conversation(tmp_path, [Endless(chunk=200_000)]) as talk:
+        result = await talk.session.prompt("Hello")
+        said = await talk.replies()
+    async with ScriptedModel([Endless(chunk=200_000)]) as endpoint:
+        taken = await count_characters(unprotected(endpoint), up_to=3 * MIB)
+
+    assert (result.reason, len(said) < 1.5 * MIB) == (StopReason.MAX_TOKENS, True)
+    assert taken > 3 * MIB
+
+
+@pytest.mark.promise("AGT-07")
+async def test_a_line_without_end_is_not_kept_in_memory(tmp_path: Path):
+    async with conversation(tmp_path, [LongLine(size=1 << 30)]) as talk:
+        result = await talk.session.prompt("Hello")
+        said = await talk.replies()
+    async with ScriptedModel([LongLine(size=32 * MIB)]) as endpoint, httpx2.AsyncClient(timeout=30) as client:
+        lines = (
+            await client.post(f"{endpoint.base_url}/chat/completions", json={"stream": True})
+        ).text.split("\n")
+
+    assert result.reason is StopReason.MAX_TOKENS
+    assert "one event has more than 8388608 bytes" in said
+    assert max(map(len, lines)) > 32 * MIB  # what a client without a limit has in memory
+
+
+@pytest.mark.promise("AGT-06")
+@pytest.mark.parametrize("status", [301, 307, 308])
+async def test_a_redirect_carries_neither_the_key_nor_the_conversation_elsewhere(tmp_path: Path, status: int):
+    async with ScriptedModel([answer("Caught."), answer("Caught.")]) as elsewhere:
+        away = Redirect(location=f"{elsewhere.base_url}/chat/completions", status=status)
+        async with conversation(tmp_path, [away]) as talk:
+            await talk.session.prompt("Hello")
+            said = await talk.replies()
+        caught = len(elsewhere.requests)
+        async with (
+            ScriptedModel([away]) as endpoint,
+            AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY, max_retries=0) as client,
+        ):
+            if status != 301:  # becomes a GET
+                await client.chat.completions.create(
+                    model="m", messages=[{"role": "user", "content": "Hello"}]
+                )
+
+    assert (caught, "redirects to another address, which is not followed" in said) == (0, True)
+    assert len(elsewhere.requests) == (0 if status == 301 else 1)
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[::ffff:169.254.169.254]", "metadata.google.internal"])
+async def test_an_address_where_clouds_keep_credentials_is_not_asked(tmp_path: Path, host: str):
+    async with conversation(tmp_path, [], model={"base_url": f"http://{host}/v1"}) as talk:
+        await talk.session.prompt("Hello")
+
+        assert (
+            "is the metadata service of a cloud, not a model's endpoint. Correct model.base_url."
+            in await talk.replies()
+        )
+
+
+@pytest.mark.promise("AGT-08")
+async def test_a_key_that_an_error_repeats_is_told_to_no_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setenv("MY_KEY", KEY)
+    failure = Fail(status=401, message=f"wrong key {KEY}")
+    async with conversation(tmp_path, [failure], model={"api_key_env": "MY_KEY"}) as talk:
+        await talk.session.prompt("Hello")
+        told = str(await talk.events())
+    async with ScriptedModel([failure]) as endpoint:
+        with pytest.raises(ModelHTTPError) as caught:
+            await count_characters(unprotected(endpoint), up_to=0)
+
+    assert KEY not in told + caplog.text
+    assert KEY in str(caught.value)
+
+
+@pytest.mark.parametrize("prefix", ["openai-chat", "openai", "anthropic"])
+async def test_an_own_endpoint_gets_its_own_key_and_no_header_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+):
+    monkeypatch.setenv("MY_KEY", "of-my-endpoint")
+    forged = f"Authorization: Bearer {KEY}\nX-Api-Key: {KEY}\nX-More: {KEY}\nUser-Agent: {KEY}"
+    for name in ("ANTHROPIC_CUSTOM_HEADERS", "OPENAI_CUSTOM_HEADERS"):
+        monkeypatch.setenv(name, forged)
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+        monkeypatch.setenv(name, KEY)
+    async with conversation(tmp_path, [answer("Hi.")], prefix, model={"api_key_env": "MY_KEY"}) as talk:
+        await talk.session.prompt("Hello")
+        sent = str(talk.endpoint.requests[0].headers)
+    async with ScriptedModel([answer("Hi.")]) as endpoint:
+        await count_characters(unprotected(endpoint), up_to=0)
+        unprotected_headers = str(endpoint.requests[0].headers)
+
+    assert (KEY in sent, "of-my-endpoint" in sent) == (False, True)
+    assert f"'x-more': '{KEY}'" in unprotected_headers.lower()
+
+
+async def test_the_key_of_an_own_endpoint_goes_to_no_other_provider(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MY_KEY", "of-my-endpoint")
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "of-deepseek")
+    own = replace(load(environ={}).model, name="openai-chat:a", api_key_env="MY_KEY")
+    clients = ModelClients()
+    keys: list[str] = []
+    for settings in (own, replace(own, base_url="http://127.0.0.1:9/v1"), replace(own, name="deepseek:y")):
+        model = clients.get(make_config(settings, "deepseek:x"))
+        assert isinstance(model, OpenAIChatModel)
+        keys.append(model.client.api_key)
+    await clients.close()
+
+    assert keys == ["of-deepseek", "of-deepseek", "of-my-endpoint"]

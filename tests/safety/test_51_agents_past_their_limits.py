@@ -1,0 +1,101 @@
+"""Attack 51: agents that race for a budget, or create sessions in a loop, to pass their limits."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent.agent import TurnContext
+from holdfast.host import team
+from holdfast.model import codes
+from holdfast.model.budget_limits import BudgetLimits
+from holdfast.model.codes import Code
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import ToolCalled
+from holdfast.model.json import JsonObject
+from holdfast.session.budget import BudgetPool
+from tests.host.test_team import Scripted, open_host, open_in
+
+pytestmark = pytest.mark.anyio
+
+
+async def race(pool: BudgetPool, tokens: int, agents: int) -> tuple[int, int, set[Code]]:
+    """Start agents at the same time. Return how many started, their highest sum of tokens, and why others were refused."""
+    running: list[int] = []
+    peak, refused = 0, set[Code]()
+
+    async def spawn() -> bool:
+        nonlocal peak
+        await asyncio.sleep(0)
+        try:
+            share = pool.start_child(BudgetLimits(tokens=tokens))
+        except HoldfastError as error:
+            refused.add(error.code)
+            return False
+        running.append(tokens)
+        peak = max(peak, sum(running))
+        await asyncio.sleep(0)
+        running.remove(tokens)
+        share.end()
+        return True
+
+    started = await asyncio.gather(*(spawn() for _ in range(agents)))
+    return sum(started), peak, refused
+
+
+@pytest.mark.promise("TEAM-07")
+async def test_races_for_a_budget_never_pass_it():
+    for _ in range(1000 if os.environ.get("HOLDFAST_LONG_TESTS") else 100):
+        pool = BudgetPool(BudgetLimits(tokens=100, calls=10), max_children=50)
+        started, peak, refused = await race(pool, 30, 8)
+
+        assert (started >= 3, peak <= 100) == (True, True)
+        assert refused <= {codes.BUDGET_EXHAUSTED}
+        assert (await race(pool, 100, 1))[0] == 1, "what was not used was given back"
+
+
+async def test_control_without_a_budget_all_run_at_once():
+    assert await race(BudgetPool(BudgetLimits(), max_children=50), 30, 8) == (8, 240, set())
+
+
+@pytest.mark.promise("TEAM-07")
+@pytest.mark.parametrize("is_limited", [True, False], ids=["limited", "control: without limits"])
+async def test_a_spawning_loop_ends_at_the_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_limited: bool
+):
+    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+    monkeypatch.setattr(team, "MAX_CHILDREN", 3 if is_limited else 100)
+    enough, created = asyncio.Event(), list[str]()
+
+    async def spawn(blocks: Sequence[JsonObject], turn: TurnContext) -> None:
+        for _ in range(5):
+            if len(created) >= 12:
+                enough.set()
+                return
+            result = await turn.call("team.create_session", {"title": "more", "initial_message": "Spawn."})
+            if result.ok:
+                created.append(result.data["session_id"])
+
+    async with open_host(tmp_path, Scripted(spawn)) as host:
+        if not is_limited:
+            host._parts.team._max_depth = 100  # pyright: ignore[reportPrivateUsage]
+        root = await open_in(host, tmp_path / "garden")
+        await root.prompt([{"type": "text", "text": "Spawn."}])
+        if not is_limited:
+            async with asyncio.timeout(60):
+                await enough.wait()
+        else:
+            children = [host.find_live(child) for child in created]
+            while any(child is not None and child.is_busy for child in children):
+                await asyncio.sleep(0.01)
+            tried = [
+                stored.event
+                for child in created
+                async for stored in host.store.events(host.find_live(child).context.session_id)  # type: ignore[union-attr]
+                if isinstance(stored.event, ToolCalled)
+            ]
+            assert tried, "the children tried, too"
+
+    assert (len(created) == 3) if is_limited else (len(created) >= 12)

@@ -1,0 +1,91 @@
+"""Attack 63: bytes that a proxy and the gateway could read as different requests."""
+
+import asyncio
+import json
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.gateway.running import Client, RunningGateway, modern_call, running_gateway
+
+pytestmark = pytest.mark.anyio
+
+
+def request(token: str, tool: str = "add") -> bytes:
+    """A whole, honest request."""
+    body, headers = modern_call(tool)
+    content = json.dumps(body).encode()
+    head = {
+        "Host": "localhost",
+        "Authorization": f"Bearer {token}",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(content)),
+        **headers,
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in head.items())
+    return f"POST /mcp HTTP/1.1\r\n{lines}\r\n".encode() + content
+
+
+async def send(running: RunningGateway, data: bytes, expected: int = 0) -> list[str]:
+    """The status lines of the answers on one connection: so many, or all until it is closed or silent for a while."""
+    url = urlsplit(running.url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    answers = b""
+    with suppress(ConnectionError, TimeoutError):
+        writer.write(data)
+        while not expected or len(_status_lines(answers)) < expected:
+            part = await asyncio.wait_for(reader.read(65536), 60 if expected else 3)
+            if not part:
+                break
+            answers += part
+    writer.close()
+    return _status_lines(answers)
+
+
+def _status_lines(answers: bytes) -> list[str]:
+    return [line.decode() for line in answers.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+
+
+def smuggling_attempts(token: str) -> dict[str, bytes]:
+    """Requests with the honest one hidden in them, by the way they hide it."""
+    hidden = request(token)
+    start = b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    length = f"Content-Length: {5 + len(hidden)}\r\n".encode()
+    return {
+        "both lengths": start + length + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + hidden,
+        "two lengths": start + b"Content-Length: 0\r\n" + length + b"\r\n" + hidden,
+        "a bare CR": start + b"X: a\rContent-Length: 0\r\n" + length + b"\r\n" + hidden,
+        "a bare LF": start + b"X: a\nContent-Length: 0\n\n" + hidden,
+        "a space before the colon": start + b"Content-Length : 0\r\n\r\n" + hidden,
+        "a folded header": start + b"X: a\r\n Content-Length: 0\r\n" + length + b"\r\n" + hidden,
+        "an unknown coding": start + b"Transfer-Encoding: xchunked\r\n" + length + b"\r\n" + hidden,
+        "chunked twice": start
+        + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n"
+        + hidden,
+        "a signed length": start + b"Content-Length: +0\r\n\r\n" + hidden,
+        "a chunk with a long size": start
+        + b"Transfer-Encoding: chunked\r\n\r\n"
+        + b"0" * 20
+        + b"\r\n\r\n"
+        + hidden,
+    }
+
+
+async def test_a_request_hidden_in_another_is_not_run(tmp_path: Path):
+    async with running_gateway(tmp_path) as running:
+        attacker, victim = running.token("attacker"), running.token("victim")
+        async with Client(running.url, victim) as client:
+            await client.call("add")
+            attempts = smuggling_attempts(attacker)
+            found = await asyncio.gather(*(send(running, data) for data in attempts.values()))
+            answers = dict(zip(attempts, found, strict=True))
+            control = await send(running, request(attacker), expected=1)
+            count = (await client.call("add"))["count"]
+
+    # The request around the hidden one is malformed, or has no token: the connection ends with the answer to it.
+    assert {name: [line.split()[1] for line in lines] for name, lines in answers.items()} == {
+        name: ["401" if name == "a chunk with a long size" else "400"] for name in attempts
+    }
+    assert (control, count) == (["HTTP/1.1 200 OK"], 2)
