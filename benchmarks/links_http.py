@@ -23,7 +23,7 @@ from mcp_types import TextContent
 
 from benchmarks.result import Result
 from holdfast.connect.connection import Connection, ConnectOptions
-from holdfast.connect.http.remote import RemoteConnector
+from holdfast.connect.http.remote_connector import RemoteConnector
 from holdfast.connect.link_pool import LinkPool
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests

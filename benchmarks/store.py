@@ -14,7 +14,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.event import Replied
 from holdfast.model.ids import new_session_id
 from holdfast.model.trust import Trust
-from holdfast.store.codec import encode_event
+from holdfast.store.event_codec import encode_event
 from holdfast.store.sqlite import SqliteStore
 from holdfast.store.store import Tx
 from holdfast.store.types import Hold, NewSession

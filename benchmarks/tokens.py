@@ -18,7 +18,7 @@ from holdfast.toolkit import Toolbox
 from holdfast.toolkit.authentication import AnonymousAuthenticator
 from holdfast.toolkit.return_type import EnvelopeKind
 from holdfast.wire.mcp.client import negotiate
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
 from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
@@ -66,7 +66,7 @@ async def _ours(envelope: EnvelopeKind) -> dict[str, int]:
     peer = Peer()
     server = box.server(AnonymousAuthenticator(box.aliases))
     async with connect_memory(server_peer(server), peer):
-        client = await negotiate(peer, PeerInfo(implementation=Implementation("benchmark", "1")))
+        client = await negotiate(peer, OwnInfo(implementation=Implementation("benchmark", "1")))
         tools = json.loads(bytes(await client.request("tools/list")))["tools"]
         answers = [
             json.loads(

@@ -23,9 +23,9 @@ import uvloop
 from benchmarks.result import Result
 from holdfast.toolkit import Toolbox
 from holdfast.toolkit.call import Call
-from holdfast.wire.frame import Raw
 from holdfast.wire.mcp.client import negotiate
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
+from holdfast.wire.messages import Raw
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
@@ -34,7 +34,7 @@ SECONDS = 0.6
 CONCURRENT = 16
 TEXT = "x" * 200
 SERVERS = Path(__file__).resolve().parent / "servers"
-ME = PeerInfo(implementation=Implementation("benchmark", "1"))
+ME = OwnInfo(implementation=Implementation("benchmark", "1"))
 PEERS = {"MCPServer of the mcp SDK": "mcpserver_echo.py", "FastMCP": "fastmcp_echo.py"}
 OURS = "toolkit_echo.py"
 MANY, FEW = 1000, 10

@@ -20,7 +20,7 @@ from mcp_types import TextContent
 
 from benchmarks.result import Result
 from holdfast.wire.mcp.client import negotiate
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
@@ -29,7 +29,7 @@ SECONDS = 0.7  # per figure and round
 CONCURRENT = 16
 TEXT = "x" * 200
 SERVERS = Path(__file__).resolve().parent / "servers"
-ME = PeerInfo(implementation=Implementation("benchmark", "1"))
+ME = OwnInfo(implementation=Implementation("benchmark", "1"))
 
 Call = Callable[[], Awaitable[str]]
 """Calls the echo tool once and returns its text."""

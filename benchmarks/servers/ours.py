@@ -7,10 +7,10 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.frame import Notification
-from holdfast.wire.mcp.eras import Implementation, PeerInfo
+from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import text_result
+from holdfast.wire.messages import Notification
 from holdfast.wire.pipe import connect_stdio
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
@@ -27,7 +27,7 @@ class Call(msgspec.Struct):
 
 
 class Echo:
-    info = PeerInfo(implementation=Implementation("echo", "1"), capabilities={"tools": {}})
+    info = OwnInfo(implementation=Implementation("echo", "1"), capabilities={"tools": {}})
 
     async def answer(self, request: McpRequest) -> Any:
         match request.method:

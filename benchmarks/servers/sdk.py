@@ -1,6 +1,9 @@
-"""The same echo server on the SDK's low-level server, its fastest."""
+"""The same echo server on the SDK's low-level server, its fastest. With `--http`, it is served over HTTP, and prints its URL."""
 
 import asyncio
+import json
+import socket
+import sys
 from typing import Any
 
 import mcp_types
@@ -29,11 +32,26 @@ async def call_tool(
     )
 
 
+server = Server("echo", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
+
+
 async def main() -> None:
-    server = Server("echo", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
     async with stdio_server() as (source, target):
         await server.run(source, target, server.create_initialization_options())
 
 
+def serve_http() -> None:
+    import uvicorn
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    print(json.dumps({"url": f"http://127.0.0.1:{port}/mcp", "handles": []}), flush=True)
+    uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=port, log_level="error")
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    if "--http" in sys.argv:
+        serve_http()
+    else:
+        asyncio.run(main())

@@ -1,0 +1,123 @@
+"""A small HTTP client for load: each worker has one connection and sends the same request again and again."""
+
+import asyncio
+import statistics
+import time
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a run of requests took."""
+
+    per_second: float
+    p50_ms: float
+    count: int
+
+
+class Connection:
+    """One HTTP/1.1 connection that is kept alive."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port, self._path = parts.hostname or "", parts.port or 80, parts.path
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+
+    def encode(self, body: bytes, headers: dict[str, str]) -> bytes:
+        lines = [
+            f"POST {self._path} HTTP/1.1",
+            f"host: {self._host}:{self._port}",
+            f"content-length: {len(body)}",
+        ]
+        lines += [
+            "content-type: application/json",
+            "accept: application/json, text/event-stream",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+    async def send(self, request: bytes) -> tuple[dict[str, str], bytes]:
+        """Send a request; return the headers and the body of the response."""
+        if self._writer is None or self._reader is None:
+            self._reader, self._writer = await asyncio.open_connection(self._host, self._port)
+        self._writer.write(request)
+        head = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        status, *lines = head.split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if "content-length" in headers:
+            body = await self._reader.readexactly(int(headers["content-length"]))
+        elif headers.get("transfer-encoding") == "chunked":
+            body = await self._read_chunks(self._reader)
+        else:
+            body = b""
+        if " 20" not in status:
+            raise RuntimeError(f"{status}: {body[:300]!r}")
+        return headers, body
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    async def _read_chunks(self, reader: asyncio.StreamReader) -> bytes:
+        parts: list[bytes] = []
+        while size := int((await reader.readline()).strip() or b"0", 16):
+            parts.append(await reader.readexactly(size))
+            await reader.readline()
+        await reader.readline()
+        return b"".join(parts)
+
+
+def message(method: str, params: object, request_id: int = 1) -> bytes:
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+
+async def open_session(url: str) -> dict[str, str]:
+    """Do the handshake; return the headers of later requests."""
+    connection = Connection(url)
+    info = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "load", "version": "1"},
+    }
+    found, _ = await connection.send(connection.encode(message("initialize", info), {}))
+    headers = {"mcp-protocol-version": "2025-06-18"}
+    if "mcp-session-id" in found:
+        headers["mcp-session-id"] = found["mcp-session-id"]
+    ready = msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    await connection.send(connection.encode(ready, headers))
+    await connection.close()
+    return headers
+
+
+async def load(
+    url: str,
+    headers: dict[str, str],
+    body: bytes,
+    *,
+    workers: int,
+    seconds: float,
+    expected: bytes = b'"content"',
+) -> Load:
+    """Send a request from so many workers at once, for so long. Each answer must contain `expected`."""
+    times: list[float] = []
+    began = time.perf_counter()
+    until = began + seconds
+
+    async def work(number: int) -> None:
+        connection = Connection(url)
+        request = connection.encode(body.replace(b'"id":1,', b'"id":%d,' % (number + 1)), headers)
+        try:
+            while (sent := time.perf_counter()) < until:
+                _, answer = await connection.send(request)
+                times.append(time.perf_counter() - sent)
+                if expected not in answer:
+                    raise RuntimeError(f"not a result: {answer[:300]!r}")
+        finally:
+            await connection.close()
+
+    await asyncio.gather(*map(work, range(workers)))
+    return Load(len(times) / (time.perf_counter() - began), statistics.median(times) * 1000, len(times))
