@@ -4,12 +4,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # The command that `make run` starts.
-RUN ?= chat
+RUN ?= up
 FUZZ ?= 200000
 FOLDERS ?= 20000
 REPEATS ?= 10
 CYCLES ?= 300
 DOOR_CYCLES ?= 100
+UP_CYCLES ?= 50
 UPDATES ?= 1000000
 IMAGES ?= 2000
 # Some tests wait: one worker more than there are cores keeps the cores busy.
@@ -19,7 +20,7 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test conformance peers test-containers check format bench fuzz soak soak-kill soak-stream powerloss lock clean
+.PHONY: help setup run test test-plain-user conformance peers test-containers check format bench interrupts teams fuzz soak soak-kill soak-up soak-stream powerloss lock clean stage-kill stage-heavy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +33,9 @@ run: setup ## Start Holdfast
 
 test: setup ## Run all tests
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-plain-user: setup ## Run some tests as a plain user that is made for it (only root can do this)
+	@$(PYTHON) scripts/plain-user $(ARGS)
 
 test-containers: setup ## Test the container sandbox with podman (installs podman and runc)
 	@$(PYTHON) scripts/containers
@@ -46,11 +50,23 @@ format: setup ## Format the code and apply automatic fixes
 bench: setup ## Run the benchmarks against peers; writes build/bench.json
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-conformance: setup ## Run MCP's official conformance suite against a toolkit server
-	@$(BIN)/python -m pytest tests/peers/test_conformance.py $(ARGS)
+stage-kill: setup ## Kill the browser's server and its host 50 times each, at random moments
+	@HOLDFAST_STAGE_KILLS=50 $(BIN)/python -m pytest tests/stage/test_kill_cycles.py -n 0 $(ARGS)
+
+stage-heavy: setup ## Test the browser with pages that need much memory or time
+	@HOLDFAST_STAGE_HEAVY=1 HOLDFAST_STAGE_EXAMPLES=100 $(BIN)/python -m pytest tests/stage/test_hostile_pages.py tests/stage/test_mutating_pages.py -n 0 --timeout 900 $(ARGS)
+
+conformance: setup ## Run MCP's official conformance suite against a toolkit server, and through the gateway
+	@HOLDFAST_CONFORMANCE=all $(BIN)/python -m pytest tests/peers/test_conformance.py tests/peers/test_gateway_conformance.py $(ARGS)
 
 peers: setup ## Test every combination of third-party clients and servers
 	@HOLDFAST_PEERS=all $(BIN)/python -m pytest -n auto tests/peers $(ARGS)
+
+interrupts: setup ## Cancel and kill turns of a model after every event of its answers, in all formats
+	@HOLDFAST_EVERY_EVENT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/agent/model/test_history.py --timeout 600 $(ARGS)
+
+teams: setup ## Kill hosts whose sessions send messages, and race for budgets, many times
+	@HOLDFAST_LONG_TESTS=1 $(BIN)/python -m pytest tests/host/test_messages_survive.py tests/safety/test_51_agents_past_their_limits.py --timeout 600 $(ARGS)
 
 fuzz: setup ## Fuzz the wire and project folders, and repeat random attacks (FUZZ frames, FOLDERS folders, REPEATS)
 	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/wire -m fuzz --timeout 3600 $(ARGS)
@@ -65,6 +81,10 @@ soak: setup ## Stress the links: CYCLES sessions with good and bad endings, 100 
 soak-kill: setup ## Kill store writers and `holdfast acp` at random moments (CYCLES, DOOR_CYCLES)
 	@$(BIN)/python -m tests.store.soak --cycles $(CYCLES) $(ARGS)
 	@$(BIN)/python -m tests.journeys.soak --cycles $(DOOR_CYCLES) $(ARGS)
+
+soak-up: setup ## Kill `holdfast up` under load (UP_CYCLES), and attack it while another client calls
+	@HOLDFAST_UP_CYCLES=$(UP_CYCLES) $(BIN)/python -m pytest tests/journeys/test_up.py -k kill_9 -n0 $(ARGS)
+	@HOLDFAST_UP_CYCLES=$(UP_CYCLES) $(BIN)/python -m pytest tests/safety/test_64_neighbours_of_an_attack.py -n0 $(ARGS)
 
 soak-stream: setup ## Stream a million updates to a slow editor, subscriber and watcher; memory must stay flat (UPDATES)
 	@HOLDFAST_STREAM=$(UPDATES) $(BIN)/python -m benchmarks.agents.slow_reader
