@@ -33,8 +33,8 @@ def acp(trust: str | None, workspace: str, model: str, user_id: str, config: Pat
     from holdfast import settings, telemetry
     from holdfast.acp.serve import SessionDefaults, serve
     from holdfast.cli.exit_deadline import ExitDeadline
-    from holdfast.host.open_options import parse_user_id
     from holdfast.model.descriptor_limit import raise_descriptor_limit
+    from holdfast.model.option_text import parse_user_id
     from holdfast.model.trust import parse_trust
     from holdfast.store.suspension import suspend_between_transactions
 

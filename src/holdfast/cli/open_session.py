@@ -18,10 +18,11 @@ from holdfast.cli.options import trust_option, user_option, workspace_option
 from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.host.data_folder import check_data_folder
 from holdfast.host.host import Host
-from holdfast.host.open_options import OpenOptions, parse_user_id
+from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.descriptor_limit import raise_descriptor_limit
 from holdfast.model.errors import HoldfastError
+from holdfast.model.option_text import parse_user_id
 from holdfast.model.trust import parse_trust
 from holdfast.session.session import Session
 from holdfast.store.suspension import suspend_between_transactions

@@ -15,6 +15,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
+from holdfast.model.option_text import bad_type, parse_text, parse_user_id
 from holdfast.model.permission import Mode, lowest_mode, require_mode
 from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.model.trust import Trust, parse_trust
@@ -24,7 +25,6 @@ from holdfast.session.session import Session
 from holdfast.store.types import StoredEvent
 
 _MAX_MODEL = 200
-_MAX_USER_ID = 1024  # it is in the environment of each server, and in each signed token
 
 
 OnEvent: TypeAlias = Callable[[StoredEvent], Awaitable[object] | object]
@@ -146,8 +146,8 @@ def parse_options(given: SessionOptions) -> OpenOptions:
     keep = _parse_flag("keep", given.get("keep", True))
     return OpenOptions(
         cwd=_parse_folder(given.get("cwd", "")),
-        workspace=_parse_text("workspace", given.get("workspace", "")),
-        trust=None if trust is None else parse_trust(_parse_text("trust", trust)),
+        workspace=parse_text("workspace", given.get("workspace", "")),
+        trust=None if trust is None else parse_trust(parse_text("trust", trust)),
         servers=parse_servers(given.get("servers", {})),
         only_these=_parse_flag("only_these", given.get("only_these", False)),
         tools=patterns,
@@ -155,11 +155,11 @@ def parse_options(given: SessionOptions) -> OpenOptions:
             name for group in patterns for pattern in group for name in _plain_server(pattern)
         ),
         user_id=parse_user_id(user_id),
-        title=_parse_text("title", given.get("title", "")),
+        title=parse_text("title", given.get("title", "")),
         tags=_parse_texts("tags", given.get("tags", ())),
         keep=keep,
         keep_logs=keep,
-        model=_parse_text("model", given.get("model", ""), limit=_MAX_MODEL),
+        model=parse_text("model", given.get("model", ""), limit=_MAX_MODEL),
         agent=_parse_agent(given.get("agent")),
         mode=require_mode(given.get("permission", Mode.AUTO if ask is None else Mode.ASK)),
         door=door if door.has_functions else None,
@@ -248,45 +248,19 @@ def _parse_texts(name: str, texts: object) -> tuple[str, ...]:
     if isinstance(texts, str):  # it would be read as a list of its characters
         raise HoldfastError(codes.BAD_ARGUMENT, f"`{name}` must be a list of strings, not one string.")
     if not isinstance(texts, Iterable):
-        raise _bad_type(name, "a list of strings", texts)
-    return tuple(_parse_text(name, text) for text in cast("Iterable[object]", texts))
-
-
-def parse_user_id(user_id: object) -> str | None:
-    """Check the id of a user; None, or an empty text, is no user."""
-    return None if user_id in (None, "") else _parse_text("user_id", user_id, limit=_MAX_USER_ID)
-
-
-def _parse_text(name: str, text: object, *, limit: int | None = None) -> str:
-    """A text that can be stored and sent to servers."""
-    if not isinstance(text, str):
-        raise _bad_type(name, "a string", text)
-    if "\0" in text or not _is_encodable(text):
-        reason = f"`{name}` must be valid Unicode, without a NUL character."
-        raise HoldfastError(codes.BAD_ARGUMENT, reason)
-    if limit is not None and len(text) > limit:
-        reason = f"`{name}` has {len(text)} characters, more than {limit}. Shorten it."
-        raise HoldfastError(codes.BAD_ARGUMENT, reason)
-    return text
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return True
+        raise bad_type(name, "a list of strings", texts)
+    return tuple(parse_text(name, text) for text in cast("Iterable[object]", texts))
 
 
 def _parse_flag(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise _bad_type(name, "True or False", value)
+        raise bad_type(name, "True or False", value)
     return value
 
 
 def _parse_folder(value: object) -> Path:
     if not isinstance(value, str | PurePath):
-        raise _bad_type("cwd", "a path", value)
+        raise bad_type("cwd", "a path", value)
     return Path(value).absolute()
 
 
@@ -295,14 +269,8 @@ def _parse_agent(value: object) -> Agent | None:
         reason = f"`agent` must be a holdfast.Agent, not a class. Give it an object: {value.__name__}(…)."
         raise HoldfastError(codes.BAD_ARGUMENT, reason)
     if value is not None and not callable(getattr(value, "run_turn", None)):
-        raise _bad_type("agent", "a holdfast.Agent", value)
+        raise bad_type("agent", "a holdfast.Agent", value)
     return cast("Agent | None", value)
-
-
-def _bad_type(name: str, expected: str, value: object) -> HoldfastError:
-    return HoldfastError(
-        codes.BAD_ARGUMENT, f"`{name}` must be {expected}, not a value of the type {type(value).__name__}."
-    )
 
 
 def _cannot_change(name: str, parent: SessionContext) -> HoldfastError:
