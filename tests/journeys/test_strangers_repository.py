@@ -18,7 +18,7 @@ from holdfast.host.host import Host
 from holdfast.model.trust import Trust
 from tests.commands import run_holdfast
 from tests.host.test_packages import serve_registry, write_stand_ins
-from tests.journeys.editor import environment
+from tests.journeys.editor import editor, environment
 from tests.journeys.terminal import Terminal
 from tests.journeys.terminal import terminal as open_terminal
 
@@ -274,3 +274,31 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
     assert ("approved, confined" in banner, "stranger (4 tools)" in banner) == (True, True)
     assert ('"environment":"sandboxed"' in works.stdout, fetched) == (True, ["/fetched@1.0.0"])
     assert "is not the one that you approved: fetched 1.0.0 has other files now" in changed.stderr
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("RES-07", "BOX-01")
+async def test_folders_that_an_editor_adds_are_not_part_of_the_approval(clone: Repository):
+    added = clone.home.parent / "added"
+    added.mkdir()
+    (added / "notes.txt").write_text("canary")
+    peek = f'/call stranger.peek {{"path": "{added}/notes.txt"}}'
+
+    async def look() -> tuple[str, str]:
+        async with editor(clone.home) as zed:
+            session = await zed.new(clone.folder, additionalDirectories=[str(added)])
+            await zed.prompt(session, "/servers", peek)
+            ended = [
+                step for step in zed.updates(session, "tool_call_update") if step["status"] == "completed"
+            ]
+            return zed.reply_text(session), ended[-1]["rawOutput"]["result"]
+
+    clone.run("servers", "approve", "--confined")
+    said, seen = await look()
+    advice = f"holdfast servers approve stranger --confined --readable {added}"
+    clone.run(*advice.split()[1:])
+
+    assert seen == "FileNotFoundError"
+    assert advice in said
+    # The control: with the folder in the approval, the server reads it.
+    assert (await look())[1] == "canary"

@@ -121,7 +121,10 @@ class ServerRequests:
         if self.relay is not None:
             return await self._relay_request(self.relay, method, params)
         if method == ROOTS and self._can_list_roots() and self._scope is not None:
-            return self._list_roots(self._scope.context.roots)
+            confinement = self.spec.confinement
+            return self._list_roots(
+                confinement.roots if confinement is not None else self._scope.context.roots
+            )
         if method == ELICITATION and self._can_elicit() and self._door is not None:
             return await self._within_question_limit(self._elicit(self._door, params))
         if method == SAMPLING and self._can_sample() and self._door is not None:

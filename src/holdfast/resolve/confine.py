@@ -1,5 +1,6 @@
 """Stage six: confine the servers that do not have the user's rights, and build each server's environment."""
 
+import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -90,12 +91,24 @@ def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
     return None
 
 
-def _read_only_roots(policy: ConfinePolicy) -> tuple[str, ...]:
-    """The roots that overlap with a folder of approved programs."""
+def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
+    """The roots that a confined server gets.
+
+    A project's server that was approved as confined gets its project's folder. The question named no other folder, so
+    those that an editor adds to the session are not part of the approval.
+    """
+    if server.source is not Source.PROJECT or not server.is_confined:
+        return policy.roots
+    project = PurePath(server.origin).parent
+    return tuple(root for root in policy.roots if PurePath(root).is_relative_to(project))
+
+
+def _read_only_roots(roots: tuple[str, ...], policy: ConfinePolicy) -> tuple[str, ...]:
+    """Those of the roots that overlap with a folder of approved programs."""
     approved = [PurePath(folder) for folder in policy.approved_folders]
     return tuple(
         root
-        for root, path in zip(policy.roots, map(PurePath, policy.roots), strict=True)
+        for root, path in zip(roots, map(PurePath, roots), strict=True)
         if any(path == folder or path in folder.parents or folder in path.parents for folder in approved)
     )
 
@@ -103,6 +116,14 @@ def _read_only_roots(policy: ConfinePolicy) -> tuple[str, ...]:
 def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarning]:
     if server.confinement is None:
         return
+    for root in policy.roots:
+        if root not in server.confinement.roots:
+            text = (
+                f"It cannot use {root}, which was added to the session: you approved it for {PurePath(server.origin).parent}. "
+                "To let it read that folder, run: "
+                f"{shlex.join(['holdfast', 'servers', 'approve', server.name, '--confined', '--readable', root])}"
+            )
+            yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
     for root in server.confinement.roots:
         for name in sorted(top_level_names(root, policy.holdfast_code)):
             folder = root if name == "." else f"{root}/{name}"
@@ -135,11 +156,12 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
     env = {**confined_environment(policy.environ), **stdio.env}
+    roots = _roots_for(server, policy)
     confinement = Confinement(
-        roots=policy.roots,
+        roots=roots,
         readable=stdio.readable,
         writable=stdio.writable,
-        read_only=() if "." in stdio.writable else _read_only_roots(policy),  # "." is the user's grant
+        read_only=() if "." in stdio.writable else _read_only_roots(roots, policy),  # "." is the user's grant
         executed=() if "." in stdio.writable else policy.user_programs,
         protected=policy.protected,
         network=stdio.network,
