@@ -1,4 +1,4 @@
-"""Turns of a session with a model, against bare pydantic-ai with the same endpoint, prompt and tool."""
+"""Turns of a session with a model, against bare pydantic-ai with the same endpoint, prompt and tools."""
 
 import asyncio
 import gc
@@ -6,17 +6,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from benchmarks.result import Result
 from holdfast import Host, OpenOptions, Session, events, settings
+from holdfast.connect.catalog import CatalogTool
 from holdfast.testing.scripted_model import Answer, Call, ModelRequest, ScriptedModel, Step, Text, answer
+
+if TYPE_CHECKING:
+    from pydantic_ai.toolsets import FunctionToolset
 
 DELTAS, FEW, STREAMS, TURNS = 400, 20, 50, 7
 STREAM_DELTAS, STREAM_ROUNDS = 100, 3
@@ -55,7 +59,7 @@ class _endpoint:  # noqa: N801 - used like a function
 
 async def _measure(base_url: str) -> list[Result]:
     figures: dict[str, dict[str, list[float]]] = {}
-    async with _ours(base_url) as open_ours, _peer(base_url) as open_peer:
+    async with _ours(base_url) as open_ours, _peer(base_url, await _offered_tools(base_url)) as open_peer:
         openers = {"ours": open_ours, "peer": open_peer}
         turns = {name: await opened() for name, opened in openers.items()}
         for name, turn in turns.items():
@@ -146,20 +150,28 @@ def _empty_history() -> object:
     return History(100_000)
 
 
+async def _offered_tools(base_url: str) -> list[CatalogTool]:
+    """The tools of a session: the peer gets the same, since each of them makes a request larger."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with Host(settings=_settings(folder, base_url)) as host:
+            session = await opened_session(host, folder)
+            tools = [*session.available_tools]
+            await session.close()
+    return tools
+
+
 @asynccontextmanager
-async def _peer(base_url: str) -> AsyncIterator[Callable[[], Awaitable[Turn]]]:
+async def _peer(base_url: str, tools: Sequence[CatalogTool]) -> AsyncIterator[Callable[[], Awaitable[Turn]]]:
     from pydantic_ai import Agent
     from pydantic_ai.messages import PartDeltaEvent, PartStartEvent
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    model = OpenAIChatModel("gpt-5", provider=OpenAIProvider(base_url=base_url, api_key="none"))
-    agent = Agent(model, instructions=INSTRUCTIONS)
+    def call(**arguments: object) -> str:
+        return f"a.txt in {arguments['path']}"
 
-    @agent.tool_plain
-    def list_files(path: str) -> str:
-        """List a folder."""
-        return f"a.txt in {path}"
+    model = OpenAIChatModel("gpt-5", provider=OpenAIProvider(base_url=base_url, api_key="none"))
+    agent = Agent(model, instructions=INSTRUCTIONS, toolsets=[_toolset(tools, call)])
 
     async def run(prompt: str) -> float:
         began, first = time.perf_counter(), 0.0
@@ -186,8 +198,6 @@ async def _sizes() -> tuple[int, int]:
     from pydantic_ai import Agent
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
-    from pydantic_ai.tools import Tool
-    from pydantic_ai.toolsets import FunctionToolset
 
     async with ScriptedModel(respond) as endpoint:
         with tempfile.TemporaryDirectory() as folder:
@@ -201,14 +211,19 @@ async def _sizes() -> tuple[int, int]:
         request = endpoint.requests[1]
         result = next(iter(request.tool_results.values()))
         provider = OpenAIProvider(base_url=endpoint.base_url, api_key="none")
-        toolset: FunctionToolset[object] = FunctionToolset()
-        for tool in tools:
-            schema: Any = msgspec.json.decode(tool.definition.input_schema)
-
-            def call(path: str = "") -> str:
-                return result
-
-            toolset.add_tool(Tool.from_schema(call, tool.model_name, tool.definition.description, schema))
+        toolset = _toolset(tools, lambda path="": result)
         model = OpenAIChatModel("gpt-5", provider=provider)
         await Agent(model, instructions=request.instructions, toolsets=[toolset]).run("call")
         return len(request.raw), len(endpoint.requests[3].raw)
+
+
+def _toolset(tools: Sequence[CatalogTool], call: Callable[..., str]) -> "FunctionToolset[object]":
+    """The tools of a session, for pydantic-ai. All of them call the same function."""
+    from pydantic_ai.tools import Tool
+    from pydantic_ai.toolsets import FunctionToolset
+
+    toolset: FunctionToolset[object] = FunctionToolset()
+    for tool in tools:
+        schema: Any = msgspec.json.decode(tool.definition.input_schema)
+        toolset.add_tool(Tool.from_schema(call, tool.model_name, tool.definition.description, schema))
+    return toolset
