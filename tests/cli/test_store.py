@@ -201,18 +201,24 @@ def test_an_interrupted_backup_leaves_no_file(
     folder.mkdir()
 
     command = [HOLDFAST, "store", "backup", str(folder / "copy.db"), "--path", str(database)]
-    for _ in range(20):
-        copying = subprocess.Popen(command, stderr=subprocess.PIPE)
-        while copying.poll() is None and not os.listdir(folder):
-            pass
-        copying.send_signal(number)
-        _, printed = copying.communicate(timeout=30)
-        if copying.returncode != 0:
-            break
-        for copied in folder.iterdir():  # on a busy machine, the copy may be complete before the signal arrives
-            copied.unlink()
+    returncode, printed = _interrupt(command, folder, number)
 
-    assert (copying.returncode, os.listdir(folder), b"Traceback" in printed) == (code, [], False)
+    assert (returncode, os.listdir(folder), b"Traceback" in printed) == (code, [], False)
+
+
+def _interrupt(command: list[str], folder: Path, number: signal.Signals) -> tuple[int, bytes]:
+    """Run a command and send it a signal when it has made a file in the folder. Try again if it was done by then."""
+    for _ in range(20):
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as running:
+            while running.poll() is None and not os.listdir(folder):
+                pass
+            running.send_signal(number)
+            _, printed = running.communicate(timeout=30)
+        if running.returncode != 0:
+            return running.returncode, printed
+        for made in folder.iterdir():
+            made.unlink()
+    raise AssertionError("The command was never interrupted.")
 
 
 def test_vacuum_prints_the_sizes(database: Path) -> None:
