@@ -16,8 +16,8 @@ from holdfast.gateway.offer import Offer
 from holdfast.gateway.paging import page_of
 from holdfast.gateway.params import decode_text, read_members, read_text
 from holdfast.gateway.parked_calls import ModernCall, Parked
+from holdfast.gateway.requests_to_servers import Interim, RequestsToServers
 from holdfast.gateway.sealed_state import State, StateSealer, digest
-from holdfast.gateway.server_requests import Interim, ServerRequests
 from holdfast.gateway.status import STATUS_TOOL, has_missing, status_result
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
@@ -274,8 +274,8 @@ class Answering:
             self.client.watches.remove(offer.session, server, era, uri)
         return EMPTY_OBJECT
 
-    def _requests(self, offer: Offer) -> ServerRequests:
-        return ServerRequests(self.client, offer)
+    def _requests(self, offer: Offer) -> RequestsToServers:
+        return RequestsToServers(self.client, offer)
 
 
 async def _list(offer: Offer, method: str, members: dict[str, Raw]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Interim:
         self.state = state
 
 
-class ServerRequests:
+class RequestsToServers:
     """Sends requests to the servers of one session."""
 
     def __init__(self, client: ClientSession, offer: Offer) -> None:
