@@ -39,7 +39,7 @@ class PermissionDoor:
     def capabilities(self) -> DoorCapabilities:
         """What the client of the current call supports."""
         call = current_call.get()
-        return DoorCapabilities(permission=call is not None and _has_forms(call.client.capabilities))
+        return DoorCapabilities(permission=call is not None and _has_forms(call.client_info.capabilities))
 
     async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Ask with a form. Every answer except a clear yes counts as a rejection."""
