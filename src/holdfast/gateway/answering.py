@@ -108,7 +108,7 @@ class Answering:
         offer = await self.offer()
         match method:
             case _ if method in _INTERRUPTIBLE:
-                return await self._do(method, members, call)
+                return await self._dispatch_interruptible(method, members, call)
             case "completion/complete":
                 return await self._complete(offer, members, call)
             case _ if method.endswith("/list") and not method.startswith("tasks/"):
@@ -135,7 +135,7 @@ class Answering:
     # Requests that a server may interrupt to ask the client
 
     async def _answer_interruptible(self, method: str, members: dict[str, Raw], call: ModernCall) -> Any:
-        """Answer a request of a modern client: with a result, or with what it must answer first and a sealed state."""
+        """Answer a request of a modern client: with a result, or with the questions that the client must answer first and a sealed state."""
         sealed = members.pop("requestState", None)
         responses = members.pop("inputResponses", None)
         # What is left is the request itself. A state is valid for exactly this request.
@@ -153,7 +153,9 @@ class Answering:
             answers = read_members(responses or EMPTY_OBJECT)
             outcome = await self.client_session.parked.resume(state.parked, call, answers)
         else:
-            outcome = await self.client_session.parked.run(call, self._work(method, members, state, call))
+            outcome = await self.client_session.parked.run(
+                call, self._dispatch_in_own_task(method, members, state, call)
+            )
         if isinstance(outcome, Parked):
             result = {
                 "resultType": "input_required",
@@ -167,13 +169,17 @@ class Answering:
         interim["requestState"] = Raw(encode(seal(State(server=outcome.server, server_state=outcome.state))))
         return Raw(msgspec.json.encode(interim))
 
-    async def _work(self, method: str, members: dict[str, Raw], state: State, call: ModernCall) -> Any:
-        """The work of a request, in a task of its own: it may outlive the request that began it."""
+    async def _dispatch_in_own_task(
+        self, method: str, members: dict[str, Raw], state: State, call: ModernCall
+    ) -> Any:
+        """Dispatch a request. Runs in a task of its own, because the work may continue after the request is answered."""
         current_call.set(call)
-        return await self._do(method, members, call, asked_by=state.server)
+        return await self._dispatch_interruptible(method, members, call, asked_by=state.server)
 
-    async def _do(self, method: str, members: dict[str, Raw], call: ClientCall, *, asked_by: str = "") -> Any:
-        """Do what the client requests.
+    async def _dispatch_interruptible(
+        self, method: str, members: dict[str, Raw], call: ClientCall, *, asked_by: str = ""
+    ) -> Any:
+        """Pass on a request that a server may interrupt.
 
         If the client continues a request by answering a server's question, `asked_by` is that server.
         """

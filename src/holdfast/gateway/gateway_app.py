@@ -63,7 +63,7 @@ HANDLE_HEADER = "holdfast-session"
 _PATH = re.compile(r"/mcp|/s/(?P<handle>[A-Za-z0-9_-]{1,64})/mcp")
 
 
-def _authenticate_nothing(headers: Headers, peer: str) -> Credential:
+def _accept_as_local(headers: Headers, peer: str) -> Credential:
     return LOCAL
 
 
@@ -85,7 +85,7 @@ class GatewayApp:
 
     def __init__(self, host: Host, authenticate: Authenticate | None, options: GatewayOptions) -> None:
         self._host = host
-        self._authenticate = authenticate or _authenticate_nothing
+        self._authenticate = authenticate or _accept_as_local
         self._options = options
         limits = self._http_limits = options.http_limits or DEFAULT_HTTP_LIMITS
         self._open_streams = CallerQuota(total=limits.in_flight, share=limits.in_flight_per_caller)
@@ -258,8 +258,8 @@ class GatewayApp:
         Reading the body may have taken a while since the credential was checked.
         """
         self._options.recheck(http.caller.credential)
-        sender = _sending_session(http.headers)
-        if sender and self._host.find_live(sender) is not None:
+        sending_session_id = _sending_session_id(http.headers)
+        if sending_session_id and self._host.find_live(sending_session_id) is not None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,
                 "That is this Holdfast itself: a session here has this gateway as one of its servers, and would open sessions"
@@ -323,7 +323,7 @@ class GatewayApp:
                 signal.cancel()
 
 
-def _sending_session(headers: Headers) -> str:
+def _sending_session_id(headers: Headers) -> str:
     """The id of the Holdfast session that a request says it comes from; empty if it says none.
 
     The signature is not checked: a client that poses as a session of this host is only refused.
