@@ -107,10 +107,10 @@ class Connector:
                 return self._open_approved(spec, remote) if spec.source is Source.PROJECT else remote
             case InProcess(service=service):
                 assert scope is not None, "a server in this process needs a session"
-                opened = scope.session_scope.services.get(service)
-                if opened is not None:
+                open_service = scope.session_scope.services.get(service)
+                if open_service is not None:
                     return open_app_service(
-                        spec, opened(scope.context), server_requests=requests, options=self.options
+                        spec, open_service(scope.context), server_requests=requests, options=self.options
                     )
                 instance = self.services[service](scope.context, door)
                 return open_in_process(spec, instance, server_requests=requests, options=self.options)
