@@ -37,7 +37,7 @@ class ArgumentSchema:
     def __init__(self, parameters: Sequence[Parameter], *, lax: bool = False) -> None:
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self._is_lax = lax
-        self._made_defaults = tuple(
+        self._default_factories = tuple(
             (parameter.name, parameter.make_default) for parameter in parameters if parameter.make_default
         )
         self._pydantic_parameters = tuple(parameter for parameter in parameters if parameter.uses_pydantic)
@@ -71,7 +71,7 @@ class ArgumentSchema:
             issues += self._validate_pydantic(values)
         if issues:
             raise BadArgumentsError(issues[:_MAX_ISSUES])
-        for name, make in self._made_defaults:
+        for name, make in self._default_factories:
             if name not in values:
                 values[name] = make()
         return values

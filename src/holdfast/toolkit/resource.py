@@ -29,7 +29,7 @@ class ServedResource:
     """A resource, or a template of resources, that passed all checks."""
 
     template: UriTemplate
-    title_name: str
+    name: str
     """The name that clients show."""
     mime_type: str
     size: int | None
@@ -46,7 +46,7 @@ class ServedResource:
         """The resource as clients see it in a list."""
         definition = self.tool.definition
         key = "uriTemplate" if self.is_template else "uri"
-        listed: dict[str, Any] = {key: self.template.text, "name": self.title_name}
+        listed: dict[str, Any] = {key: self.template.text, "name": self.name}
         if definition.title:
             listed["title"] = definition.title
         if definition.description:
@@ -82,7 +82,7 @@ def build_resource(
             )
     return ServedResource(
         template=template,
-        title_name=options.get("name") or _name_of(handler) or uri,
+        name=options.get("name") or _name_of(handler) or uri,
         mime_type=options.get("mime_type", ""),
         size=options.get("size"),
         tool=tool,

@@ -77,7 +77,7 @@ class KeptValues:
             future = self._values[key] = asyncio.get_running_loop().create_future()
             self._inbox.put_nowait((opened_by, future))
             if self._task is None:
-                self._task = asyncio.create_task(self._own(), context=self._context.copy())
+                self._task = asyncio.create_task(self._open_and_close_values(), context=self._context.copy())
         return await asyncio.shield(future)
 
     async def close(self) -> None:
@@ -96,7 +96,7 @@ class KeptValues:
         for future in self._values.values():
             future.cancel()
 
-    async def _own(self) -> None:
+    async def _open_and_close_values(self) -> None:
         try:
             async with AsyncExitStack() as stack:
                 while (wanted := await self._inbox.get()) is not None:
