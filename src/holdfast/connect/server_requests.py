@@ -129,8 +129,8 @@ class ServerRequests:
         if method == ELICITATION and self._is_allowed("elicitation") and self._door is not None:
             raise HoldfastError(
                 codes.NOT_GRANTED,
-                "No editor or terminal of this session can answer a server's questions. Open the session where it can be "
-                "asked, with: holdfast chat --resume",
+                "No editor or terminal of this session can show a server's questions. Open it in one that can, with: "
+                "holdfast chat --resume",
             )
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
