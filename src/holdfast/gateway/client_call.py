@@ -59,7 +59,7 @@ class ClientCall:
             await self._flushing
 
     def redirect_to(self, newest: "ClientCall") -> None:
-        """From now on, send messages on the client's newest request: it has sent the request again."""
+        """From now on, send messages with the client's newest request: the client has sent the request again."""
         self.meta, self._back_channel = newest.meta, newest._back_channel
 
     async def _flush(self) -> None:

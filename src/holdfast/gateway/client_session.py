@@ -274,7 +274,7 @@ class ClientSession:
             call.notify(notification.method, notification.params)
 
     def servers_changed(self) -> None:
-        """Tell the client that every list it was told to expect changes of may have changed: the session's servers have changed."""
+        """The session's servers have changed: tell the client that every list in `announced_lists` may have changed."""
         for name in self.announced_lists:
             self._list_changed(name)
 
