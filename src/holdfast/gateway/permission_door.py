@@ -17,11 +17,6 @@ from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 _MAX_SHOWN = 4000
-_CHOICES = {
-    Decision.ALLOW_ONCE: "Allow once",
-    Decision.ALLOW_ALWAYS: "Always allow",
-    Decision.REJECT: "Reject",
-}
 
 
 class _Answer(msgspec.Struct):
@@ -90,9 +85,7 @@ async def _ask(call: ClientCall, question: PermissionQuestion) -> Decision:
             codes.TOO_LARGE,
             f"The arguments have {len(arguments)} characters, too many for a question (at most {_MAX_SHOWN}).",
         )
-    choices = {**_CHOICES, Decision.ALLOW_ALWAYS: f"Always allow {question.always_scope}"}
-    if not question.can_remember:
-        del choices[Decision.ALLOW_ALWAYS]
+    choices = question.choices
     params = {
         "message": f"Holdfast: allow {question.title}?\n{arguments}",
         "requestedSchema": {
