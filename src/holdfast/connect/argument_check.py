@@ -2,7 +2,7 @@
 
 The schema comes from a server, so it may be hostile. jsonschema-rs matches patterns in linear time, but a check cannot be
 stopped and holds Python's global lock. So a schema is used only if `schema_cost` finds an upper bound for the work, and
-arguments are checked only if that bound is low enough. Otherwise the call is sent without a check; servers check arguments, too.
+arguments are checked only if that bound is low enough. Otherwise the call is sent without a check; servers also check arguments.
 """
 
 import asyncio

@@ -244,7 +244,7 @@ async def call(
 async def _explain_failure(
     spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], result: CallResult, written: str
 ) -> str:
-    """What the sandbox may have to do with a failed call; empty if nothing was found."""
+    """How the sandbox may have caused the failure of a call; empty if nothing was found."""
     blocks = [_read_block_start(raw, _MAX_EXPLAINED).text for raw in result.content[:_MAX_EXPLAINED_BLOCKS]]
     text = "\n".join((written, *blocks))
     try:
@@ -343,7 +343,7 @@ def _call_facts(tool_call: ToolCall) -> JsonObject:
 
 
 def _is_reserved(key: str, aliases: ContextAliases) -> bool:
-    """Whether only the host may set this key. Other spellings that a server might accept for such a key count, too."""
+    """Whether only the host may set this key. Other spellings that a server might accept for such a key also count."""
     if key in _CLIENT_KEYS:
         return False
     plain = unicodedata.normalize("NFKC", key).strip().casefold()

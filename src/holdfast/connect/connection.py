@@ -142,7 +142,7 @@ class Connection:
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
             return self._client.request("tools/call", {**params, **more}, meta=meta, owner=owner)
 
-        async with asyncio.timeout(timeout):  # answering input requests takes time, too
+        async with asyncio.timeout(timeout):  # answering input requests also takes time
             return await self._client.decode_result(await self._resolve_input_requests(raw, send))
 
     async def request(

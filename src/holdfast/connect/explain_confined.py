@@ -104,7 +104,7 @@ def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
 
 
 def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]) -> Iterator[str]:
-    """Those of these paths that exist but are not visible in the server's sandbox."""
+    """The paths among these that exist but are hidden from the server by its sandbox."""
     found: dict[str, None] = {}
     for path in dict.fromkeys(candidates):
         normal = os.path.normpath(path)

@@ -177,7 +177,7 @@ class ServerRequests:
         try:
             return sanitize_elicitation(self.spec, params, is_restricted=self._is_restricted)
         finally:
-            self.throttle.charge_since(began)  # a refused question costs time, too
+            self.throttle.charge_since(began)  # a refused question also costs time
 
     async def _within_question_limit(self, question: Coroutine[Any, Any, T]) -> T:
         """Ask the user, unless this server already has too many open questions."""

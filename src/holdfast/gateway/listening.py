@@ -56,7 +56,7 @@ def _read_wanted(client_session: ClientSession, members: dict[str, Raw]) -> Want
 
 
 async def _announced(offer: Offer, lists: frozenset[str]) -> frozenset[str]:
-    """Those of the lists whose changes a server announces. The session watches the tools itself."""
+    """The lists among these whose changes a server announces. The session watches the tools itself."""
     found: set[str] = set()
     for name in lists:
         if name == "tools" or await offer.with_capability(name, "listChanged"):

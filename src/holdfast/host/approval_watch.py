@@ -38,7 +38,7 @@ class ApprovalWatch:
         self._folders = folders
 
     async def run(self) -> None:
-        """Compare them again and again, because other processes store answers, too."""
+        """Compare them again and again, because other processes also store answers."""
         while True:
             await asyncio.sleep(_SECONDS)
             try:

@@ -36,7 +36,7 @@ class UnmatchedPatterns:
 def _describe(
     pattern: ToolPattern, known: Mapping[str, Collection[str] | None], others: Collection[str]
 ) -> str:
-    """What the pattern may stand for."""
+    """What the user may have meant by the pattern, as a sentence."""
     tools = [f"{server}.{tool}" for server, names in known.items() for tool in names or ()][:_MAX_COMPARED]
     if close := get_close_matches(str(pattern), tools, n=1):
         return f"Did you mean {close[0]!r}?"

@@ -54,7 +54,7 @@ class ArgumentSchema:
         return msgspec.json.Decoder(self._struct, strict=not self._is_lax).decode
 
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
-        """Decode the arguments of a call and return them by name: those that were sent, and defaults that are made anew.
+        """Decode the arguments of a call and return them by name: those that were sent, and those whose default is made for each call.
 
         Raises `BadArgumentsError` with every issue.
         """
@@ -141,7 +141,7 @@ class ArgumentSchema:
         return issues
 
     def _find_non_finite(self, values: dict[str, Any]) -> list[Issue]:
-        """The issues with texts such as "nan", which become numbers that JSON does not have."""
+        """The issues with strings such as "nan", which become numbers that JSON does not have."""
         return [
             _issue(name, "value", "Expected a number, not NaN or an infinity.")
             for name, value in values.items()

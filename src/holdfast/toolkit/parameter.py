@@ -159,7 +159,7 @@ def _check_markers(annotation: Any) -> None:
 
 
 def _expand_shorthand(annotation: Any) -> Any:
-    """Replace the shorthands in an annotation with `Meta`: a text is a description, `Header` sets `x-mcp-header`."""
+    """Replace the shorthands in an annotation with `Meta`: a string is a description, `Header` sets `x-mcp-header`."""
     return _map_metadata(annotation, _to_meta)
 
 

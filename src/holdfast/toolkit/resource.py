@@ -101,7 +101,9 @@ def to_contents(served: ServedResource, uri: str, returned: object) -> list[Json
     if isinstance(returned, Resource):
         return [_resource_content(returned)]
     if returned is None:
-        raise TypeError(f"The handler of {served.template.text} returned None: return a text, bytes or data.")
+        raise TypeError(
+            f"The handler of {served.template.text} returned None: return a string, bytes or data."
+        )
     if isinstance(returned, str):
         kind, content = "text/plain", returned
     elif isinstance(returned, bytes | bytearray):

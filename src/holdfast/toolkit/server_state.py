@@ -260,7 +260,7 @@ class ServerState:
             self._idle_timer = asyncio.get_running_loop().call_later(delay, self._on_idle_timer)
 
     def _close_unused(self) -> None:
-        """Close the values of sessions that were not used for long, or that are too many."""
+        """Close the values of sessions that have not been used for a long time, and of the least recently used ones if there are too many."""
         now = time.monotonic()
         surplus = len(self._sessions) - MAX_SESSIONS
         for owner, values in list(self._sessions.items()):

@@ -47,7 +47,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 def read_signature(tool: str, handler: Callable[..., Any], *, lax: bool = False) -> Signature:
     """Read a handler's signature; raises BAD_TOOL when the handler cannot be a tool.
 
-    If `lax`, texts are converted to the numbers and booleans that they represent.
+    If `lax`, strings are converted to the numbers and booleans that they represent.
     """
     parameters: list[Parameter] = []
     injected: dict[type, InjectedParameter] = {}

@@ -222,7 +222,7 @@ class ListenParams(msgspec.Struct):
 
 
 def _describe(lists: Iterable[ListName], uris: Iterable[str]) -> dict[str, Any]:
-    """What a client is told about, as MCP's filter."""
+    """The changes that a client is told of, in the form of MCP's filter."""
     described: dict[str, Any] = {_LIST_FIELDS[name]: True for name in sorted(lists)}
     if kept := sorted(uris):
         described["resourceSubscriptions"] = kept

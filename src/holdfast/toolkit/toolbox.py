@@ -67,7 +67,7 @@ class Toolbox:
         self.envelope: EnvelopeKind = _one_of("envelope", envelope, ("content", "meta"))
         """Where `ok`, `code`, `elapsed_ms` and the rest are: in the content of a result, or in its `_meta`."""
         self.arguments: Literal["strict", "lax"] = _one_of("arguments", arguments, ("strict", "lax"))
-        """Whether the text "2" is taken for a number (lax) or not."""
+        """Whether the string "2" is taken for a number (lax) or not."""
         self.listing: Literal["full", "short"] = _one_of("listing", listing, ("full", "short"))
         """Whether `tools/list` has everything, or leaves out what a model can do without. The manifest has everything."""
         self.deadline = 120.0
@@ -154,7 +154,7 @@ class Toolbox:
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
     def prompt(self, handler: Callable[P, T] | None = None, /, **options: "Unpack[PromptOptions]") -> Any:
-        """Decorator: add the function to the box as a prompt. It returns a text, a `Message`, or a list of them."""
+        """Decorator: add the function to the box as a prompt. It returns a string, a `Message`, or a list of them."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
             self._features.add_prompt(handler, options, self._parts())
@@ -185,7 +185,7 @@ class Toolbox:
     def completion(self, target: str, argument: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """Decorator: the function suggests values for an argument of a prompt, or for a variable of a resource template.
 
-        It may take `value` (what the user has typed) and `arguments` (the other arguments); it returns a list of texts.
+        It may take `value` (what the user has typed) and `arguments` (the other arguments); it returns a list of strings.
         """
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:

@@ -258,7 +258,7 @@ def _os_reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return _tls_reason(error)
     if isinstance(error, ConnectionError):
-        # The event loop sets `strerror` to a text with nothing but the address.
+        # The event loop sets `strerror` to a string with nothing but the address.
         return os.strerror(error.errno) if error.errno else "it closed the connection"
     return error.strerror or str(error) or type(error).__name__
 

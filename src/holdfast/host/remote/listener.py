@@ -258,7 +258,7 @@ class _Attached:
 
 @dataclass(slots=True, eq=False)
 class _UnstartedPrompt:
-    """A prompt that has arrived and is not in the session's queue yet. A `cancel` that follows at once cancels it, too."""
+    """A prompt that has arrived and is not in the session's queue yet. A `cancel` that follows at once also cancels it."""
 
     is_cancelled: bool
 
