@@ -29,7 +29,7 @@ class SessionLogMask:
         self._added.append(secrets)
 
     async def remove_all(self) -> None:
-        """Mask the session's secrets no longer."""
+        """Stop masking the session's secrets."""
         while self._added:
             await _change_log_mask(log_mask.remove_secrets, self._added.pop())
 

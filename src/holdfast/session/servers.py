@@ -236,7 +236,7 @@ class Servers:
                 if links.is_outdated(scope, server.spec):  # the new program may have other tools
                     server.mark_changed()
                 await server.wait_ready()
-        scope.session_scope.check_open()  # it may have been closed in the meantime: the servers did not start
+        scope.session_scope.check_open()  # the session may have been closed during the wait, and then the servers did not start
         try:
             return self._catalog.find(name)
         except HoldfastError as error:
@@ -523,7 +523,7 @@ class Servers:
 
 
 def _is_kept(server: ServerTools) -> bool:
-    """Whether a server whose entry has not changed stays as it is. If it was refused, or is lazy and not needed yet, it begins again, with what is approved now."""
+    """Whether a server whose entry has not changed stays as it is. One that was refused, or that is lazy and not needed yet, is started again, with what is approved now."""
     return server.refusal is None and not server.is_waiting
 
 

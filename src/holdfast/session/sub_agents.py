@@ -38,10 +38,10 @@ class Task:
     """The id of the call that it works for."""
     definition: AgentDefinition | None = None
     tools: tuple[ToolPattern, ...] | None = None
-    """Only these of the session's tools; None for all that the definition allows."""
+    """The tools of the session that it may use; None for all that the definition allows."""
     budget: BudgetLimits = NO_LIMITS
     total: TurnTotal = field(default_factory=TurnTotal)
-    """What the turn that it works for used, with all of its sub-agents."""
+    """What was used by the turn that it works for, including all sub-agents of that turn."""
     depth: int = 1
     """How many agents are above it."""
     can_spawn: bool = False

@@ -20,7 +20,7 @@ class UnmatchedPatterns:
         self._left = dict.fromkeys(patterns)
 
     def check(self, known: Mapping[str, Collection[str] | None], others: Collection[str] = ()) -> None:
-        """Compare with the names of the tools, by server. None: they are not known, so the server may have what matches.
+        """Compare with the names of the tools, by server. None if they are not known: the server may have a tool that matches.
 
         `others` are further servers, to suggest them.
         """
