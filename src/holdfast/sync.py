@@ -68,7 +68,7 @@ class Host:
     def open(self) -> Self:
         """Open the host, unless it is open."""
         if self._owner is None:
-            self._owner = self._loop.run(_own(lambda: self._host))
+            self._owner = self._loop.run(_open_in_task(lambda: self._host))
             atexit.register(self.close)
         return self
 
@@ -86,7 +86,7 @@ class Host:
     def session(self, **options: Unpack[SessionOptions]) -> "Session":
         """Open a session: its servers are available when this returns. Close it with `close`, or use it in a `with` block."""
         self._check_open()
-        owner = self._loop.run(_own(lambda: self._host.session(**options)))
+        owner = self._loop.run(_open_in_task(lambda: self._host.session(**options)))
         session = Session(owner, self._loop)
         self._sessions.add(session)
         return session
@@ -217,7 +217,7 @@ class _Owner(Generic[T]):
             self._entered.set_exception(error)
 
 
-async def _own(opener: Callable[[], AbstractAsyncContextManager[T]]) -> _Owner[T]:
+async def _open_in_task(opener: Callable[[], AbstractAsyncContextManager[T]]) -> _Owner[T]:
     return await _Owner(opener).wait_entered()
 
 

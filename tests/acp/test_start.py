@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-REQUEST = {"jsonrpc": "2.0", "id": 1, "method": "session/list", "params": {}}
+REQUEST: dict[str, object] = {"jsonrpc": "2.0", "id": 1, "method": "session/list", "params": {}}
 LOADED_LATER = (
     "host",
     "session",
@@ -27,7 +27,9 @@ def test_the_first_answer_needs_nothing_of_a_session(tmp_path: Path) -> None:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True
     ) as agent:
-        assert agent.stdin and agent.stdout and agent.stderr
+        assert agent.stdin
+        assert agent.stdout
+        assert agent.stderr
         print(json.dumps(REQUEST), file=agent.stdin, flush=True)
         answer = json.loads(agent.stdout.readline())
         agent.kill()

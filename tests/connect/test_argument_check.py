@@ -32,7 +32,7 @@ def make_tool(schema: Any, name: str = "t") -> CatalogTool:
 async def problem(schema: Any, arguments: Any) -> str | None:
     """What is wrong with the arguments, without the first sentence; None if they fit or are not checked."""
     raw = json.dumps(arguments).encode()
-    error = await ArgumentChecker().find_error(make_tool(schema), raw, quota_key="session")
+    error = await ArgumentChecker().find_error(make_tool(schema), raw, owner="session")
     if error is None:
         return None
     begin = "s.t was not called: its arguments do not fit its schema."
@@ -163,7 +163,7 @@ async def test_schema_that_cannot_be_used_is_skipped_with_one_warning(
     checks, tool = ArgumentChecker(), make_tool(msgspec.Raw(schema.encode()))
 
     for _ in range(3):
-        assert await checks.find_error(tool, b'{"a": 1}', quota_key="session") is None
+        assert await checks.find_error(tool, b'{"a": 1}', owner="session") is None
 
     assert [(record.levelno, getattr(record, "reason", "")) for record in caplog.records] == [
         (logging.WARNING, f"the schema: {reason}")
@@ -183,7 +183,7 @@ async def test_compiled_schemas_are_kept_within_bounds(kind: str):
     count, schema = MANY_SCHEMAS[kind]
 
     for number in range(count):
-        await checks.find_error(make_tool({**schema, "minProperties": number}), b"{}", quota_key="session")
+        await checks.find_error(make_tool({**schema, "minProperties": number}), b"{}", owner="session")
 
     kept = [*checks._compiled.values()]
     assert {compiled.problem for compiled in kept} == {""}
@@ -241,5 +241,5 @@ async def test_library_that_cannot_be_loaded_fails_the_call(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)  # an import raises ImportError
 
     with pytest.raises(HoldfastError, match="cannot be loaded") as caught:
-        await checker.find_error(make_tool(with_a({"type": "string"})), b'{"a": 5}', quota_key="session")
+        await checker.find_error(make_tool(with_a({"type": "string"})), b'{"a": 5}', owner="session")
     assert caught.value.code.name == "BAD_INSTALLATION"

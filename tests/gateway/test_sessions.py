@@ -78,6 +78,23 @@ async def test_an_idle_session_and_a_revoked_one_end_with_their_servers(
         assert [(await idle.call("count"))[0], (await revoked.call("count"))[0]] == [404, 404]
 
 
+@pytest.mark.promise("GW-02")
+async def test_a_session_without_a_request_after_initialize_ends_before_an_idle_one(
+    serve: Serve, http: aiohttp.ClientSession
+):
+    limits = HttpLimits(idle_seconds=3600, unused_seconds=0.3)
+    async with serve({}, http_limits=limits) as gateway:
+        used, unused = RawClient(http, gateway.url), RawClient(http, gateway.url)
+        await used.initialize()
+        while (await used.call("none"))[0] == 404:  # on a busy machine, its session may have ended already
+            await used.initialize()
+        await unused.initialize()
+        ended = unused.headers["mcp-session-id"]
+        await wait_until(lambda: all(served.session.key != ended for served in gateway.app.sessions))
+
+        assert ((await unused.call("none"))[0], (await used.call("none"))[0]) == (404, 200)
+
+
 @pytest.mark.promise("GW-03")
 async def test_a_modern_session_is_that_of_the_credential_or_of_its_handle(
     serve: Serve, http: aiohttp.ClientSession

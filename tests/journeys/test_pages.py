@@ -1,5 +1,7 @@
-"""Every program in these pages runs, and prints the output shown below it."""
+"""Every program in these pages runs, and prints the output shown below it. Every import in the docs works."""
 
+import ast
+import importlib
 import re
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from tests.journeys.test_python import environment
 pytestmark = pytest.mark.anyio
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("adapters.md", "moving.md", "testing.md")
+PAGES = ("adapters.md", "agents.md", "moving.md", "testing.md")
 PROGRAM = re.compile(
     r"```python\n# (?P<name>\w+\.py)\n(?P<code>.*?)```\n(?:\n```text\n(?P<output>.*?)```)?", re.DOTALL
 )
@@ -38,3 +40,25 @@ def test_program_of_the_page_prints_the_output_shown_below_it(page: str, name: s
     done = run_program(name, folder, environment(tmp_path))
 
     assert (done.stdout, done.returncode) == (shown[name][1], 0), done.stderr
+
+
+IMPORTS = re.compile(
+    r"^(?:from holdfast[\w.]* import (?:\([^)]*\)|[^(\n]*)|import holdfast[\w., ]*)$", re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(
+    "page", [*sorted(DOCS.glob("*.md")), DOCS.parent / "README.md"], ids=lambda page: page.stem
+)
+def test_every_import_of_the_page_works(page: Path):
+    missing: list[str] = []
+    for line in IMPORTS.findall(page.read_text(encoding="utf-8")):
+        (statement,) = ast.parse(line).body
+        match statement:
+            case ast.ImportFrom(module=str(module), names=names):
+                found = importlib.import_module(module)
+                missing += [f"{module}.{name.name}" for name in names if not hasattr(found, name.name)]
+            case _:
+                exec(compile(ast.Module([statement], []), page.name, "exec"), {})
+
+    assert missing == []

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.model.context import SessionContext
 from holdfast.token import Signer, Verifier, audience_of
-from holdfast.toolkit import Call, SessionManager, Toolbox
+from holdfast.toolkit import Call, DrivenSessions, Toolbox
 from holdfast.toolkit.authentication import AnonymousAuthenticator, TokenAuthenticator
 from holdfast.wire.http import HttpApp
 from tests.safety.test_46_crowding_an_http_server import NOTES
@@ -163,9 +163,9 @@ def test_anonymous_callers_never_share_a_driven_session():
     assert own == ["tab-1"]
 
 
-def browsers() -> tuple[Toolbox, SessionManager[str], list[str]]:
+def browsers() -> tuple[Toolbox, DrivenSessions[str], list[str]]:
     box, disposed = Toolbox("browsers"), list[str]()
-    driven: SessionManager[str] = box.dispose_at_end(SessionManager(disposed.append))
+    driven: DrivenSessions[str] = box.dispose_at_end(DrivenSessions(disposed.append))
 
     @box.tool()
     async def launch() -> None:
@@ -237,7 +237,7 @@ def test_ten_thousand_callers_do_not_slow_down_a_look_up():
 
     from holdfast.toolkit.call import bind_call
 
-    driven: SessionManager[Any] = SessionManager(lambda _: None)
+    driven: DrivenSessions[Any] = DrivenSessions(lambda _: None)
     for number in range(10_000):
         with bind_call(Call(tool="launch", connection=f"c{number}")):
             driven.add("tab", number)

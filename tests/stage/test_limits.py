@@ -151,7 +151,7 @@ def _processor_seconds() -> float:
 async def test_a_browser_that_ends_is_reported_and_started_again(tmp_path: Path, browser: Client):
     async with run_tools(tmp_path) as client:
         first = await client.call("open")
-        stage = next(iter(client.box._managers[0]._sessions.values()))[first["stage"]]
+        stage = next(iter(client.box._driven[0]._sessions.values()))[first["stage"]]
         await stage.browser.connection.send(cdp.BrowserClose())
         await stage.browser.connection.closed.wait()
 

@@ -174,7 +174,7 @@ async def test_a_crashed_page_can_be_left(client: Client, site: Site):
 
 
 def _tab(client: Client, tab_id: str):
-    managers = client.box._managers
+    managers = client.box._driven
     for manager in managers:
         for stages in manager._sessions.values():
             for stage in stages.values():

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 
-from holdfast.toolkit import SessionManager, Toolbox
+from holdfast.toolkit import DrivenSessions, Toolbox
 
 box = Toolbox("hanging")
 hanging = threading.Semaphore(0)
@@ -15,7 +15,7 @@ def dispose(mark: str) -> None:
         file.write("disposed\n")
 
 
-driven: SessionManager[str] = box.dispose_at_end(SessionManager(dispose))
+driven: DrivenSessions[str] = box.dispose_at_end(DrivenSessions(dispose))
 
 
 @box.tool()

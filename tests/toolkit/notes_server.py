@@ -12,11 +12,11 @@ from holdfast.model import codes
 from holdfast.toolkit import (
     Call,
     ContextAliases,
+    DrivenSessions,
     Image,
     Meta,
     Reply,
     ResourceLink,
-    SessionManager,
     Toolbox,
     ToolError,
     Workspace,
@@ -52,7 +52,7 @@ def dispose(thing: Driven) -> None:
             file.write("disposed\n")
 
 
-browsers: SessionManager[Driven] = box.dispose_at_end(SessionManager(dispose))
+browsers: DrivenSessions[Driven] = box.dispose_at_end(DrivenSessions(dispose))
 
 
 @box.tool(operation="query")

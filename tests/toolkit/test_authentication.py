@@ -341,8 +341,8 @@ def test_there_are_no_aliases_by_default():
         (
             {},
             (
-                "warning toolkit.authentication: no session context (legacy mode): callers are anonymous:"
-                " this server was not started by Holdfast and has no --keys, pid="
+                "warning toolkit.authentication: no session context (legacy mode): this server was not started"
+                " by Holdfast and has no --keys, so its callers are anonymous, pid="
             ),
         ),
     ],

@@ -375,10 +375,13 @@ def test_a_short_listing_leaves_out_what_a_model_can_do_without():
 
         @box.tool(codes=["SOLD_OUT"], annotations=Annotations(open_world=True))
         def buy(
-            name: Annotated[str, Meta(max_length=9)], note: str = "", count: Annotated[int, Meta(ge=1)] = 1
+            name: Annotated[str, Meta(max_length=9)],
+            note: str = "",
+            size: Literal["s", "m"] = "m",
+            count: Annotated[int, Meta(ge=1)] = 1,
         ) -> dict[str, Any]:
             """Buy."""
-            return {"name": name, "note": note, "count": count}
+            return {"name": name, "note": note, "size": size, "count": count}
 
         listed[listing] = msgspec.json.decode(msgspec.json.encode(to_wire(box.tools["buy"])))
 
@@ -390,6 +393,7 @@ def test_a_short_listing_leaves_out_what_a_model_can_do_without():
             "properties": {
                 "name": {"type": "string"},
                 "note": {"type": "string"},
+                "size": {"type": "string", "enum": ["m", "s"], "default": "m"},
                 "count": {"type": "integer", "default": 1},
             },
             "required": ["name"],

@@ -8,25 +8,30 @@ from pathlib import Path
 import pytest
 
 from holdfast.model import codes
-from holdfast.toolkit import SessionManager, ToolError
+from holdfast.toolkit import DrivenSessions, SessionManager, ToolError
 from tests.toolkit.clients import Client, PlainHttpTransport, spawn_server
 from tests.toolkit.server_process import ROOT, run_http_server
 
 NOTES = "tests.toolkit.notes_server"
 
 
-def manager(disposed: list[str]) -> SessionManager[str]:
+def make_driven(disposed: list[str]) -> DrivenSessions[str]:
     def dispose(thing: str) -> None:
         if thing == "broken":
             raise OSError("It cannot be closed.")
         disposed.append(thing)
 
-    return SessionManager(dispose)
+    return DrivenSessions(dispose)
+
+
+@pytest.mark.promise("KIT-11")
+def test_earlier_name_of_the_class_still_works():
+    assert SessionManager is DrivenSessions
 
 
 @pytest.mark.promise("KIT-11")
 def test_get_finds_a_driven_session_by_id_or_the_only_one():
-    driven = manager([])
+    driven = make_driven([])
 
     with pytest.raises(ToolError) as none:
         driven.get()
@@ -60,7 +65,7 @@ async def test_every_driven_session_is_disposed_of_exactly_once_even_if_one_fail
     caplog: pytest.LogCaptureFixture,
 ):
     disposed: list[str] = []
-    driven = manager(disposed)
+    driven = make_driven(disposed)
     for number, thing in enumerate(["one", "broken", "two", "three"]):
         driven.add(str(number), thing)
 
@@ -85,7 +90,7 @@ async def test_disposal_that_hangs_does_not_block_the_others(
             await asyncio.Event().wait()
         disposed.append(thing)
 
-    driven = SessionManager(dispose)
+    driven = DrivenSessions(dispose)
     for thing in ("hangs", "goes"):
         driven.add(thing, thing)
 

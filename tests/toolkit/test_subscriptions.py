@@ -124,6 +124,17 @@ async def test_modern_client_hears_what_it_asked_for():
     ]
 
 
+@pytest.mark.parametrize(("dynamic", "announced"), [(True, {"toolsListChanged": True}), (False, {})])
+async def test_lists_are_acknowledged_only_if_the_box_announces_their_changes(
+    dynamic: bool, announced: dict[str, bool]
+):
+    wanted = {"toolsListChanged": True, "resourceSubscriptions": ["news://today"]}
+    async with connect(make_box(dynamic=dynamic), "modern") as client, listening(client, **wanted):
+        (_, acknowledged), *_ = client.notifications
+
+    assert acknowledged["notifications"] == {**announced, "resourceSubscriptions": ["news://today"]}
+
+
 async def test_subscription_ends_with_a_result_when_the_server_ends():
     server = make_box().server(MetaAuthenticator())
     async with connect(server, "modern") as client, listening(client, toolsListChanged=True) as task:

@@ -45,7 +45,7 @@ class AttachedSession(EditorSession):
         self._remote: RemoteSession | None = None
         self._options = OptionValues(mode=Mode.ASK, max_mode=Mode.ASK, trust=Trust.DIRECT)
         self._limits: list[str] = []
-        """What the editor has sent or offered, but the session does not use: the ends of sentences about the session."""
+        """What the editor has sent or offered, but the session does not use: each as a clause that follows `It`."""
         self._started = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -194,7 +194,7 @@ class AttachedSession(EditorSession):
 
 
 def _describe_limits(remote: RemoteSession, client_servers: Sequence[Json], door: EditorDoor) -> list[str]:
-    """What the editor has sent or offered, but the session does not use: the ends of sentences about the session."""
+    """What the editor has sent or offered, but the session does not use: each as a clause that follows `It`."""
     description = remote.description
     known = {*description.servers, *description.starting, *description.refusals}
     names = [str(entry.get("name")) for entry in client_servers if isinstance(entry, dict)]

@@ -22,9 +22,11 @@ from holdfast.model.json import JsonObject
 from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.peer import Peer
 
-_ALLOW_ONCE = {"optionId": Decision.ALLOW_ONCE.value, "name": "Allow once", "kind": "allow_once"}
-_ALLOW_ALWAYS = {"optionId": Decision.ALLOW_ALWAYS.value, "kind": "allow_always"}
-_REJECT = {"optionId": Decision.REJECT.value, "name": "Reject", "kind": "reject_once"}
+_OPTION_KINDS = {
+    Decision.ALLOW_ONCE: "allow_once",
+    Decision.ALLOW_ALWAYS: "allow_always",
+    Decision.REJECT: "reject_once",
+}
 _DISCONNECTING_CODES = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
 """The codes with which an editor that is about to disconnect answers."""
 _FILE_SECONDS = 30.0
@@ -116,7 +118,6 @@ class EditorDoor:
         Raises an error if the user was not asked: the request is too long, or the editor has disconnected.
         """
         await self._has_session_id.wait()
-        always = {**_ALLOW_ALWAYS, "name": f"Always allow {question.always_scope}"}
         params = {
             "sessionId": self._session_id,
             "toolCall": {
@@ -126,7 +127,10 @@ class EditorDoor:
                 "status": "pending",
                 **({"content": [diff_block(question.change)]} if question.change is not None else {}),
             },
-            "options": [_ALLOW_ONCE, *([always] if question.can_remember else []), _REJECT],
+            "options": [
+                {"optionId": decision.value, "name": label, "kind": _OPTION_KINDS[decision]}
+                for decision, label in question.choices.items()
+            ],
         }
         try:
             raw = await self._ask("session/request_permission", params)

@@ -116,7 +116,7 @@ class TurnContext(Protocol):
         ...
 
     async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
-        """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is a result, too.
+        """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is also a result.
 
         `call_id` is the id of the call, from `new_call_id`; by default, it gets a new one.
         """

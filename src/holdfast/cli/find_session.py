@@ -33,7 +33,7 @@ async def find_session(store: Store, typed: str) -> StoredSession:
 
 
 def find_audited_session(tx: ReadTx, typed: str | None) -> SessionId | None:
-    """Complete the session id that the user typed, from the audit records, so that deleted sessions are found, too.
+    """Complete the session id that the user typed, from the audit records, so that deleted sessions are also found.
 
     A whole id is returned even if it has no records. None is returned for None.
     """

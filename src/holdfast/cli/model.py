@@ -62,7 +62,7 @@ def model(name: str | None, base_url: str | None, api_key_env: str | None, *, is
     ):
         if earlier and not now:
             print_line(
-                f"Removed model.{option}, which was {earlier}: it belonged to the earlier model. To use it for the new model, too,"
+                f"Removed model.{option}, which was {earlier}: it belonged to the earlier model. To use it for the new model as well,"
                 f" give it again with --{option.replace('_', '-')}."
             )
     if os.environ.get("HOLDFAST_MODEL_NAME"):

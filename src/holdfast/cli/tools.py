@@ -39,7 +39,7 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
 
     Starts the servers, lists their tools, and stops the servers. With SERVER, only that server. The column "permission"
     shows which permission rule decides about a tool. Without a rule, the session's mode decides about a tool that may
-    change something. Tools that await your approval are listed, too.
+    change something. Tools that await your approval are also listed.
 
     Exit codes: 0, or 1 if the SERVER was refused or did not start.
 

@@ -2,7 +2,7 @@
 
 The schema comes from a server, so it may be hostile. jsonschema-rs matches patterns in linear time, but a check cannot be
 stopped and holds Python's global lock. So a schema is used only if `schema_cost` finds an upper bound for the work, and
-arguments are checked only if that bound is low enough. Otherwise the call is sent without a check; servers check arguments, too.
+arguments are checked only if that bound is low enough. Otherwise the call is sent without a check; servers also check arguments.
 """
 
 import asyncio
@@ -82,18 +82,18 @@ class ArgumentChecker:
         self._warned: OrderedDict[tuple[str, str, int], None] = OrderedDict()
 
     async def find_error(
-        self, tool: CatalogTool, arguments: bytes, *, quota_key: str, decoded: Json = None
+        self, tool: CatalogTool, arguments: bytes, *, owner: str, decoded: Json = None
     ) -> HoldfastError | None:
         """Return an error if the arguments do not fit the tool's schema. None if they fit, or cannot be checked.
 
-        `quota_key` is the session's id: each session gets one thread at a time. Pass the arguments as `decoded` if they are
+        `owner` is the session's id: each session gets one thread at a time. Pass the arguments as `decoded` if they are
         already decoded.
         """
         try:
-            compiled = await self._get_compiled(tool, quota_key)
+            compiled = await self._get_compiled(tool, owner)
             if compiled.validator is None:
                 return None
-            problem = await _find_problem(compiled, arguments, quota_key, decoded)
+            problem = await _find_problem(compiled, arguments, owner, decoded)
         except UncheckableSchemaError as error:
             self._warn(tool, str(error))
             return None
@@ -107,7 +107,7 @@ class ArgumentChecker:
             f"{tool.name} was not called: its arguments do not fit its schema. {problem}".rstrip(),
         )
 
-    async def _get_compiled(self, tool: CatalogTool, quota_key: str) -> "CompiledSchema":
+    async def _get_compiled(self, tool: CatalogTool, owner: str) -> "CompiledSchema":
         raw = tool.definition.input_schema
         if len(raw) > MAX_SCHEMA_BYTES:
             raise UncheckableSchemaError(f"it has more than {MAX_SCHEMA_BYTES // 1024} KiB")
@@ -116,7 +116,7 @@ class ArgumentChecker:
         if compiled is not None:
             self._compiled.move_to_end(key)
         else:
-            compiled = await _run_in_thread(compile_schema, key, quota_key=quota_key)
+            compiled = await _run_in_thread(compile_schema, key, owner=owner)
             self._add(key, compiled)
         if compiled.problem:
             raise UncheckableSchemaError(compiled.problem)
@@ -241,24 +241,22 @@ def _refuse_reference(uri: str) -> Any:
     raise ValueError("Schemas are never fetched.")
 
 
-async def _find_problem(
-    compiled: CompiledSchema, arguments: bytes, quota_key: str, decoded: Json
-) -> str | None:
+async def _find_problem(compiled: CompiledSchema, arguments: bytes, owner: str, decoded: Json) -> str | None:
     """Check on the event loop if that is quick, otherwise in a thread."""
     if len(arguments) > SMALL_DOCUMENT_BYTES and exceeds_limit(arguments, _LOOP_LIMIT):
-        return await _run_in_thread(_decode_and_check, compiled, arguments, quota_key=quota_key)
+        return await _run_in_thread(_decode_and_check, compiled, arguments, owner=owner)
     document = _Document.read(arguments, decoded)
     if document is None:
         return None
     work = _estimate_ns(compiled, document)
     if work > _MAX_NS_ON_LOOP:
-        return await _run_in_thread(_decode_and_check, compiled, arguments, quota_key=quota_key)
+        return await _run_in_thread(_decode_and_check, compiled, arguments, owner=owner)
     return _check_document(compiled, document, work)
 
 
-async def _run_in_thread(function: Callable[..., T], *args: Any, quota_key: str) -> T:
+async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> T:
     async with asyncio.timeout(_CHECK_SECONDS):
-        return await _THREADS.run(function, *args, owner=quota_key)
+        return await _THREADS.run(function, *args, owner=owner)
 
 
 def _decode_and_check(compiled: CompiledSchema, arguments: bytes) -> str | None:

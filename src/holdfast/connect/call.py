@@ -180,7 +180,7 @@ async def call(
     raw: Raw | None = None
     remaining = timeout
     try:
-        found = links.get_live_or_open(scope, spec)
+        found = links.open_and_get_if_live(scope, spec)
         if found is None:
             began = time.monotonic()
             async with asyncio.timeout(timeout):
@@ -193,13 +193,13 @@ async def call(
         with link.use():
             try:
                 meta = _call_meta(scope, spec, links.aliases, tool_call)
-                quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+                owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
                 raw, result = await _send(
                     connection,
                     tool,
                     tool_call,
                     {"meta": meta, "timeout": remaining, "on_progress": on_progress},
-                    quota_key,
+                    owner,
                 )
             except HoldfastError:
                 if connection.stderr is not None:
@@ -244,7 +244,7 @@ async def call(
 async def _explain_failure(
     spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], result: CallResult, written: str
 ) -> str:
-    """What the sandbox may have to do with a failed call; empty if nothing was found."""
+    """How the sandbox may have caused the failure of a call; empty if nothing was found."""
     blocks = [_read_block_start(raw, _MAX_EXPLAINED).text for raw in result.content[:_MAX_EXPLAINED_BLOCKS]]
     text = "\n".join((written, *blocks))
     try:
@@ -258,20 +258,18 @@ async def _send(
     tool: CatalogTool,
     tool_call: ToolCall,
     options: ForwardOptions,
-    quota_key: str,
+    owner: str,
 ) -> tuple[Raw | None, CallResult]:
     """Send the request of a call. Return the result as the server sent it, if the call is forwarded, and the decoded result."""
     if tool_call.forwarding is not None:
         options["capabilities"] = tool_call.forwarding.capabilities
         method, params = tool_call.method or "tools/call", _forwarded_params(tool, tool_call)
-        raw = await connection.forward(method, params, quota_key=quota_key, **options)
+        raw = await connection.forward(method, params, owner=owner, **options)
         return raw, await connection.decode_forwarded(raw, is_call=not tool_call.method)
     meta, timeout = options.get("meta"), options.get("timeout")
     if tool_call.method:
         params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
-        answer = await connection.request(
-            tool_call.method, params, meta=meta, timeout=timeout, quota_key=quota_key
-        )
+        answer = await connection.request(tool_call.method, params, meta=meta, timeout=timeout, owner=owner)
         return None, CallResult(structured_content=answer)
     result = await connection.call(
         tool.definition.name,
@@ -279,7 +277,7 @@ async def _send(
         meta=meta,
         timeout=timeout,
         on_progress=options.get("on_progress"),
-        quota_key=quota_key,
+        owner=owner,
     )
     return None, result
 
@@ -345,7 +343,7 @@ def _call_facts(tool_call: ToolCall) -> JsonObject:
 
 
 def _is_reserved(key: str, aliases: ContextAliases) -> bool:
-    """Whether only the host may set this key. Other spellings that a server might accept for such a key count, too."""
+    """Whether only the host may set this key. Other spellings that a server might accept for such a key also count."""
     if key in _CLIENT_KEYS:
         return False
     plain = unicodedata.normalize("NFKC", key).strip().casefold()

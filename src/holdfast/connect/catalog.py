@@ -110,7 +110,7 @@ def catalog_steps(
     """The work of `build_catalog`, in short steps.
 
     No two tools get the same name. A name that is not unique gets a suffix, which is a hash of the server's and the tool's
-    names. A name that looks as if it had a suffix gets one, too: otherwise a server could give its tool the name of another.
+    names. A name that looks as if it had a suffix also gets one: otherwise a server could give its tool the name of another.
     """
     named: list[tuple[ServerSpec, Tool, str, str]] = []
     for server, listed in tools:

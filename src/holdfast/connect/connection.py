@@ -102,17 +102,17 @@ class Connection:
         return tools
 
     async def list_all(
-        self, method: str, key: str, *, meta: Mapping[str, Any] | None = None, quota_key: str = ""
+        self, method: str, key: str, *, meta: Mapping[str, Any] | None = None, owner: str = ""
     ) -> list[JsonObject]:
         """All objects that the server lists under `key`, from all pages. Raise if there are too many, or the pages do not end.
 
-        `quota_key`: see `call`.
+        `owner`: see `call`.
         """
         what = key.removesuffix("s")
-        pages = [raw async for raw in self._client.list_pages(method, what, meta=meta, owner=quota_key)]
+        pages = [raw async for raw in self._client.list_pages(method, what, meta=meta, owner=owner)]
         if sum(map(len, pages)) <= LONG_LINE_BYTES:
             return _decode_items(pages, key)
-        return await PARSE_THREADS.run(_decode_items, pages, key, owner=quota_key or f"connection {id(self)}")
+        return await PARSE_THREADS.run(_decode_items, pages, key, owner=owner or f"connection {id(self)}")
 
     async def call(
         self,
@@ -122,27 +122,27 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
-        quota_key: str = "",
+        owner: str = "",
     ) -> CallResult:
         """Call a tool. If the server asks for input first, answer what the session allows.
 
-        If sessions share the server, `quota_key` is the id of the calling session: request slots and threads are limited per
+        If sessions share the server, `owner` is the id of the calling session: request slots and threads are limited per
         key. Otherwise it is empty.
         """
         if on_progress is not None:
             with self._server_messages.listen_for_progress(on_progress) as token:
                 meta = {**(meta or {}), "progressToken": token}
-                return await self.call(tool, arguments, meta=meta, timeout=timeout, quota_key=quota_key)
+                return await self.call(tool, arguments, meta=meta, timeout=timeout, owner=owner)
         params = {"name": tool, "arguments": arguments}
-        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout, owner=quota_key)
+        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout, owner=owner)
         result = await self._client.decode_result(raw)
         if result.result_type != "input_required":
             return result
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
-            return self._client.request("tools/call", {**params, **more}, meta=meta, owner=quota_key)
+            return self._client.request("tools/call", {**params, **more}, meta=meta, owner=owner)
 
-        async with asyncio.timeout(timeout):  # answering input requests takes time, too
+        async with asyncio.timeout(timeout):  # answering input requests also takes time
             return await self._client.decode_result(await self._resolve_input_requests(raw, send))
 
     async def request(
@@ -152,13 +152,13 @@ class Connection:
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        quota_key: str = "",
+        owner: str = "",
     ) -> Raw:
-        """Send a request. If the server asks for input, answer and send the request again. `quota_key`: see `call`."""
+        """Send a request. If the server asks for input, answer and send the request again. `owner`: see `call`."""
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
             return self._client.request(
-                method, {**(params or {}), **more}, meta=meta, timeout=timeout, owner=quota_key
+                method, {**(params or {}), **more}, meta=meta, timeout=timeout, owner=owner
             )
 
         return await self._resolve_input_requests(await send({}), send)
@@ -168,19 +168,19 @@ class Connection:
         method: str,
         params: Mapping[str, Any],
         *,
-        quota_key: str = "",
+        owner: str = "",
         **options: Unpack[ForwardOptions],
     ) -> Raw:
         """Send the request of the session's client, and return the result as the server sent it.
 
         A modern server asks for input in its result. A modern client gets that result, unless the questions must be checked
-        first. For other clients, each question is sent to the client as a request. `quota_key`: see `call`.
+        first. For other clients, each question is sent to the client as a request. `owner`: see `call`.
         """
         on_progress = options.pop("on_progress", None)
         if on_progress is not None:
             with self._server_messages.listen_for_progress(on_progress) as token:
                 options["meta"] = {**(options.get("meta") or {}), "progressToken": token}
-                return await self.forward(method, params, quota_key=quota_key, **options)
+                return await self.forward(method, params, owner=owner, **options)
         requests, timeout = self._server_messages.server_requests, options.get("timeout")
         capabilities = options.get("capabilities")
         if capabilities is not None:
@@ -193,7 +193,7 @@ class Connection:
                 meta=options.get("meta"),
                 capabilities=capabilities,
                 timeout=timeout,
-                owner=quota_key,
+                owner=owner,
             )
 
         raw = await send({})

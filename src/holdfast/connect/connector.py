@@ -37,8 +37,8 @@ def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
 CheckProgram: TypeAlias = Callable[[ServerSpec, str], Awaitable[frozenset[tuple[str, int, int]]]]
 """Raises an error if a project's server is no longer approved, or if its program has changed since the approval.
 
-The second parameter is the session's folder, which relative paths in the server's command refer to. Returns the path and a stamp
-of each file of the program. A stamp changes when the file changes.
+The second parameter is the session's folder, which relative paths in the server's command refer to. Returns the path of each file
+of the program and its stamp, two numbers that change when the file changes.
 """
 
 
@@ -71,7 +71,10 @@ class Connector:
     prepare_package: PreparePackage = _keep_spec
     """Fetches the package of a confined server that a package runner, such as `npx`, starts. Returns a spec that runs the package."""
     find_read_only: FindReadOnly = every_root
-    """For built-in servers that have a process and write files."""
+    """Finds the paths that a sandboxed session may not change now.
+
+    Built-in servers that run as a process and write files get them with the roots.
+    """
     services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
     """Factories of the in-process servers, by service name."""
     confined_folders: ConfinedFolders = field(default_factory=ConfinedFolders)
@@ -107,10 +110,10 @@ class Connector:
                 return self._open_approved(spec, remote) if spec.source is Source.PROJECT else remote
             case InProcess(service=service):
                 assert scope is not None, "a server in this process needs a session"
-                opened = scope.session_scope.services.get(service)
-                if opened is not None:
+                open_service = scope.session_scope.services.get(service)
+                if open_service is not None:
                     return open_app_service(
-                        spec, opened(scope.context), server_requests=requests, options=self.options
+                        spec, open_service(scope.context), server_requests=requests, options=self.options
                     )
                 instance = self.services[service](scope.context, door)
                 return open_in_process(spec, instance, server_requests=requests, options=self.options)
@@ -235,7 +238,7 @@ def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAlia
 
 
 def _describe_context(spec: ServerSpec, scope: Scope | None) -> str:
-    """Describe the context that a server gets, and how it gets it. Toolkit servers log the same text when they start."""
+    """Describe the context that a server gets, and how it gets it. Toolkit servers log the same session, workspace and trust when they start."""
     match spec.transport:
         case Stdio():
             carrier = "the environment and _meta"

@@ -29,7 +29,7 @@ _NO_NETWORK = re.compile(
     r"Name or service not known|Temporary failure in name resolution|nodename nor servname|Network is unreachable"
     r"|[Cc]ould not resolve|dns error|\bgetaddrinfo\b|\bEAI_AGAIN\b|\bENOTFOUND\b|\bENETUNREACH\b"
 )
-_OWN_FOLDERS = ("/", "/tmp", "/run", "/proc", "/dev", "/home", "/root")
+_REPLACED_FOLDERS = ("/", "/tmp", "/run", "/proc", "/dev", "/home", "/root")
 # Paths with secrets, which no program needs in order to start. A server could print such a path to have it suggested.
 _PRIVATE_NAMES = re.compile(
     r"/\.(?:ssh|gnupg|aws|azure|kube|docker|netrc|npmrc|pypirc|git-credentials|config)(?:/|$)"
@@ -50,9 +50,9 @@ def explain_start(spec: ServerSpec, view: SandboxView, written: str) -> str:
 def explain_call(spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], written: str) -> str:
     """Why a call of a confined server may have failed, and how to correct it; empty if nothing was found.
 
-    `refused` are the hosts that it was refused during the call, and `written` is what the tool answered. The answer may
-    repeat any path that the model chose, so only paths of the server's own command and variables are named. Accesses
-    files, so call this in a thread.
+    `refused` are the hosts that it was refused during the call. `written` is what the server wrote to standard error during
+    the call, and what the tool answered. The answer may repeat any path that the model chose, so only paths of the server's
+    own command and variables are named. Accesses files, so call this in a thread.
     """
     written = written[-_MAX_SCANNED:]
     named = [path for path in _paths_in_command(spec) if path in written]
@@ -104,11 +104,11 @@ def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
 
 
 def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]) -> Iterator[str]:
-    """Those of these paths that exist but are not visible in the server's sandbox."""
+    """The paths among these that exist but are hidden from the server by its sandbox."""
     found: dict[str, None] = {}
     for path in dict.fromkeys(candidates):
         normal = os.path.normpath(path)
-        if view.can_see(normal) or _is_never_granted(spec, normal):
+        if view.can_see(normal) or _is_never_suggested(spec, normal):
             continue
         if os.path.lexists(normal) and not any(normal.startswith(f"{other}/") for other in found):
             with suppress(OSError):  # too many links
@@ -116,11 +116,11 @@ def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]
     yield from found
 
 
-def _is_never_granted(spec: ServerSpec, path: str) -> bool:
-    """Whether a path must not be suggested: a folder that every sandbox replaces, such as `/tmp`, keys, or Holdfast's own files."""
+def _is_never_suggested(spec: ServerSpec, path: str) -> bool:
+    """Whether a path must not be suggested: every sandbox replaces it (such as `/tmp`), it holds keys, or it belongs to Holdfast."""
     protected = spec.confinement.protected if spec.confinement is not None else ()
     return (
-        path in _OWN_FOLDERS
+        path in _REPLACED_FOLDERS
         or _PRIVATE_NAMES.search(path) is not None
         or any(is_within(own, path) or is_within(path, own) for own in protected)
     )

@@ -43,14 +43,14 @@ async def open_in_process(
 @asynccontextmanager
 async def open_app_service(
     spec: ServerSpec,
-    opened: AbstractAsyncContextManager[Service],
+    service_manager: AbstractAsyncContextManager[Service],
     *,
     server_requests: ServerRequests,
     options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
     """Open an application's toolbox, and connect to it."""
     async with (
-        opened as service,
+        service_manager as service,
         open_in_process(spec, service, server_requests=server_requests, options=options) as connection,
     ):
         yield connection

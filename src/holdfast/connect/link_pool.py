@@ -53,11 +53,11 @@ class LinkPool:
         if spec.lifetime is Lifetime.HOST:
             # Confinement and variables may differ between sessions, so only sessions with the same spec share a process.
             return self._get_or_replace(self._shared, spec, spec, None, ignore_back_off=ignore_back_off)
-        owner = _owning_scope(scope, spec)
-        links = self._by_scope.get(owner)
+        owning_scope = _owning_scope(scope, spec)
+        links = self._by_scope.get(owning_scope)
         if links is None:
-            links = self._by_scope[owner] = {}
-        return self._get_or_replace(links, spec.name, spec, owner, ignore_back_off=ignore_back_off)
+            links = self._by_scope[owning_scope] = {}
+        return self._get_or_replace(links, spec.name, spec, owning_scope, ignore_back_off=ignore_back_off)
 
     def restart_error(self, scope: Scope, spec: ServerSpec) -> HoldfastError | None:
         """The error that a call would get now because the server keeps failing; None if the server may be started."""
@@ -86,7 +86,7 @@ class LinkPool:
         link = self._find(scope, spec)
         return link is not None and not link.is_usable
 
-    def get_live_or_open(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
+    def open_and_get_if_live(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
         """Open the link if there is none. Return it and its connection if it is live already.
 
         None if the link is still connecting. None also for a shared server: only `connect` checks that it reads the context.
@@ -164,7 +164,7 @@ class LinkPool:
         links: dict[Key, Link],
         key: Key,
         spec: ServerSpec,
-        owner: Scope | None,
+        owning_scope: Scope | None,
         *,
         ignore_back_off: bool,
     ) -> Link:
@@ -179,14 +179,14 @@ class LinkPool:
             if error is not None:
                 raise error
         if not isinstance(spec.transport, InProcess):  # built-in servers are part of the host
-            self._check_limit(spec, owner)
-        program = read_program_files(spec, owner.context.cwd if owner is not None else "")
+            self._check_limit(spec, owning_scope)
+        program = read_program_files(spec, owning_scope.context.cwd if owning_scope is not None else "")
         replacement = links[key] = Link(
             spec,
-            self._connect(spec, owner),
+            self._connect(spec, owning_scope),
             replaces=link,
-            lost_state=link is None and _was_used_before(spec, owner),
-            idle_seconds=self._idle_seconds_for(owner),
+            lost_state=link is None and _was_used_before(spec, owning_scope),
+            idle_seconds=self._idle_seconds_for(owning_scope),
             back_off=self._back_off,
         )
         replacement.program, replacement.restart_reason = program, changed
@@ -194,9 +194,9 @@ class LinkPool:
             self._start_closing(link)
         return replacement
 
-    def _idle_seconds_for(self, owner: Scope | None) -> float | None:
-        """After how many idle seconds a link closes; None if never. A shared link has no owner."""
-        return (self._shared_idle_seconds if owner is None else self._idle_seconds) or None
+    def _idle_seconds_for(self, owning_scope: Scope | None) -> float | None:
+        """After how many idle seconds a link closes; None if never. A shared link has no owning scope."""
+        return (self._shared_idle_seconds if owning_scope is None else self._idle_seconds) or None
 
     def _scopes_within(self, scope: Scope) -> list[Scope]:
         """The scope itself and the scopes of its runs, if they have links."""
@@ -219,7 +219,7 @@ class LinkPool:
         for links in self._by_scope.values():
             yield from links.values()
 
-    def _check_limit(self, spec: ServerSpec, owner: Scope | None) -> None:
+    def _check_limit(self, spec: ServerSpec, owning_scope: Scope | None) -> None:
         """Raise if too many servers are connected.
 
         A session may connect another server only while it has fewer connections than are still free.
@@ -231,10 +231,11 @@ class LinkPool:
                 f"{spec.name!r} was not connected: the limit of {self._max_links} connected servers is reached. "
                 "Close a session, or raise links.max_open.",
             )
-        if owner is None:
+        if owning_scope is None:
             return
         own = sum(
-            _count_open(self._by_scope[scope].values()) for scope in self._scopes_within(owner.session_scope)
+            _count_open(self._by_scope[scope].values())
+            for scope in self._scopes_within(owning_scope.session_scope)
         )
         if own >= free:
             raise HoldfastError(
@@ -244,9 +245,13 @@ class LinkPool:
             )
 
 
-def _was_used_before(spec: ServerSpec, owner: Scope | None) -> bool:
+def _was_used_before(spec: ServerSpec, owning_scope: Scope | None) -> bool:
     """Whether this is a resumed session that used the server before. The server's state is then lost."""
-    return owner is not None and spec.name in owner.used_before and not isinstance(spec.transport, InProcess)
+    return (
+        owning_scope is not None
+        and spec.name in owning_scope.used_before
+        and not isinstance(spec.transport, InProcess)
+    )
 
 
 def _owning_scope(scope: Scope, spec: ServerSpec) -> Scope:

@@ -28,8 +28,9 @@ class ProgramFiles:
 
 
 def read_program_files(spec: ServerSpec, folder: str) -> ProgramFiles:
-    """The script files in the command of a server of the user or the operator. For other servers, whose programs need approval, none.
+    """The script files in the command of a server in the user's or the operator's list.
 
+    Empty if the server is confined, or comes from an application, a project or a client.
     `folder` is the folder of the session.
     """
     stdio = spec.transport

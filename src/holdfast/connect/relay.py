@@ -1,4 +1,4 @@
-"""Passes the messages of a session's servers to the MCP client that uses the session through the gateway."""
+"""The interface through which a session's servers reach the MCP client that uses the session through the gateway."""
 
 from typing import Protocol
 
@@ -9,7 +9,7 @@ from holdfast.wire.messages import Notification, Raw
 
 
 class Relay(Protocol):
-    """Sends the messages of servers to one MCP client of the gateway, unchanged."""
+    """Sends the messages of servers to one MCP client of the gateway."""
 
     @property
     def era(self) -> Era:

@@ -89,8 +89,8 @@ class Scope:
 
 
 _current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
-look_up_quota_key: ContextVar[str] = ContextVar("holdfast_look_up_quota_key", default="")
-"""The quota that the name look-ups of the current task count against: that of a session, or of a server that sessions share.
+look_up_owner: ContextVar[str] = ContextVar("holdfast_look_up_owner", default="")
+"""The owner of the current task's name look-ups, whose quota they use: a session's id, or a name for a server that sessions share.
 
 A `Pool` sets it for each request.
 """

@@ -21,7 +21,7 @@ from holdfast.model.worker_threads import WorkerThreads
 log = logging.getLogger(__name__)
 
 FROM_SERVER, FROM_HOST = "|", "#"
-"""The marks before a line that the server wrote, and before a line from Holdfast. A server cannot write the second mark."""
+"""The marks before a line that the server wrote, and before a line from Holdfast. No line of a server begins with the second mark."""
 _MAX_PENDING = 32 * 1024
 _PAUSE_SECONDS = 0.25  # between two writes, so that a server cannot keep the disk busy
 _MAX_LINE = 8 * 1024

@@ -132,8 +132,8 @@ class ServerRequests:
         if method == ELICITATION and self._is_allowed("elicitation") and self._door is not None:
             raise HoldfastError(
                 codes.NOT_GRANTED,
-                "No editor or terminal of this session can answer a server's questions. Open the session where it can be "
-                "asked, with: holdfast chat --resume",
+                "No editor or terminal of this session can show a server's questions. Open it in one that can, with: "
+                "holdfast chat --resume",
             )
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
@@ -180,7 +180,7 @@ class ServerRequests:
         try:
             return sanitize_elicitation(self.spec, params, is_restricted=self._is_restricted)
         finally:
-            self.throttle.charge_since(began)  # a refused question costs time, too
+            self.throttle.charge_since(began)  # a refused question also costs time
 
     async def _within_question_limit(self, question: Coroutine[Any, Any, T]) -> T:
         """Ask the user, unless this server already has too many open questions."""

@@ -42,7 +42,7 @@ async def open_stdio(
     spawn: Callable[[ProcessSpec], Awaitable[Child]],
     options: ConnectOptions,
 ) -> AsyncIterator[Connection]:
-    """Start the program in this folder, or in the home folder if it is empty, and negotiate with it. On exit, end all its processes.
+    """Start the program in `folder` (`""` means the home folder), and negotiate with it. On exit, end all its processes.
 
     `spawn` starts the program, or returns a process of it that was started in advance.
     """
@@ -83,7 +83,7 @@ async def open_stdio(
 def _report_malformed(server: str, server_log: ServerLog | None, code: str, reason: str) -> None:
     log.warning("malformed line of %s", server, extra={"server": server, "code": code, "reason": reason})
     if server_log is not None:
-        server_log.note(f"a line of its standard output is not a message of MCP: {reason} ({code})")
+        server_log.note(f"a line of its standard output is not an MCP message: {reason} ({code})")
 
 
 def _process_spec(spec: ServerSpec, stdio: Stdio, folder: str) -> ProcessSpec:

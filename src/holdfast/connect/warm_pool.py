@@ -46,7 +46,7 @@ class WarmServer:
 
     @asynccontextmanager
     async def hold_folder(self) -> AsyncIterator[str]:
-        """On exit, remove the folder of the process, if it has its own."""
+        """Yield an empty string, because the process runs already. On exit, remove the folder of the process, if it has its own."""
         async with self.folder:
             yield ""
 

@@ -16,8 +16,8 @@ from holdfast.gateway.offer import Offer
 from holdfast.gateway.paging import page_of
 from holdfast.gateway.params import decode_text, read_members, read_text
 from holdfast.gateway.parked_calls import ModernCall, Parked
+from holdfast.gateway.requests_to_servers import Interim, RequestsToServers
 from holdfast.gateway.sealed_state import State, StateSealer, digest
-from holdfast.gateway.server_requests import Interim, ServerRequests
 from holdfast.gateway.status import STATUS_TOOL, has_missing, status_result
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
@@ -37,24 +37,26 @@ _INTERRUPTIBLE = ("tools/call", "prompts/get", "resources/read")
 class Answering:
     """Answers the requests of one client session."""
 
-    def __init__(self, client: ClientSession, sealer: StateSealer) -> None:
-        self.client = client
+    def __init__(self, client_session: ClientSession, sealer: StateSealer) -> None:
+        self.client_session = client_session
         self._sealer = sealer
         self._offer: Offer | None = None
 
     async def offer(self) -> Offer:
         """What the session offers. The first request opens the session."""
         if self._offer is None:
-            session = await self.client.session()
+            session = await self.client_session.session()
             if self._offer is None:
-                self._offer = Offer(session, self.client.era, bare_names=self.client.options.bare_names)
+                self._offer = Offer(
+                    session, self.client_session.era, bare_names=self.client_session.options.bare_names
+                )
                 session.on_servers_changed(self._servers_changed)
         return self._offer
 
     def _servers_changed(self) -> None:
         if self._offer is not None:
             self._offer.forget()
-        self.client.servers_changed()
+        self.client_session.servers_changed()
 
     async def info(self, seconds: float = _INITIALIZE_SECONDS) -> OwnInfo:
         """What the gateway tells this client about itself.
@@ -64,10 +66,10 @@ class Answering:
         """
         try:
             async with asyncio.timeout(seconds):
-                info = merge_infos(await (await self.offer()).infos(), self.client.era)
+                info = merge_infos(await (await self.offer()).infos(), self.client_session.era)
         except TimeoutError:
             info = UNKNOWN_SERVERS
-        self.client.announced_lists = announced_lists(info.capabilities)
+        self.client_session.announced_lists = announced_lists(info.capabilities)
         return info
 
     async def notify(self, notification: Notification) -> None:
@@ -85,8 +87,8 @@ class Answering:
 
     async def answer(self, request_id: Id, method: str, params: Raw, call: ClientCall) -> Any:
         """Answer one request, in the form that the client's era requires."""
-        client = self.client
-        client.begin(call)
+        client_session = self.client_session
+        client_session.begin(call)
         token = current_call.set(call)
         try:
             members = read_members(params)
@@ -94,31 +96,31 @@ class Answering:
             if isinstance(call, ModernCall) and method in _INTERRUPTIBLE:
                 return await self._answer_interruptible(method, members, call)
             result = await self._dispatch(request_id, method, members, call)
-            if client.era is Era.MODERN and not isinstance(result, Raw):
+            if client_session.era is Era.MODERN and not isinstance(result, Raw):
                 result = modern_result(result, method)
             return result
         finally:
             current_call.reset(token)
             await call.finish()
-            client.end(call)
+            client_session.end(call)
 
     async def _dispatch(self, request_id: Id, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
         offer = await self.offer()
         match method:
             case _ if method in _INTERRUPTIBLE:
-                return await self._do(method, members, call)
+                return await self._dispatch_interruptible(method, members, call)
             case "completion/complete":
                 return await self._complete(offer, members, call)
             case _ if method.endswith("/list") and not method.startswith("tasks/"):
                 return await _list(offer, method, members)
-            case "server/discover" if self.client.era is Era.MODERN:
+            case "server/discover" if self.client_session.era is Era.MODERN:
                 return await self._discover()
-            case "subscriptions/listen" if self.client.era is Era.MODERN:
-                return await listen(self.client, offer, request_id, members, call)
-            case "resources/subscribe" | "resources/unsubscribe" if self.client.era is Era.HANDSHAKE:
+            case "subscriptions/listen" if self.client_session.era is Era.MODERN:
+                return await listen(self.client_session, offer, request_id, members, call)
+            case "resources/subscribe" | "resources/unsubscribe" if self.client_session.era is Era.HANDSHAKE:
                 return await self._subscribe(offer, method, members, call)
-            case "logging/setLevel" if self.client.era is Era.HANDSHAKE:
-                await self.client.log_levels.set(offer, read_text(members, "level"))
+            case "logging/setLevel" if self.client_session.era is Era.HANDSHAKE:
+                await self.client_session.log_levels.set(offer, read_text(members, "level"))
                 return EMPTY_OBJECT
             case _:
                 raise _no_method(method)
@@ -133,29 +135,31 @@ class Answering:
     # Requests that a server may interrupt to ask the client
 
     async def _answer_interruptible(self, method: str, members: dict[str, Raw], call: ModernCall) -> Any:
-        """Answer a request of a modern client: with a result, or with what it must answer first and a sealed state."""
+        """Answer a request of a modern client: with a result, or with the questions that the client must answer first and a sealed state."""
         sealed = members.pop("requestState", None)
         responses = members.pop("inputResponses", None)
         # What is left is the request itself. A state is valid for exactly this request.
         request = digest(members)
-        seal = partial(self._sealer.seal, session=self.client.key, method=method, request=request)
+        seal = partial(self._sealer.seal, session=self.client_session.key, method=method, request=request)
         state = State()
         if sealed is not None:
             text = decode_text(sealed, "requestState")
-            state = self._sealer.open(text, session=self.client.key, method=method, request=request)
+            state = self._sealer.open(text, session=self.client_session.key, method=method, request=request)
             if state.server_state is not None:
                 members["requestState"] = Raw(encode(state.server_state))
             if responses is not None:
                 members["inputResponses"] = responses
         if state.parked:
             answers = read_members(responses or EMPTY_OBJECT)
-            outcome = await self.client.parked.resume(state.parked, call, answers)
+            outcome = await self.client_session.parked.resume(state.parked, call, answers)
         else:
-            outcome = await self.client.parked.run(call, self._work(method, members, state, call))
+            outcome = await self.client_session.parked.run(
+                call, self._dispatch_in_own_task(method, members, state, call)
+            )
         if isinstance(outcome, Parked):
             result = {
                 "resultType": "input_required",
-                "inputRequests": self.client.parked.questions_of(outcome.id),
+                "inputRequests": self.client_session.parked.questions_of(outcome.id),
                 "requestState": seal(State(parked=outcome.id)),
             }
             return modern_result(result, method)
@@ -165,13 +169,17 @@ class Answering:
         interim["requestState"] = Raw(encode(seal(State(server=outcome.server, server_state=outcome.state))))
         return Raw(msgspec.json.encode(interim))
 
-    async def _work(self, method: str, members: dict[str, Raw], state: State, call: ModernCall) -> Any:
-        """The work of a request, in a task of its own: it may outlive the request that began it."""
+    async def _dispatch_in_own_task(
+        self, method: str, members: dict[str, Raw], state: State, call: ModernCall
+    ) -> Any:
+        """Dispatch a request. Runs in a task of its own, because the work may continue after the request is answered."""
         current_call.set(call)
-        return await self._do(method, members, call, asked_by=state.server)
+        return await self._dispatch_interruptible(method, members, call, asked_by=state.server)
 
-    async def _do(self, method: str, members: dict[str, Raw], call: ClientCall, *, asked_by: str = "") -> Any:
-        """Do what the client requests.
+    async def _dispatch_interruptible(
+        self, method: str, members: dict[str, Raw], call: ClientCall, *, asked_by: str = ""
+    ) -> Any:
+        """Pass on a request that a server may interrupt.
 
         If the client continues a request by answering a server's question, `asked_by` is that server.
         """
@@ -203,7 +211,9 @@ class Answering:
     async def _status(self, session: Session, call: ClientCall) -> dict[str, object]:
         """What is missing. If a server needs a login, the client's user can log in first."""
         logged_in = [
-            name for name in session.needing_login if await self.client.logins.ask(session, name, call)
+            name
+            for name in session.needing_login
+            if await self.client_session.logins.ask(session, name, call)
         ]
         if logged_in:
             await session.update_servers(screen_again=False)
@@ -231,7 +241,7 @@ class Answering:
             except PeerError as error:
                 if server == servers[-1] or error.rpc_code not in _NOT_FOUND_CODES:
                     raise bridge_error(
-                        error, server=offer.era_of(server), client=self.client.era, uri=uri
+                        error, server=offer.era_of(server), client=self.client_session.era, uri=uri
                     ) from None
             else:
                 if len(servers) > 1:
@@ -269,13 +279,13 @@ class Answering:
         if era is Era.HANDSHAKE:
             return await self._requests(offer).forward(server, method, members, call)
         if method == "resources/subscribe":
-            await self.client.watches.add(offer.session, server, era, uri)
+            await self.client_session.watches.add(offer.session, server, era, uri)
         else:
-            self.client.watches.remove(offer.session, server, era, uri)
+            self.client_session.watches.remove(offer.session, server, era, uri)
         return EMPTY_OBJECT
 
-    def _requests(self, offer: Offer) -> ServerRequests:
-        return ServerRequests(self.client, offer)
+    def _requests(self, offer: Offer) -> RequestsToServers:
+        return RequestsToServers(self.client_session, offer)
 
 
 async def _list(offer: Offer, method: str, members: dict[str, Raw]) -> dict[str, Any]:

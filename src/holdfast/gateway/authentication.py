@@ -12,8 +12,8 @@ _MAX_TOKEN_LENGTH = 8192
 _MAX_SEEN = 4096
 
 
-class OtherTokens(Protocol):
-    """Verifies tokens that Holdfast did not create: those of the configured issuer."""
+class IssuerTokenVerifier(Protocol):
+    """Verifies the tokens of the configured issuer. Holdfast did not create them."""
 
     def authenticate(self, text: str) -> Credential:
         """The credential of a valid token; raises `NotAuthenticatedError` otherwise."""
@@ -36,7 +36,7 @@ class Authentication:
         tokens: Tokens,
         requests: RateLimit,
         *,
-        issuer: OtherTokens | None = None,
+        issuer: IssuerTokenVerifier | None = None,
         mask: Callable[[object, str], None],
     ) -> None:
         self._tokens = tokens

@@ -19,10 +19,10 @@ _numbers = itertools.count(1)
 class ClientCall:
     """A request of the client that is being answered. Notifications about it are sent before its result, in order."""
 
-    def __init__(self, meta: JsonObject, client: ClientInfo, back_channel: BackChannel) -> None:
+    def __init__(self, meta: JsonObject, client_info: ClientInfo, back_channel: BackChannel) -> None:
         self.number = next(_numbers)
         self.meta = meta
-        self.client = client
+        self.client_info = client_info
         self.server = ""
         """The server that the request was sent to; empty if it is not known yet."""
         self.is_done = False
@@ -38,7 +38,7 @@ class ClientCall:
     @property
     def log_level(self) -> Json:
         """The least severe level of log messages that a modern client wants for this request, or None."""
-        return self.meta.get(LOG_LEVEL_KEY) if self.client.era is Era.MODERN else None
+        return self.meta.get(LOG_LEVEL_KEY) if self.client_info.era is Era.MODERN else None
 
     def notify(self, method: str, params: Any) -> None:
         """Send the client a notification about this request, unless it is answered already. Never blocks."""
@@ -59,7 +59,7 @@ class ClientCall:
             await self._flushing
 
     def redirect_to(self, newest: "ClientCall") -> None:
-        """From now on, send messages on the client's newest request: it has sent the request again."""
+        """From now on, send messages with the client's newest request: the client has sent the request again."""
         self.meta, self._back_channel = newest.meta, newest._back_channel
 
     async def _flush(self) -> None:

@@ -43,12 +43,12 @@ class ClientSession:
     """A session of one client. Its servers' requests and notifications go to that client."""
 
     def __init__(
-        self, host: Host, credential: Credential, options: GatewayOptions, client: ClientInfo, key: str
+        self, host: Host, credential: Credential, options: GatewayOptions, client_info: ClientInfo, key: str
     ) -> None:
         self.key = key
         """The `Mcp-Session-Id`, the handle, or an internal key. It is valid for this credential only."""
         self.credential = credential
-        self.client = client
+        self.client_info = client_info
         self.options = options
         self.last_used = time.monotonic()
         self.is_used = False
@@ -58,7 +58,7 @@ class ClientSession:
         self.parked = ParkedCalls(self.refuse)
         self.subscriptions = Subscriptions(self.refuse)
         self.watches = ResourceWatches(self.subscriptions)
-        self.log_levels = LogLevels(client.era)
+        self.log_levels = LogLevels(client_info.era)
         self.back_channel: BackChannel | None = None
         """How to reach a handshake-era client outside of its requests."""
         self.announced_lists: frozenset[str] = frozenset()
@@ -110,11 +110,11 @@ class ClientSession:
 
     def describe(self, ended: str = "") -> SessionSummary:
         """The session as an operator sees it."""
-        session, client = self._session, self.client.implementation
+        session, client = self._session, self.client_info.implementation
         return SessionSummary(
             session_id=session.context.session_id if session is not None else "",
             credential=self.credential,
-            era=self.client.era,
+            era=self.client_info.era,
             client=f"{client.name} {client.version}".strip()[:120],
             servers=session.available if session is not None else (),
             ended=ended,
@@ -214,11 +214,11 @@ class ClientSession:
 
     @property
     def era(self) -> Era:
-        return self.client.era
+        return self.client_info.era
 
     @property
     def capabilities(self) -> JsonObject:
-        return passed_on(self.client.capabilities)
+        return passed_on(self.client_info.capabilities)
 
     async def ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         """Send a server's request on the stream of the call that it belongs to, or else outside of calls."""
@@ -274,7 +274,7 @@ class ClientSession:
             call.notify(notification.method, notification.params)
 
     def servers_changed(self) -> None:
-        """Tell the client that every list it was told to expect changes of may have changed: the session's servers have changed."""
+        """The session's servers have changed: tell the client that every list in `announced_lists` may have changed."""
         for name in self.announced_lists:
             self._list_changed(name)
 

@@ -29,7 +29,7 @@ class ServedClient:
     def __init__(self, session: ClientSession) -> None:
         self.session = session
         self.answering = Answering(session, StateSealer())
-        self.streams = EventStreams(is_primed=session.client.version >= _FIRST_PRIMED_VERSION)
+        self.streams = EventStreams(is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION)
         self.requests = OutgoingMessages()
         """The requests to a handshake-era client that wait for its answer."""
 
@@ -55,9 +55,9 @@ class ClientSessions:
     def __len__(self) -> int:
         return len(self._clients)
 
-    def open(self, credential: Credential, client: ClientInfo) -> ServedClient:
+    def open(self, credential: Credential, client_info: ClientInfo) -> ServedClient:
         """A new session of a handshake-era client."""
-        return self._add(credential, client, secrets.token_hex(16))
+        return self._add(credential, client_info, secrets.token_hex(16))
 
     def find(self, key: str | None, credential: Credential) -> ServedClient:
         """The session of a handshake-era client. A session of another credential counts as unknown."""
@@ -75,7 +75,7 @@ class ClientSessions:
         found.session.touch()
         return found
 
-    def find_modern(self, handle: str, credential: Credential, client: ClientInfo) -> ServedClient:
+    def find_modern(self, handle: str, credential: Credential, client_info: ClientInfo) -> ServedClient:
         """The session of a modern client: that of the handle, or else the default one of its credential."""
         if handle:
             if self._handles.get(handle) != credential.id:
@@ -85,7 +85,7 @@ class ClientSessions:
             key = self._defaults.get(credential.id, "")
         found = self._find_usable(key)
         if found is None:
-            found = self._add(credential, client, handle or secrets.token_hex(16))
+            found = self._add(credential, client_info, handle or secrets.token_hex(16))
             if not handle:
                 self._defaults[credential.id] = found.session.key
         found.session.touch()
@@ -110,14 +110,14 @@ class ClientSessions:
         if self._handles.get(handle) != credential.id:
             raise unknown_handle()
 
-    def end(self, client: ServedClient, reason: str) -> asyncio.Task[None]:
+    def end(self, served: ServedClient, reason: str) -> asyncio.Task[None]:
         """End a session. The returned task ends when everything that the session held is closed."""
-        session = client.session
+        session = served.session
         if self._clients.pop(session.key, None) is not None:
             self._quota.release(session.credential.id)
             if self._defaults.get(session.credential.id) == session.key:
                 del self._defaults[session.credential.id]
-        client.requests.end()
+        served.requests.end()
         task = asyncio.create_task(session.close(reason))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -127,20 +127,20 @@ class ClientSessions:
         """End all sessions of a credential, and forget its handles."""
         for handle in [handle for handle, owner in self._handles.items() if owner == credential_id]:
             del self._handles[handle]
-        own = [one for one in self._clients.values() if one.session.credential.id == credential_id]
-        await _wait([self.end(client, reason) for client in own])
+        own = [served for served in self._clients.values() if served.session.credential.id == credential_id]
+        await _wait([self.end(served, reason) for served in own])
 
     async def close(self, reason: str) -> None:
         """End every session."""
         if self._sweep is not None:
             self._sweep.cancel()
-        for client in [*self._clients.values()]:
-            self.end(client, reason)
+        for served in [*self._clients.values()]:
+            self.end(served, reason)
         await _wait([*self._closing])
 
     def credentials(self) -> dict[str, Credential]:
         """The credentials that have sessions, by id."""
-        return {client.session.credential.id: client.session.credential for client in self._clients.values()}
+        return {served.session.credential.id: served.session.credential for served in self._clients.values()}
 
     def _find_usable(self, key: str) -> ServedClient | None:
         """The session with this key; None if something other than the gateway closed its Holdfast session."""
@@ -150,12 +150,12 @@ class ClientSessions:
             return None
         return found
 
-    def _add(self, credential: Credential, client: ClientInfo, key: str) -> ServedClient:
+    def _add(self, credential: Credential, client_info: ClientInfo, key: str) -> ServedClient:
         if self.is_draining:
             raise HoldfastError(codes.SHUTTING_DOWN, "The gateway is shutting down.")
         self._options.before_open(credential)
         self._make_room(credential.id)
-        session = ClientSession(self._host, credential, self._options, client, key)
+        session = ClientSession(self._host, credential, self._options, client_info, key)
         served = self._clients[key] = ServedClient(session)
         if self._sweep is None:
             self._schedule_sweep()
@@ -166,11 +166,11 @@ class ClientSessions:
         while not self._quota.try_acquire(owner):
             is_own_limit = self._quota.would_exceed_share(owner)
             unused = (
-                client
-                for client in self._clients.values()
-                if not client.session.is_used
-                and not client.session.is_busy
-                and (not is_own_limit or client.session.credential.id == owner)
+                served
+                for served in self._clients.values()
+                if not served.session.is_used
+                and not served.session.is_busy
+                and (not is_own_limit or served.session.credential.id == owner)
             )
             oldest = next(unused, None)
             if oldest is None:
@@ -187,11 +187,11 @@ class ClientSessions:
 
     def _end_idle(self) -> None:
         now, limits = time.monotonic(), self._limits
-        for client in [*self._clients.values()]:
-            session = client.session
+        for served in [*self._clients.values()]:
+            session = served.session
             seconds = limits.idle_seconds if session.is_used else limits.unused_seconds
             if not session.is_busy and now - session.last_used > seconds:
-                self.end(client, "idle")
+                self.end(served, "idle")
         if self._clients:
             self._schedule_sweep()
         else:

@@ -65,7 +65,7 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None
 
     def to_credential(self) -> Credential:
-        """The credential that this token presents."""
+        """The credential that this token stands for."""
         create = shlex.join(
             ("holdfast", "tokens", "create", self.name or "NAME", "--like", self.id, "--mode", "auto")
         )

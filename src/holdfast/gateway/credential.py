@@ -38,7 +38,10 @@ class Credential:
     expires_at: float | None = None
     """When the credential expires, in seconds since 1970; None: never."""
     how_to_stop_asking: str = ""
-    """How a person lets the client's sessions run in the mode `auto`: the end of a sentence; empty if it is not possible."""
+    """How a person lets the client's sessions run in the mode `auto`, as a clause that follows `To stop these questions,`.
+
+    Empty if it is not possible.
+    """
     from_issuer: bool = False
     """Whether the configured issuer vouches for it. Otherwise `holdfast tokens` does, or the command line."""
 

@@ -63,7 +63,7 @@ HANDLE_HEADER = "holdfast-session"
 _PATH = re.compile(r"/mcp|/s/(?P<handle>[A-Za-z0-9_-]{1,64})/mcp")
 
 
-def _authenticate_nothing(headers: Headers, peer: str) -> Credential:
+def _accept_as_local(headers: Headers, peer: str) -> Credential:
     return LOCAL
 
 
@@ -85,7 +85,7 @@ class GatewayApp:
 
     def __init__(self, host: Host, authenticate: Authenticate | None, options: GatewayOptions) -> None:
         self._host = host
-        self._authenticate = authenticate or _authenticate_nothing
+        self._authenticate = authenticate or _accept_as_local
         self._options = options
         limits = self._http_limits = options.http_limits or DEFAULT_HTTP_LIMITS
         self._open_streams = CallerQuota(total=limits.in_flight, share=limits.in_flight_per_caller)
@@ -104,7 +104,7 @@ class GatewayApp:
 
     def open_sessions(self) -> list[SessionSummary]:
         """The open sessions, as an operator sees them."""
-        return [client.session.describe() for client in self.sessions]
+        return [served.session.describe() for served in self.sessions]
 
     async def close_credential(self, credential_id: str, reason: str = "the credential was revoked") -> None:
         """End all sessions of a credential, with their servers and streams."""
@@ -168,20 +168,20 @@ class GatewayApp:
         elif request.method == "initialize":
             await self._initialize(request, http)
         else:
-            client = self._find(http)
-            if request.id in client.session.running:
+            served = self._find(http)
+            if request.id in served.session.running:
                 raise HoldfastError(
                     codes.INVALID_REQUEST,
                     "A request with this id is still in flight. Use a new id for each request.",
                 )
-            response = PostResponse(http.send, client.streams, can_stream=can_stream)
+            response = PostResponse(http.send, served.streams, can_stream=can_stream)
             if request.method == "ping":
                 await response.send_result(result_line(request.id, {}))
                 return
-            ask = partial(client.requests.ask, response.send_line) if can_stream else cannot_ask
-            call = ClientCall(meta, client.session.client, BackChannel(response.notify, ask))
-            result = client.answering.answer(request.id, request.method, request.params, call)
-            running = RunningRequest(response, http.receive, client.session, self._http_limits)
+            ask = partial(served.requests.ask, response.send_line) if can_stream else cannot_ask
+            call = ClientCall(meta, served.session.client_info, BackChannel(response.notify, ask))
+            result = served.answering.answer(request.id, request.method, request.params, call)
+            running = RunningRequest(response, http.receive, served.session, self._http_limits)
             await run_request(request.id, result, response, running)
 
     async def _answer_modern(
@@ -189,13 +189,13 @@ class GatewayApp:
     ) -> None:
         check_mcp_headers(request, meta, http.headers)
         client_info = modern_client(meta)
-        client = self.sessions.find_modern(http.caller.handle, http.caller.credential, client_info)
+        served = self.sessions.find_modern(http.caller.handle, http.caller.credential, client_info)
         if request.method == "tools/call":
-            offered = await (await client.answering.offer()).tools()
+            offered = await (await served.answering.offer()).tools()
             check_param_headers(request, offered.param_headers_of, http.headers)
         response = AsgiResponse(http.send, can_stream=can_stream)
         call = ModernCall(meta, client_info, BackChannel(response.notify))
-        result = client.answering.answer(request.id, request.method, request.params, call)
+        result = served.answering.answer(request.id, request.method, request.params, call)
         running = RunningRequest(response, http.receive, None, self._http_limits)
         await run_request(request.id, result, response, running)
 
@@ -211,17 +211,17 @@ class GatewayApp:
             raise HoldfastError(
                 codes.TOO_LARGE, f"The client's name, capabilities and _meta have more than {limit} bytes."
             )
-        client = self.sessions.open(http.caller.credential, client_info)
-        client.session.back_channel = BackChannel(
-            _no_notification, partial(client.requests.ask, client.streams.general.add), _pusher(client)
+        served = self.sessions.open(http.caller.credential, client_info)
+        served.session.back_channel = BackChannel(
+            _no_notification, partial(served.requests.ask, served.streams.general.add), _pusher(served)
         )
         try:
-            result = initialize_result(client_info, await client.answering.info())
+            result = initialize_result(client_info, await served.answering.info())
         except BaseException as error:
-            self.sessions.end(client, why_not_opened(error))
+            self.sessions.end(served, why_not_opened(error))
             raise
         await AsgiResponse(http.send, can_stream=False).send_result(
-            result_line(request.id, result), headers=((b"mcp-session-id", client.session.key.encode()),)
+            result_line(request.id, result), headers=((b"mcp-session-id", served.session.key.encode()),)
         )
 
     async def handle_notification(self, notification: Notification, http: HttpExchange[Sender]) -> None:
@@ -229,16 +229,16 @@ class GatewayApp:
         self._check(http)
         if http.session_id is None:
             return
-        client = self._find(http)
+        served = self._find(http)
         if notification.method == MCP_CANCEL.method:
             try:
                 request_id = msgspec.json.decode(notification.params, type=CancelParams).request_id
             except DECODE_ERRORS:
                 raise HoldfastError(codes.BAD_ARGUMENT, "The cancellation has no valid requestId.") from None
-            if (cancel := client.session.running.get(request_id)) is not None:
+            if (cancel := served.session.running.get(request_id)) is not None:
                 cancel()
         else:
-            await client.answering.notify(notification)
+            await served.answering.notify(notification)
 
     def handle_response(self, message: Response | ErrorResponse, http: HttpExchange[Sender]) -> None:
         """Pass on a handshake-era client's answer to a server's request."""
@@ -258,8 +258,8 @@ class GatewayApp:
         Reading the body may have taken a while since the credential was checked.
         """
         self._options.recheck(http.caller.credential)
-        sender = _sending_session(http.headers)
-        if sender and self._host.find_live(sender) is not None:
+        sending_session_id = _sending_session_id(http.headers)
+        if sending_session_id and self._host.find_live(sending_session_id) is not None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,
                 "That is this Holdfast itself: a session here has this gateway as one of its servers, and would open sessions"
@@ -286,10 +286,10 @@ class GatewayApp:
             self._open_streams.release(caller_id)
 
     async def _stream(self, http: HttpExchange[Sender]) -> None:
-        client = self._find(http)
-        stream, after = client.streams.general, None
+        served = self._find(http)
+        stream, after = served.streams.general, None
         if (event_id := http.headers.get("last-event-id")) is not None:
-            found = client.streams.find(event_id)
+            found = served.streams.find(event_id)
             if found is None:
                 raise HoldfastError(
                     codes.BAD_HTTP,
@@ -300,10 +300,10 @@ class GatewayApp:
         await response.start()
         signals = [
             asyncio.ensure_future(wait_for_disconnect(http.receive)),
-            asyncio.ensure_future(client.session.ended.wait()),
+            asyncio.ensure_future(served.session.ended.wait()),
             asyncio.ensure_future(stream.ended.wait()),
         ]
-        client.session.listeners += 1
+        served.session.listeners += 1
         try:
             replaced = await stream.attach(response.write, after)
             signals.append(asyncio.ensure_future(replaced.wait()))
@@ -317,13 +317,13 @@ class GatewayApp:
                     await response.keep_alive()
             await response.end()
         finally:
-            client.session.listeners -= 1
+            served.session.listeners -= 1
             stream.detach(response.write)
             for signal in signals:
                 signal.cancel()
 
 
-def _sending_session(headers: Headers) -> str:
+def _sending_session_id(headers: Headers) -> str:
     """The id of the Holdfast session that a request says it comes from; empty if it says none.
 
     The signature is not checked: a client that poses as a session of this host is only refused.
@@ -350,8 +350,8 @@ async def _no_notification(method: str, params: Any) -> None:
     """Send nothing: notifications outside of requests are sent with `push`."""
 
 
-def _pusher(client: ServedClient) -> Notify:
+def _pusher(served: ServedClient) -> Notify:
     async def push(method: str, params: Any) -> None:
-        await client.streams.general.add(notification_line(method, params))
+        await served.streams.general.add(notification_line(method, params))
 
     return push

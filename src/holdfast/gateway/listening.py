@@ -12,29 +12,29 @@ from holdfast.wire.messages import Id, Raw
 
 
 async def listen(
-    client: ClientSession, offer: Offer, request_id: Id, members: dict[str, Raw], call: ClientCall
+    client_session: ClientSession, offer: Offer, request_id: Id, members: dict[str, Raw], call: ClientCall
 ) -> object:
     """Answer `subscriptions/listen` of a modern client. The stream is open until the session ends or the client hangs up."""
-    wanted = _read_wanted(client, members)
+    wanted = _read_wanted(client_session, members)
     able = await offer.with_capability("resources", "subscribe")
     uris = wanted.uris if able else ()
     stream = Stream(request_id, call, await _announced(offer, wanted.lists), uris)
-    client.subscriptions.open(stream)
-    client.listeners += 1
+    client_session.subscriptions.open(stream)
+    client_session.listeners += 1
     watched: list[tuple[str, str]] = []
     try:
         for uri in uris:
             server = await server_to_watch(offer, uri)
             if server is not None:
-                await client.watches.add(offer.session, server, offer.era_of(server), uri)
+                await client_session.watches.add(offer.session, server, offer.era_of(server), uri)
                 watched.append((server, uri))
         stream.acknowledge()
-        await client.subscriptions.closed.wait()
+        await client_session.subscriptions.closed.wait()
     finally:
-        client.listeners -= 1
-        client.subscriptions.remove(stream)
+        client_session.listeners -= 1
+        client_session.subscriptions.remove(stream)
         for server, uri in watched:
-            client.watches.remove(offer.session, server, offer.era_of(server), uri)
+            client_session.watches.remove(offer.session, server, offer.era_of(server), uri)
     return stream.result
 
 
@@ -44,9 +44,11 @@ async def server_to_watch(offer: Offer, uri: str) -> str | None:
     return next((one for one in await offer.servers_of_resource(uri) if one in able), None)
 
 
-def _read_wanted(client: ClientSession, members: dict[str, Raw]) -> Wanted:
+def _read_wanted(client_session: ClientSession, members: dict[str, Raw]) -> Wanted:
     if sum(map(len, members.values())) > MAX_BYTES:
-        raise client.refuse(HoldfastError(codes.TOO_LARGE, f"The params have more than {MAX_BYTES} bytes."))
+        raise client_session.refuse(
+            HoldfastError(codes.TOO_LARGE, f"The params have more than {MAX_BYTES} bytes.")
+        )
     try:
         return msgspec.json.decode(msgspec.json.encode(members), type=Wanted)
     except msgspec.ValidationError as error:
@@ -54,7 +56,7 @@ def _read_wanted(client: ClientSession, members: dict[str, Raw]) -> Wanted:
 
 
 async def _announced(offer: Offer, lists: frozenset[str]) -> frozenset[str]:
-    """Those of the lists whose changes a server announces. The session watches the tools itself."""
+    """The lists among these whose changes a server announces. The session watches the tools itself."""
     found: set[str] = set()
     for name in lists:
         if name == "tools" or await offer.with_capability(name, "listChanged"):

@@ -38,7 +38,7 @@ class Logins:
         So only clients with this person's own tokens are asked, and only in direct sessions that may change something. The login page redirects the browser
         to a port of the machine that runs Holdfast, so the browser must run on that machine.
         """
-        elicitation = call.client.capabilities.get("elicitation")
+        elicitation = call.client_info.capabilities.get("elicitation")
         has_urls = isinstance(elicitation, dict) and "url" in elicitation
         is_own = not self._credential.from_issuer and self._credential.user_id is None
         may_change = (

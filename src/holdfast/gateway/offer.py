@@ -45,7 +45,8 @@ class Offer:
         self._bare_server = ""
         """The server whose tools and prompts keep their names: the only one that was configured at first."""
         self._tools: OfferedTools | None = None
-        self._tools_of: tuple[CatalogTool, ...] = ()
+        self._offered_from: tuple[CatalogTool, ...] = ()
+        """The tools that `_tools` was made from."""
         self._has_status = False
         self._infos: dict[str, ServerInfo] = {}
         self._prompts = NameTable()
@@ -104,9 +105,9 @@ class Offer:
     async def tools(self) -> OfferedTools:
         """The tools that can be called now."""
         tools, has_status = self.session.available_tools, has_missing(self.session)
-        if self._tools is None or self._tools_of is not tools or self._has_status is not has_status:
+        if self._tools is None or self._offered_from is not tools or self._has_status is not has_status:
             await self.infos()
-            self._tools_of, self._has_status = tools, has_status
+            self._offered_from, self._has_status = tools, has_status
             self._tools = OfferedTools(
                 tools,
                 is_bare=self.is_bare,

@@ -1,4 +1,4 @@
-"""The gateway with its tokens: authenticates clients, limits each credential, records refusals, and ends revoked sessions."""
+"""The gateway with its tokens: authenticates clients, limits each credential, records refusals, and ends the sessions of revoked tokens."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ class Gateway:
     asgi: AsgiApp
     """The ASGI application to serve or to mount."""
     app: GatewayApp
-    """The application behind `asgi`: gives its sessions, drains it, closes it."""
+    """The application behind `asgi`. Use it to list the open sessions, to drain and to close the gateway."""
 
 
 @asynccontextmanager

@@ -36,8 +36,8 @@ class _Question:
 class ModernCall(ClientCall):
     """A request of a modern client. Questions to the client are collected, and sent in the result of the request."""
 
-    def __init__(self, meta: JsonObject, client: ClientInfo, back_channel: BackChannel) -> None:
-        super().__init__(meta, client, back_channel)
+    def __init__(self, meta: JsonObject, client_info: ClientInfo, back_channel: BackChannel) -> None:
+        super().__init__(meta, client_info, back_channel)
         self._questions: dict[str, _Question] = {}
         self._asked = 0
         self.changed = asyncio.Event()
@@ -46,7 +46,7 @@ class ModernCall(ClientCall):
     async def ask(self, method: str, params: Raw) -> Raw:
         """Ask the client, in the result of its request."""
         capability = _CAPABILITY_OF.get(method)
-        if capability is None or capability not in self.client.capabilities:
+        if capability is None or capability not in self.client_info.capabilities:
             raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, f"The client does not support {method}.")
         self._asked += 1
         key, question = f"holdfast-{self._asked}", _Question(method, params)

@@ -17,11 +17,6 @@ from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 _MAX_SHOWN = 4000
-_CHOICES = {
-    Decision.ALLOW_ONCE: "Allow once",
-    Decision.ALLOW_ALWAYS: "Always allow",
-    Decision.REJECT: "Reject",
-}
 
 
 class _Answer(msgspec.Struct):
@@ -39,7 +34,7 @@ class PermissionDoor:
     def capabilities(self) -> DoorCapabilities:
         """What the client of the current call supports."""
         call = current_call.get()
-        return DoorCapabilities(permission=call is not None and _has_forms(call.client.capabilities))
+        return DoorCapabilities(permission=call is not None and _has_forms(call.client_info.capabilities))
 
     async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Ask with a form. Every answer except a clear yes counts as a rejection."""
@@ -90,9 +85,7 @@ async def _ask(call: ClientCall, question: PermissionQuestion) -> Decision:
             codes.TOO_LARGE,
             f"The arguments have {len(arguments)} characters, too many for a question (at most {_MAX_SHOWN}).",
         )
-    choices = {**_CHOICES, Decision.ALLOW_ALWAYS: f"Always allow {question.always_scope}"}
-    if not question.can_remember:
-        del choices[Decision.ALLOW_ALWAYS]
+    choices = question.choices
     params = {
         "message": f"Holdfast: allow {question.title}?\n{arguments}",
         "requestedSchema": {

@@ -63,7 +63,7 @@ class StdioClient:
         for task in self._tasks:
             task.cancel()
         for answering in self._sessions.values():
-            await answering.client.close("the client closed the connection")
+            await answering.client_session.close("the client closed the connection")
 
     async def _answer(self, request: Request) -> Any:
         meta = read_meta(request.params)
@@ -77,7 +77,7 @@ class StdioClient:
         if request.method == "initialize":
             info = read_client(request)
             if (old := self._sessions.pop(Era.HANDSHAKE, None)) is not None:
-                await old.client.close("the client sent initialize again")
+                await old.client_session.close("the client sent initialize again")
             return initialize_result(info, await self._open(info).info())
         answering = self._sessions.get(Era.HANDSHAKE)
         if answering is None:
@@ -85,7 +85,7 @@ class StdioClient:
                 codes.BAD_ARGUMENT,
                 f"Send initialize first, or {VERSION_KEY!r} in params._meta of every request.",
             )
-        call = ClientCall(meta, answering.client.client, self._channel)
+        call = ClientCall(meta, answering.client_session.client_info, self._channel)
         return await answering.answer(request.id, request.method, request.params, call)
 
     def _open(self, info: ClientInfo) -> Answering:

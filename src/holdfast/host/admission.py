@@ -154,7 +154,7 @@ class Admission:
         return await _THREADS.run(self._masks, loaded, resolution, policy)
 
     def _new_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None, Workspace | None]:
-        """The context, the session's workspace, and that of its folder if it is another one, which only restricts."""
+        """The context, the session's workspace, and the workspace of its folder if that is another one, which can only restrict the session."""
         cwd = Path(options.cwd)
         if not cwd.is_absolute() or not cwd.is_dir():
             raise HoldfastError(

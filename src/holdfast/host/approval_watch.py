@@ -23,14 +23,14 @@ from holdfast.store.types import Approval
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 5.0  # between two looks at the answers that other processes stored
+_SECONDS = 5.0  # between two checks of the answers that other processes stored
 
 
 class ApprovalWatch:
     """Compares the running servers of one host with the stored approvals."""
 
     def __init__(self, store: Store, audit: Audit, links: LinkPool, folders: frozenset[str]) -> None:
-        """`folders` are those of approved programs before the first server is started."""
+        """`folders` are the folders of the programs that are approved before the first server is started."""
         self._store = store
         self._audit = audit
         self._followed: frozenset[Approval] = frozenset()
@@ -38,7 +38,7 @@ class ApprovalWatch:
         self._folders = folders
 
     async def run(self) -> None:
-        """Compare them again and again, because other processes store answers, too."""
+        """Compare them every few seconds, because other processes also store answers."""
         while True:
             await asyncio.sleep(_SECONDS)
             try:

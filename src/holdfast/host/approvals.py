@@ -91,7 +91,7 @@ class Approvals:
         """Approve a server with its current configuration, and with its program as it was read.
 
         With a `grant` it may run confined only, otherwise it gets the user's rights. The last answer counts. With
-        `follow_edits`, later edits of the program are approved, too, until a confined server can write in the project's
+        `follow_edits`, later edits of the program are also approved, until a confined server can write in the project's
         folder. `shown` is the entry as the user saw it, with secrets masked; it is kept to show what changed.
         """
         if follow_edits:

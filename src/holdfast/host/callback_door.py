@@ -79,7 +79,7 @@ class CallbackDoor(Door):
             text: JsonObject = {"type": "text", "text": answer}
             return {"role": "assistant", "content": text, "model": "application", "stopReason": "endTurn"}
         if not isinstance(answer, Mapping):
-            raise _wrong_answer("sample", "a text, or the result of sampling/createMessage", answer)
+            raise _wrong_answer("sample", "a string, or the result of sampling/createMessage", answer)
         return {**cast("Mapping[str, Any]", answer)}
 
     async def read_text(self, path: str) -> str:

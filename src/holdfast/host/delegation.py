@@ -30,7 +30,7 @@ class Delegator:
     """Runs the sub-agents of one host's sessions."""
 
     opener: Opener
-    """Opens the sessions of isolated sub-agents. `compose` sets it: it is made after the tools that sessions have."""
+    """Opens the sessions of isolated sub-agents. `compose` sets it later, because the opener is made after the tools of sessions."""
 
     def __init__(self, live: LiveSessions, definitions: AgentDefinitions, max_depth: int) -> None:
         self._live = live

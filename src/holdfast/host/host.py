@@ -295,7 +295,7 @@ class Host:
         return OtherOwner(lease=lease, requested=plan.context)
 
     async def log_in(self, spec: ServerSpec, on_login_page: Callable[[str], None], seconds: float) -> None:
-        """Let the user log in to a remote server, on the page that `on_login_page` is told. All sessions use the login."""
+        """Let the user log in to a remote server, on the page whose address `on_login_page` gets. All sessions use the login."""
         from holdfast.connect.http.login import log_in
 
         self._check_open()

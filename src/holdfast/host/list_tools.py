@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 async def list_tools(
     plan: SessionPlan, connector: Connector, scope: Scope, seconds: float
 ) -> tuple[CatalogTool, ...]:
-    """Start the servers of the planned session, list their tools, and close them. Each has so many seconds to list its tools."""
+    """Start the servers of the planned session, list their tools, and close them. Each has this many seconds to list its tools."""
     admitted = await plan.admit()
 
     async def list_one(spec: ServerSpec) -> tuple[ServerSpec, tuple[Tool, ...]]:

@@ -233,7 +233,7 @@ def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own:
 
 
 def _plain_server(pattern: ToolPattern) -> tuple[str, ...]:
-    """The server that the pattern names without a `*`: only then it asks for a built-in server."""
+    """The server that the pattern names without a `*`. Only such a pattern requests a built-in server."""
     return pattern.server if len(pattern.server) == 1 else ()
 
 

@@ -33,7 +33,7 @@ class Retention:
     async def clean_up(self, keep_days: int) -> None:
         """Close the sessions of hosts that ended without closing them, and delete those that are no longer kept.
 
-        With `keep_days` 0, none is deleted. Nor is any if the clock may be wrong (`_is_postponed`).
+        No session is deleted if `keep_days` is 0, or if the clock may be wrong (`_is_postponed`).
         """
         await close_abandoned_sessions(self._store, self._audit)
         if not keep_days or await self._is_postponed(timedelta(days=keep_days)):
@@ -44,7 +44,7 @@ class Retention:
     async def _is_postponed(self, age: timedelta) -> bool:
         """Whether to wait because the clock may be wrong: all sessions would be deleted at once.
 
-        They are deleted when Holdfast starts a day later. If the clock has been set back until then, they are not.
+        They are deleted when Holdfast starts a day later. If the clock has been set back by then, they are not.
         """
         now, since = self._started_at, _read_time(self._postponed_file)
         if since is not None and since <= now < since + _POSTPONED_FOR:

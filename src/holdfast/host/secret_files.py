@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 0.005
 """For short results, the files are checked at most this often: a check costs 1 to 2 % of a call."""
 SHORT_RESULT_BYTES = 64
-"""A longer result may be one of the files."""
+"""A longer result may contain one of the files."""
 _RETRY_SECONDS = 60.0  # if the file system does not respond
 
 Version = tuple[int, ...] | None

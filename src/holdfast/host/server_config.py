@@ -100,7 +100,7 @@ class AppServers:
     """Checked servers of an application, by name."""
 
     entries: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
-    """Plain JSON, for the toolboxes, too."""
+    """Plain JSON, also for the toolboxes."""
     services: Mapping[str, OpenService] = field(default_factory=dict[str, OpenService], repr=False)
     """How to open the toolboxes, by the name of their service."""
 

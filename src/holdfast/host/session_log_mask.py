@@ -19,7 +19,7 @@ class SessionLogMask:
         self._added: list[LogSecrets] = []
 
     async def add(self, mask: Mask, question_mask: Mask) -> None:
-        """Mask these secrets, too, until `remove_all`."""
+        """Also mask these secrets, until `remove_all`."""
         masks = mask, question_mask
         if len(mask.secrets) > _MAX_SECRETS_ON_LOOP:
             secrets = await MASK_THREADS.run(LogSecrets.of, self._session_id, *masks)
@@ -29,7 +29,7 @@ class SessionLogMask:
         self._added.append(secrets)
 
     async def remove_all(self) -> None:
-        """Mask the session's secrets no longer."""
+        """Stop masking the session's secrets."""
         while self._added:
             await _change_log_mask(log_mask.remove_secrets, self._added.pop())
 

@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 MAX_CHILDREN = 10
 """How many sessions that one session created may be open at the same time."""
 CREATION_SECONDS = 1.0
-"""The least time between two creations by one session."""
+"""The shortest time between two creations by one session."""
 _HOUR = 3600.0
-_LOOK_SECONDS = 1.0  # between two looks for messages that other processes stored
+_LOOK_SECONDS = 1.0  # between two checks for messages that other processes stored
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class HostTeam:
     """The team tools of one host's sessions."""
 
     opener: Opener
-    """Opens the new sessions. `compose` sets it: it is made after the tools that sessions have."""
+    """Opens the new sessions. `compose` sets it later, because the opener is made after the tools of sessions."""
 
     def __init__(self, live: LiveSessions, store: Store, limits: AgentSettings) -> None:
         self._live = live
@@ -181,7 +181,7 @@ class HostTeam:
         if len(sent) >= self._max_messages:
             raise HoldfastError(
                 codes.BUSY,
-                f"The sessions of this workspace have sent {self._max_messages} messages in the last hour, which is the most "
+                f"The sessions of this workspace have sent {self._max_messages} messages in the last hour, which is the limit "
                 "(agents.max_messages_per_hour).",
             )
         sent.append(now)
@@ -203,7 +203,7 @@ class HostTeam:
 
     @contextmanager
     def _reserve_child(self, parent: Session) -> Iterator[Callable[[Session], None]]:
-        """Count one more child of the session, at once, so that no other task can pass the limit. Kept while the child is open."""
+        """Count one more child of the session at once, so that no other task can exceed the limit. It counts while the child is open."""
         if depth_of(parent) >= self._max_depth:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
@@ -251,7 +251,7 @@ def _visibility(context: SessionContext) -> Visibility:
 
 
 def _no_such_session() -> HoldfastError:
-    # One text for every reason: it must not tell whether there is such a session.
+    # One message for every reason: it must not reveal whether there is such a session.
     return HoldfastError(
         codes.UNKNOWN_SESSION, "There is no such session that this session can send messages to."
     )

@@ -84,7 +84,7 @@ def _networks(text: str, why: str) -> list[tuple[IpNetwork, str]]:
 
 
 # From the IANA registries of special-purpose addresses. Blocks that IANA lists as reachable from the internet but that
-# contain no servers (relays, anycast of protocols) are blocked, too.
+# contain no servers (relays, anycast of protocols) are also blocked.
 _SPECIAL_IPV4 = [
     *_networks("168.63.129.16/32 100.100.100.200/32 192.0.0.192/32", "the cloud's metadata address"),
     *_networks("127.0.0.0/8", LOOPBACK_REASON),

@@ -77,7 +77,7 @@ def _split_front_matter(text: str) -> tuple[dict[str, _Value], str]:
 
 
 def _parse_front_matter(lines: list[str]) -> dict[str, _Value]:
-    """Parse the small part of YAML that the fields need: texts, lists, and one level of names with numbers."""
+    """Parse the small part of YAML that the fields need: strings, lists, and one level of names with numbers."""
     fields: dict[str, _Value] = {}
     current = ""
     for line in lines:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLimits:
-    """The limits of a budget. 0 means no limit."""
+    """The limits of a budget. 0 means no limit. `holdfast.session.budget` enforces them."""
 
     tokens: int = 0
     cents: int = 0

@@ -14,7 +14,7 @@ class Forwarding:
     """What a gateway passes on from the request of its client, besides the arguments. Holdfast itself does not use it."""
 
     params: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
-    """Further members of the request's params, without `_meta`. The values are JSON texts that are not decoded."""
+    """Further members of the request's params, without `_meta`. The values are JSON that is not decoded."""
     capabilities: JsonObject | None = None
     """The capabilities of the client, if the request declares them."""
     is_permitted: bool = False

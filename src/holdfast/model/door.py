@@ -41,6 +41,12 @@ class PermissionQuestion:
     change: FileChange | None = None
     """What the call would change in a file, if that is known. Show it instead of the arguments."""
 
+    @property
+    def choices(self) -> dict[Decision, str]:
+        """The answers that a door offers, with their labels."""
+        always = {Decision.ALLOW_ALWAYS: f"Always allow {self.always_scope}"} if self.can_remember else {}
+        return {Decision.ALLOW_ONCE: "Allow once", **always, Decision.REJECT: "Reject"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellCommand:

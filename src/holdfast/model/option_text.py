@@ -1,4 +1,4 @@
-"""Check the texts among the options of a session, such as the id of its user."""
+"""Check the strings among the options of a session, such as the id of its user."""
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -7,7 +7,7 @@ _MAX_USER_ID = 1024  # it is in the environment of each server, and in each sign
 
 
 def parse_user_id(user_id: object) -> str | None:
-    """Check the id of a user; None, or an empty text, is no user."""
+    """Check the id of a user; None, or an empty string, is no user."""
     return None if user_id in (None, "") else parse_text("user_id", user_id, limit=_MAX_USER_ID)
 
 

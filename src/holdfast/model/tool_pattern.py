@@ -17,7 +17,7 @@ _TOOL = re.compile(r"[A-Za-z0-9_./*-]+")  # what a tool's name may contain, and 
 
 @dataclass(frozen=True, slots=True)
 class ToolPattern:
-    """A pattern for the names of a server and its tool. Each is stored as the texts between its `*`s: `git_*` is `("git_", "")`."""
+    """A pattern for the names of a server and its tool. Each is stored as the strings between its `*`s: `git_*` is `("git_", "")`."""
 
     server: tuple[str, ...]
     tool: tuple[str, ...]
@@ -99,7 +99,7 @@ def _split_plain(text: str) -> tuple[tuple[str, ...], str | None]:
 
 
 def _matches(texts: tuple[str, ...], name: str) -> bool:
-    """Whether the name consists of these texts in this order, with anything between them."""
+    """Whether the name consists of these strings in this order, with anything between them."""
     first, last = texts[0], texts[-1]
     if len(texts) == 1:
         return name == first

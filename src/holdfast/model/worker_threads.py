@@ -67,7 +67,7 @@ class WorkerThreads:
 
     def _start_thread(self) -> None:
         if self._threads < self._max_threads:
-            threading.Thread(target=self._work, name=f"holdfast-{self._name}", daemon=True).start()
+            threading.Thread(target=self._run_jobs, name=f"holdfast-{self._name}", daemon=True).start()
             self._threads += 1
 
     def _may_run(self, owner: str) -> bool:
@@ -75,7 +75,7 @@ class WorkerThreads:
         free = self._max_threads - self._running.total() if self._is_shared else self._max_threads
         return own < min(self._per_owner, free)
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         owner = None
         while (job := self._next_job(owner)) is not None:
             owner, future, call = job

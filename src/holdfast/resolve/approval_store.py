@@ -18,7 +18,7 @@ with its kind. An *origin* is the file of a server's entry, a *pin* is the store
 - `["entry", origin, name, text]`: an approved entry, to show later what changed. Not an approval.
 - `["pins", user_id, server, identity, {tool: fingerprint, …}]`: the definitions of all tools at the first use of a server, for one
   user. One row for all tools: writing must not take long, because all sessions share the writer.
-- `["pin", user_id, server, identity, tool]`: a tool's definition, for one user: approved by a person or, in stores of earlier
+- `["pin", user_id, server, identity, tool]`: a tool's definition, for one user. It was approved by a person or, in stores of earlier
   Holdfast versions, at the first use.
 - `["client", user_id, server, identity]`: a server that a client brought and that has pins. Not an approval.
 - `["definition", fingerprint, text]`: a tool's definition, to show later what changed. Not an approval.
@@ -91,7 +91,7 @@ class ServerAnswer:
     grant: ConfinedGrant | None = None
     """None if the server gets the user's rights."""
     covers_later_edits: bool = False
-    """Whether later edits of the program are approved, too. Only for a server with the user's rights."""
+    """Whether later edits of the program are also approved. Only for a server with the user's rights."""
     shown: str = ""
     """The entry as it was shown, with secrets masked."""
 

@@ -333,7 +333,7 @@ def _words(argv: Sequence[str]) -> Iterator[str]:
 
 
 def _all_words(argv: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The words, and whether the words inside this one follow. Text in quotes can be shell text, too."""
+    """The words, and whether the words inside this one follow. Text in quotes can also be shell text."""
     for word in filter(None, argv):
         is_text = _SHELL_SEPARATORS.search(word) is not None
         yield word, is_text
@@ -374,7 +374,7 @@ def _script(argv: Sequence[str]) -> str:
 
 
 def _python_script(options: Sequence[str]) -> str:
-    """The script in Python's arguments; empty if Python runs a module (`-m`), a text (`-c`) or standard input."""
+    """The script in Python's arguments; empty if Python runs a module (`-m`), code (`-c`) or standard input."""
     is_option_value = False
     for option in options:
         if is_option_value:

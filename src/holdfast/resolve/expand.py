@@ -10,7 +10,7 @@ from holdfast.model.server import Http, InProcess, ServerSpec, Source, Sse, Stdi
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport
 
 MAX_EXPANDED_LENGTH = 1024 * 1024
-"""The maximum length of all expanded texts of one entry. A short entry can refer to a long variable many times."""
+"""The maximum length of all expanded strings of one entry. A short entry can refer to a long variable many times."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -43,14 +43,14 @@ class ExpandError(ValueError):
 
 
 class Expander:
-    """Expands the texts of one entry."""
+    """Expands the strings of one entry."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
         self._characters_left = MAX_EXPANDED_LENGTH
 
     def expand(self, text: str) -> str:
-        """Expand the variables in a text. The values are not expanded themselves."""
+        """Expand the variables in a string. The values are not expanded themselves."""
         pieces: list[str] = []
         after = 0
         for reference in _find_references(text):
@@ -80,7 +80,7 @@ class Expander:
 
 
 def referenced_variables(text: str) -> tuple[str, ...]:
-    """The names of the variables that a text refers to."""
+    """The names of the variables that a string refers to."""
     return tuple(reference.name for reference in _find_references(text))
 
 

@@ -29,7 +29,7 @@ _TASK_SEPARATORS = re.compile(r"[\s;&|()<>\"'`,\[\]{}=]+")
 
 
 def decode_package(text: str) -> JsonObject:
-    """The content of a package.json. Raise ValueError if it is not a JSON object. An empty text counts as `{}`."""
+    """The content of a package.json. Raise ValueError if it is not a JSON object. An empty string counts as `{}`."""
     try:
         content: Json = msgspec.json.decode(text) if text else {}
     except RecursionError:
@@ -59,7 +59,7 @@ def package_scripts(content: JsonObject, name: str) -> Iterator[str]:
 
 
 def texts_by_key(manifest: str) -> dict[str, list[str]]:
-    """The texts in a TOML file, a setup.cfg or a setup.py, by the key and by the table that contains them.
+    """The strings in a TOML file, a setup.cfg or a setup.py, by the key and by the table that contains them.
 
     Among them are the commands and entry points of all scripts: in `[project.scripts]`, in `[tool.pdm.scripts.serve]` and so on.
     They are found by patterns, too many rather than too few.
@@ -130,7 +130,7 @@ def mapped_files(content: JsonObject) -> Iterator[str]:
 
 
 def _texts(named: Json, name: str) -> Iterator[str]:
-    """The texts in an object; with a name, only the text under this name."""
+    """The strings in an object; with a name, only the string under this name."""
     for key, value in named.items() if isinstance(named, dict) else ():
         if isinstance(value, str) and (not name or key == name):
             yield value

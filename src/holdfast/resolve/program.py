@@ -223,7 +223,7 @@ class _Reader:
         return bases
 
     def _queue_command(self, words: list[str], folder: str) -> None:
-        """Treat these words as a command of the program, too: it is in a script, a `#!` line or a file of arguments."""
+        """Treat these words as another command of the program: it is in a script, a `#!` line or a file of arguments."""
         self.is_partial |= len(words) > MAX_WORDS
         words = words[:MAX_WORDS]
         if (command := (folder, *words)) not in self._seen_commands and len(self._seen_commands) < MAX_FILES:

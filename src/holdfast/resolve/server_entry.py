@@ -70,7 +70,7 @@ def server_identity(spec: ServerSpec) -> str:
 class EntryFields(msgspec.Struct, rename={"kind": "type"}):
     """The keys of an entry. Other keys (`timeout`, `autoApprove`, …) are ignored: other MCP clients use them.
 
-    In an application's entry, the keys of `AppFields` work, too, and `AppFields.pin_tools` counts instead of the one here.
+    In an application's entry, the keys of `AppFields` also work, and `AppFields.pin_tools` counts instead of the one here.
     """
 
     command: str | None = None

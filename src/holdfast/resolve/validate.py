@@ -92,7 +92,7 @@ def find_mistake(entry: ServerEntry) -> str:
 
 
 def is_granted_host(text: str) -> bool:
-    """Whether a text can be a network grant: `example.org` or `example.org:443`."""
+    """Whether a string can be a network grant: `example.org` or `example.org:443`."""
     matched = _HOST.fullmatch(text)
     return matched is not None and 0 < int(matched["port"] or 443) <= _MAX_PORT
 

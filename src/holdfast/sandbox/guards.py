@@ -63,7 +63,7 @@ def guard_roots(
     """Lock the roots, create placeholders for missing names, and return the guards.
 
     `resources` closes the opened names. `after_setup` and `after_exit` release the locks; `after_exit` also removes the
-    placeholders. `executed` is what the host executes or imports; it is guarded, too. If a name can be neither opened nor
+    placeholders. `executed` is what the host executes or imports; it is also guarded. If a name can be neither opened nor
     created, the whole root is read-only: the server may own the root, so it could change the root's mode and create the name.
     """
     _check_number(roots)

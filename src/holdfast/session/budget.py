@@ -35,7 +35,7 @@ class BudgetPool:
         """How many sub-agents run now."""
 
     def check(self, reserved: BudgetLimits = NO_LIMITS) -> None:
-        """Raise BUDGET_EXHAUSTED if a limit is reached. Skips what is `reserved`, because it is counted as taken already."""
+        """Raise BUDGET_EXHAUSTED if a limit is reached. Limits of which a part is `reserved` are not checked, because that part already counts as taken."""
         for name, limit, taken, own in zip(
             BUDGET_NAMES, self._limits, self._taken, reserved.amounts, strict=True
         ):
@@ -46,7 +46,8 @@ class BudgetPool:
         """Reserve a sub-agent and its share, or raise. The caller ends the share."""
         if self.children >= self.max_children:
             raise HoldfastError(
-                codes.TOO_MANY_CHILDREN, f"{self.children} sub-agents are running, which is the most."
+                codes.TOO_MANY_CHILDREN,
+                f"{self.children} sub-agents are running, which is the limit. Wait until one has ended.",
             )
         self.check()
         for name, limit, taken, amount in zip(

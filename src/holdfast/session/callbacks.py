@@ -78,7 +78,7 @@ class ProgressCalls:
 
 
 def as_progress(function: ProgressCallback | None) -> tuple[OnProgress | None, ProgressCalls | None]:
-    """What receives the notifications, and what to wait for after the call."""
+    """The function that receives the progress notifications, and the `ProgressCalls` to wait for after the call."""
     if function is None:
         return None, None
     calls = ProgressCalls(function)

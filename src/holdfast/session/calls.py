@@ -316,9 +316,9 @@ class Calls:
         ):
             return None  # the server checks its arguments itself, and the client gets its answer unchanged
         if error is None:
-            quota_key = scope.context.session_id
+            owner = scope.context.session_id
             error = await self._deps.arguments.find_error(
-                tool, tool_call.arguments, quota_key=quota_key, decoded=decoded
+                tool, tool_call.arguments, owner=owner, decoded=decoded
             )
         return None if error is None else replace(failed_result(error), outcome=Outcome.REFUSED)
 

@@ -123,7 +123,7 @@ class Doors:
         return decision
 
     def take_rejecter(self, call_id: str) -> str:
-        """The name of the door that rejected this call, if others were asked, too; else an empty text. Can be read once."""
+        """The name of the door that rejected this call, if other doors were also asked; else an empty string. Can be read once."""
         return self._rejected_by.pop(call_id, "")
 
     async def elicit(self, params: JsonObject) -> JsonObject:

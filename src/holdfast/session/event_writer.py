@@ -19,7 +19,7 @@ from holdfast.store.store import ReadTx, Store, Tx
 from holdfast.store.types import Hold
 
 SHORT_EVENT_BYTES = 200
-"""About the size of an event without a text."""
+"""The approximate size of an event without text."""
 _WINDOW = 1024
 """How many events may be waiting to be stored."""
 _RESULT_NOT_STORED: tuple[JsonObject, ...] = (
@@ -176,7 +176,7 @@ class EventWriter:
     def _missing_end_writes(self, tx: ReadTx, running: Set[str]) -> list[EventWrite]:
         """The ends to write for turns and calls that have none and are not running.
 
-        The store may be about to write one of them, too, as a postponed write. It is stored only once, because both
+        The store may also be about to write one of them, as a postponed write. It is stored only once, because both
         writes have the same event key.
         """
         return [

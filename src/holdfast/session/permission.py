@@ -85,7 +85,7 @@ class PermissionPolicy:
         self._door = door
         self.rules = rules
         self.how_to_answer = ""
-        """What a person can do if no attached door can answer, as a sentence. Empty: answer at any terminal or in any editor."""
+        """What a person can do if no attached door can answer, as a sentence. If it is empty, the advice is to answer at a terminal or in an editor."""
         self.how_to_stop_asking = ""
         """How a person can choose the mode `auto`, as a sentence that is added to `how_to_answer`."""
         self._always_allowed: set[ToolKey] = set()

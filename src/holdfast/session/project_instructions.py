@@ -32,12 +32,12 @@ def instructions_key(folder: str, user: str) -> str:
 
 
 def instructions_prefix(folder: str) -> str:
-    """With this, the keys of the approvals of all users begin."""
+    """The beginning of the keys of all users' approvals for this folder."""
     return json.dumps(["instructions", folder, FILE])[:-1]
 
 
 class ProjectInstructions:
-    """Reads the file before each turn. Content that the user has not approved is asked about, once in a session."""
+    """Reads the file before each turn. The user is asked about content that is not approved, once in a session."""
 
     def __init__(self, scope: Scope, record: Record, doors: Doors) -> None:
         self._scope = scope

@@ -25,7 +25,7 @@ _RETRY_SECONDS = 2.0
 _PAUSE_FACTOR = 10  # after a listing, wait this many times as long as it took
 
 ListTools: TypeAlias = Callable[[ServerSpec, bool], Awaitable[ScreenedTools]]
-"""Lists and screens a server's tools. The second parameter says whether it is to be started for that."""
+"""Lists and screens a server's tools. The second parameter says whether to start the server for that."""
 OnListed: TypeAlias = Callable[[ServerSpec], Awaitable[None]]
 Recall: TypeAlias = Callable[[ServerSpec], Awaitable[ScreenedTools | None]]
 """Returns the tools that a lazy server listed last, if they are known."""

@@ -236,7 +236,7 @@ class Servers:
                 if links.is_outdated(scope, server.spec):  # the new program may have other tools
                     server.mark_changed()
                 await server.wait_ready()
-        scope.session_scope.check_open()  # it may have been closed in the meantime: the servers did not start
+        scope.session_scope.check_open()  # the session may have been closed during the wait, and then the servers did not start
         try:
             return self._catalog.find(name)
         except HoldfastError as error:
@@ -387,11 +387,11 @@ class Servers:
         """List everything that a server has of one kind, page by page. `key` is the field of a page that contains the items."""
         scope, spec = self.scope_of_caller(), self.spec(server)
         link, connection = await self._deps.links.connect(scope, spec)
-        quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
         meta = build_meta(scope, spec, self._deps.links.aliases)
         with link.use(), self._translate_timeout(server, key):
             async with asyncio.timeout(self._deps.options.list_seconds):
-                return await connection.list_all(method, key, meta=meta, quota_key=quota_key)
+                return await connection.list_all(method, key, meta=meta, owner=owner)
 
     async def connection(self, server: str) -> tuple[Link, Connection]:
         """The link to a server and its connection. Starts the server if it is not running."""
@@ -403,10 +403,10 @@ class Servers:
         """Send a request of the session's client, and return the result as the server sent it."""
         link, connection = await self.connection(server)
         scope, spec = self.scope_of_caller(), self.spec(server)
-        quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
         options["meta"] = build_meta(scope, spec, self._deps.links.aliases, options.get("meta"))
         with link.use():
-            return await connection.forward(method, params, quota_key=quota_key, **options)
+            return await connection.forward(method, params, owner=owner, **options)
 
     async def notify(self, server: str, method: str, params: Raw) -> None:
         """Send a notification of the session's client. A request without an id is refused: servers might act on it."""
@@ -523,7 +523,7 @@ class Servers:
 
 
 def _is_kept(server: ServerTools) -> bool:
-    """Whether a server whose entry has not changed stays as it is. If it was refused, or is lazy and not needed yet, it begins again, with what is approved now."""
+    """Whether a server whose entry has not changed stays as it is. One that was refused, or that is lazy and not needed yet, is started again, with what is approved now."""
     return server.refusal is None and not server.is_waiting
 
 

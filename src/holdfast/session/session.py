@@ -74,7 +74,7 @@ class SessionConfig:
     """How many sub-agents may run at a time, below the root session."""
     definition: AgentDefinition | None = None
     parent: "Session | None" = None
-    """The session that this one was started in. This one never has more rights than it, even if its rights are lowered later."""
+    """The session that this one was started in. This session never has more rights than that one, even if the rights of that one are lowered later."""
     can_spawn: "Callable[[Session, CatalogTool], bool]" = lambda session, tool: True
     """Whether the session's agent may start another one now, with this tool."""
 
@@ -198,9 +198,8 @@ class Session:
     def prompt(self, prompt: str | Sequence[JsonObject]) -> PromptedTurn:
         """Let the agent answer a prompt, given as text or as ACP content blocks, after those that are already waiting.
 
-        `await` it: it returns how the turn ended, when the whole answer is stored; if the turn failed, the result has a
-        `code`, and its `raise_for_error()` raises. Or get the turn's events as they are
-        stored: `async for event in session.prompt("…")`.
+        `await` it for the result, once the whole answer is stored. If the turn failed, the result has a `code`, and its
+        `raise_for_error()` raises. Or get the turn's events as they are stored: `async for event in session.prompt("…")`.
         """
         blocks: Sequence[JsonObject] = (
             [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt

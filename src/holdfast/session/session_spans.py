@@ -100,7 +100,7 @@ class SessionSpans:
         span.set({"holdfast.outcome": result.outcome.value})
         if not result.ok:
             known = codes.find(result.code)
-            # A code of the tool's own may be any text.
+            # A code that the tool defines itself may be any string.
             span.fail(known.name if known is not None else "tool_error")
         span.end()
 

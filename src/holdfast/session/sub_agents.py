@@ -31,17 +31,17 @@ _MAX_RESULT = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a sub-agent is to do, and with what."""
+    """The task of a sub-agent, and what it may use for it."""
 
     text: str
     parent_call: str
     """The id of the call that it works for."""
     definition: AgentDefinition | None = None
     tools: tuple[ToolPattern, ...] | None = None
-    """Only these of the session's tools; None for all that the definition allows."""
+    """The tools of the session that it may use; None for all that the definition allows."""
     budget: BudgetLimits = NO_LIMITS
     total: TurnTotal = field(default_factory=TurnTotal)
-    """What the turn that it works for used, with all of its sub-agents."""
+    """What was used by the turn that it works for, including all sub-agents of that turn."""
     depth: int = 1
     """How many agents are above it."""
     can_spawn: bool = False
@@ -52,7 +52,7 @@ class Task:
 
 def reserve_sub_agent(session: "Session", task: Task) -> BudgetShare:
     """Reserve a sub-agent of the session, or raise if there are too many or the budget is used up. The caller ends the share."""
-    return session.budget.start_child(_merge(task))
+    return session.budget.start_child(_budget_limits(task))
 
 
 async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> str:
@@ -143,8 +143,8 @@ class SubAgentContext(SessionTurnContext):
         return task.tools is None or any(pattern.matches(server, tool) for pattern in task.tools)
 
 
-def _merge(task: Task) -> BudgetLimits:
-    """The lower of the budget in the call and that of the definition."""
+def _budget_limits(task: Task) -> BudgetLimits:
+    """The budget of a sub-agent: the lower of the one in the call and the one in the definition. `BudgetPool` enforces it."""
     if task.definition is None:
         return task.budget
     pairs = zip(task.budget.amounts, task.definition.budget.amounts, strict=True)

@@ -288,7 +288,7 @@ class _PendingPrompt:
 
 
 def _check_reason(reason: object) -> StopReason:
-    """What the agent returned. Raise if it is not why a turn ends, such as None."""
+    """The reason that the agent returned. Raise if it returned something else, such as None."""
     try:
         return StopReason(str(reason))
     except ValueError:

@@ -20,7 +20,7 @@ class UnmatchedPatterns:
         self._left = dict.fromkeys(patterns)
 
     def check(self, known: Mapping[str, Collection[str] | None], others: Collection[str] = ()) -> None:
-        """Compare with the names of the tools, by server. None: they are not known, so the server may have what matches.
+        """Compare with the names of the tools, by server. None if they are not known: the server may have a tool that matches.
 
         `others` are further servers, to suggest them.
         """
@@ -36,7 +36,7 @@ class UnmatchedPatterns:
 def _describe(
     pattern: ToolPattern, known: Mapping[str, Collection[str] | None], others: Collection[str]
 ) -> str:
-    """What the pattern may stand for."""
+    """What the user may have meant by the pattern, as a sentence."""
     tools = [f"{server}.{tool}" for server, names in known.items() for tool in names or ()][:_MAX_COMPARED]
     if close := get_close_matches(str(pattern), tools, n=1):
         return f"Did you mean {close[0]!r}?"

@@ -454,7 +454,7 @@ class GatewaySettings:
     session_idle_seconds: int = field(
         default=3600,
         metadata={
-            "help": "End the session of an MCP client, and its servers, after this time without a request or an open stream.",
+            "help": "End the session of an MCP client, and its servers, after this time without a request or an open stream. A session that sends no request after initialize ends after 60 seconds.",
             "min": 1,
             "max": _YEAR,
         },

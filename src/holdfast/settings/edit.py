@@ -12,7 +12,7 @@ _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 def set_values(file: Path, section: str, values: Mapping[str, str]) -> None:
-    """Write texts to a section; an empty one removes its key. Raise BAD_SETTINGS, and change nothing, if the file is invalid."""
+    """Write strings to a section; an empty one removes its key. Raise BAD_SETTINGS, and change nothing, if the file is invalid."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     changed = _with_values(text, section, values)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -166,7 +166,7 @@ def _parse_path(raw: object) -> Path:
 
 
 def _parse_boolean(raw: object) -> bool:
-    """Parse a boolean (in the file) or the text `true` or `false` (in the environment)."""
+    """Parse a boolean (in the file) or the string `true` or `false` (in the environment)."""
     if raw is True or raw == "true":
         return True
     if raw is False or raw == "false":

@@ -36,7 +36,7 @@ def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | 
 
 
 def _is_out_of_time(lease: Lease, now: datetime, *, grace: timedelta) -> bool:
-    """Whether the lease ended more than `grace` ago. A lease that ends too far in the future counts, too: the clock was set back."""
+    """Whether the lease ended more than `grace` ago, or ends so far in the future that the clock must have been set back."""
     return lease.expires_at + grace <= now or lease.expires_at > now + _MAX_SUSPENSION
 
 

@@ -47,7 +47,7 @@ def check(url: str | Path) -> CheckReport:
 
 
 def check_quickly(url: str | Path, seconds: float) -> None:
-    """Raise an error if pages of the file are damaged. At most this long: of a large file, only a part is checked."""
+    """Raise an error if pages of the file are damaged. It takes at most this long, so only a part of a large file is checked."""
     from holdfast.store.sqlite import maintenance
 
     maintenance.check_quickly(_file(url), seconds)

@@ -37,7 +37,7 @@ async def calls_of(session: Session, name: str = "") -> list[tuple[ToolCalled, T
 async def assert_called(
     session: Session, name: str, arguments: Mapping[str, Any] | None = None, *, times: int | None = None
 ) -> None:
-    """Fail unless the session called `server.tool`: with these arguments if they are given, so many times if that is given."""
+    """Fail unless the session called `server.tool`: with these arguments and this many times, if they are given."""
     made = [call.arguments for call, _ in await calls_of(session, name)]
     matching = made if arguments is None else [one for one in made if one == dict(arguments)]
     if matching if times is None else len(matching) == times:

@@ -26,7 +26,7 @@ from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.call import Call, current_session
 from holdfast.toolkit.content import Audio, Content, Image, Reply, Resource, ResourceLink, Text
-from holdfast.toolkit.driven_sessions import SessionManager
+from holdfast.toolkit.driven_sessions import DrivenSessions, SessionManager
 from holdfast.toolkit.errors import ToolError
 from holdfast.toolkit.given import Given
 from holdfast.toolkit.guards import Guard, direct_only, needs_session
@@ -50,6 +50,7 @@ __all__ = [
     "Completion",
     "Content",
     "ContextAliases",
+    "DrivenSessions",
     "Given",
     "Guard",
     "Header",

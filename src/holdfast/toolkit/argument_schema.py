@@ -37,7 +37,7 @@ class ArgumentSchema:
     def __init__(self, parameters: Sequence[Parameter], *, lax: bool = False) -> None:
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self._is_lax = lax
-        self._made_defaults = tuple(
+        self._default_factories = tuple(
             (parameter.name, parameter.make_default) for parameter in parameters if parameter.make_default
         )
         self._pydantic_parameters = tuple(parameter for parameter in parameters if parameter.uses_pydantic)
@@ -54,7 +54,7 @@ class ArgumentSchema:
         return msgspec.json.Decoder(self._struct, strict=not self._is_lax).decode
 
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
-        """Decode the arguments of a call and return them by name: those that were sent, and defaults that are made anew.
+        """Decode the arguments of a call and return them by name: those that were sent, and those whose default is made for each call.
 
         Raises `BadArgumentsError` with every issue.
         """
@@ -71,7 +71,7 @@ class ArgumentSchema:
             issues += self._validate_pydantic(values)
         if issues:
             raise BadArgumentsError(issues[:_MAX_ISSUES])
-        for name, make in self._made_defaults:
+        for name, make in self._default_factories:
             if name not in values:
                 values[name] = make()
         return values
@@ -141,7 +141,7 @@ class ArgumentSchema:
         return issues
 
     def _find_non_finite(self, values: dict[str, Any]) -> list[Issue]:
-        """The issues with texts such as "nan", which become numbers that JSON does not have."""
+        """The issues with strings such as "nan", which become numbers that JSON does not have."""
         return [
             _issue(name, "value", "Expected a number, not NaN or an infinity.")
             for name, value in values.items()

@@ -242,7 +242,7 @@ class AnonymousAuthenticator(Authenticator):
 
     def log_identity_source(self) -> None:
         log.warning(
-            "no session context (legacy mode): callers are anonymous: this server was not started by Holdfast and has no --keys, pid=%d",
+            "no session context (legacy mode): this server was not started by Holdfast and has no --keys, so its callers are anonymous, pid=%d",
             os.getpid(),
         )
 

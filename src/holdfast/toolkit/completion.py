@@ -69,8 +69,8 @@ def find_choices(tool: Tool, argument: str) -> list[str] | None:
     return [str(choice) for choice in choices] if isinstance(choices, list) else None
 
 
-def to_completion(suggested: object, value: str, *, must_choose: bool) -> JsonObject:
-    """Suggestions in MCP's form. With `must_choose`, only those that begin with what the user has typed."""
+def to_completion(suggested: object, value: str, *, filter_by_value: bool) -> JsonObject:
+    """Suggestions in MCP's form. With `filter_by_value`, only those that begin with what the user has typed."""
     if isinstance(suggested, Completion):
         values, total, has_more = suggested.values, suggested.total, suggested.has_more
     else:
@@ -79,7 +79,7 @@ def to_completion(suggested: object, value: str, *, must_choose: bool) -> JsonOb
             None,
             False,
         )
-    if must_choose:
+    if filter_by_value:
         values = [each for each in values if each.casefold().startswith(value.casefold())]
     completion: JsonObject = {"values": list(values[:MAX_VALUES])}
     completion["total"] = len(values) if total is None else total

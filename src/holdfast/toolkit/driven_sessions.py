@@ -18,8 +18,8 @@ DISPOSE_SECONDS = 5.0  # how long the disposal of one driven session may take
 log = logging.getLogger(__name__)
 
 
-class SessionManager(Generic[T]):
-    """Manages what a server drives (browsers, apps, shells), not the sessions of its callers. Disposes of each exactly once.
+class DrivenSessions(Generic[T]):
+    """The browsers, apps or shells that a server drives, not the sessions of its callers. Disposes of each exactly once.
 
     Each driven session belongs to the `Call.owner` of the call that added it. No other caller can see or use it. A call
     without an owner fails.
@@ -107,8 +107,12 @@ class SessionManager(Generic[T]):
         return True
 
 
+SessionManager = DrivenSessions
+"""An earlier name of `DrivenSessions`."""
+
+
 def _current_owner() -> str:
-    """The owner of the current call. Outside of calls, an empty text; `Call.owner` itself is never empty."""
+    """The owner of the current call. Outside of calls, an empty string; `Call.owner` itself is never empty."""
     call = current_call()
     return call.owner if call is not None else ""
 

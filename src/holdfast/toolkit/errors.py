@@ -85,7 +85,7 @@ class CodeRegistry:
             self.add(code)
 
     def restore(self, earlier: Iterable[Code]) -> None:
-        """Undo what was added since these were the custom codes."""
+        """Make these the custom codes again."""
         self._custom = {code.name: code for code in earlier}
 
     def custom_codes(self) -> tuple[Code, ...]:

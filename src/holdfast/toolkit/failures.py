@@ -16,7 +16,7 @@ from holdfast.toolkit.tool import Tool
 log = logging.getLogger(__name__)
 
 
-# The codes of what a client did when it was asked. Handlers need not declare them, because they do not raise them.
+# The codes of questions to the client that failed. Handlers need not declare them, because the toolkit raises them.
 _CLIENT_CODES = frozenset({codes.BAD_ANSWER, codes.DECLINED, codes.MISSING_CAPABILITY, codes.PEER_ERROR})
 
 
@@ -73,5 +73,5 @@ def is_task_cancelled() -> bool:
 
 
 def _replace_surrogates(text: str) -> str:
-    """Make a text encodable as UTF-8."""
+    """Make a string encodable as UTF-8."""
     return text.encode(errors="replace").decode()

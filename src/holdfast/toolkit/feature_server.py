@@ -172,7 +172,7 @@ class FeatureServer:
         await self._check_guards(request, caller, target.tool, others)
         completer = self._features.completers.get((target.tool.name, name))
         if completer is None:
-            return to_completion(find_choices(target.tool, name), value, must_choose=True)
+            return to_completion(find_choices(target.tool, name), value, filter_by_value=True)
         known = completer.tool.signature.arguments
         given: JsonObject = {"value": value, "arguments": {**others}, WORKSPACE: others.get(WORKSPACE, "")}
         sent = msgspec.json.encode({each: given[each] for each in given if each in known.parameters})
@@ -181,7 +181,7 @@ class FeatureServer:
             make_call(request, caller, completer.tool.name),
             sent,
             lambda: known.parse(sent),
-            lambda suggested: to_completion(suggested, value, must_choose=not completer.takes_value),
+            lambda suggested: to_completion(suggested, value, filter_by_value=not completer.takes_value),
         )
         return self._result_or_error(request, outcome)
 
@@ -202,7 +202,10 @@ class FeatureServer:
         return EMPTY_OBJECT
 
     async def _listen(self, request: McpRequest) -> JsonObject:
-        """Tell the client of the changes that it may hear of: no resources that it cannot read, no lists that never change."""
+        """Subscribe the client to the lists and resources that it names.
+
+        The acknowledgement leaves out resources that the client may not read, and lists whose changes the server does not announce.
+        """
         if len(request.params) > MAX_LISTEN_BYTES:
             raise HoldfastError(codes.TOO_LARGE, f"The params have more than {MAX_LISTEN_BYTES} bytes.")
         params = request.decode_params(ListenParams)
@@ -211,7 +214,8 @@ class FeatureServer:
             raise HoldfastError(codes.BAD_HTTP, "Accept must allow text/event-stream for a subscription.")
         session_id = caller.session.session_id if caller.session else ""
         wanted = Subscriber(session_id)
-        wanted.lists |= params.lists
+        if self._subscriptions.can_lists_change:
+            wanted.lists |= params.lists
         for uri in params.uris:
             found = find_uri(self._features.resources, uri) if len(uri) <= MAX_URI else None
             if found is not None and await self._may_use(request, caller, found[0].tool, found[1]):

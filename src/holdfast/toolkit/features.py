@@ -1,4 +1,4 @@
-"""The resources, prompts and completions of a box. What builds and serves them is imported when there is one."""
+"""The resources, prompts and completions of a box. The modules that build and serve them are imported only if the box has any."""
 
 from collections.abc import Callable
 from dataclasses import replace

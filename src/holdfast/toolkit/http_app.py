@@ -52,7 +52,10 @@ class HttpAppOptions(TypedDict, total=False):
 
 
 class BoxApp:
-    """The ASGI application. Its server starts with the first request, or with `running`."""
+    """The ASGI application.
+
+    The box's lifespan starts with the ASGI lifespan or with `running`; otherwise at the first call that needs it.
+    """
 
     def __init__(self, box: "Toolbox", options: HttpAppOptions) -> None:
         self._auth = options.get("auth")

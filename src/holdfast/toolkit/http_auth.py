@@ -1,4 +1,4 @@
-"""Who may call a box over HTTP: bearers of a token, of an issuer's JWT, or what a function of the author decides."""
+"""Who may call a box over HTTP: bearers of a token or of an issuer's JWT, or callers that the author's own function accepts."""
 
 import hmac
 import inspect
@@ -69,7 +69,7 @@ class JwtIssuer:
     audience: str
     """The URL of this server, which the tokens are for."""
     jwks_url: str = ""
-    """Where its keys are; by default, its metadata says that."""
+    """The address of its keys; by default, the issuer's metadata names the address."""
     scopes: tuple[str, ...] = ()
     """The scopes that a token must have."""
 
@@ -92,7 +92,7 @@ class JwtIssuer:
                         f"`{name}` of JwtIssuer: {error.message} http:// is only for an issuer on this machine (127.0.0.1)."
                     ) from None
         if isinstance(cast("object", self.scopes), str):
-            raise _bad_auth(f"`scopes` of JwtIssuer must be a tuple of texts: ({self.scopes!r},).")
+            raise _bad_auth(f"`scopes` of JwtIssuer must be a tuple of strings: ({self.scopes!r},).")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class AppCaller(HttpCaller, frozen=True, kw_only=True):
 
 
 class AppAuthenticator(Authenticator):
-    """For a box in an ASGI application: the application has found out who calls before."""
+    """For a box in an ASGI application: the application has already found out who calls."""
 
     def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
         session = identified.get()
@@ -161,7 +161,7 @@ def make_check(auth: Auth, trust: Trust) -> Check | None:
 
 
 def make_authenticator(auth: Auth | None, box_aliases: Any) -> Authenticator:
-    """What tells the tools who calls."""
+    """Make the authenticator that tells the tools who calls."""
     if auth is None:
         return AnonymousAuthenticator(box_aliases)
     if isinstance(auth, HoldfastTokens):

@@ -242,8 +242,8 @@ class BoundedConnection(asyncio.Protocol):
     def request_refused(self, *, is_chunked: bool) -> None:
         """If the body is chunked, parse only the first bytes of it, and then close the connection.
 
-        To parse small chunks costs the server far more time than to send them costs the client. The other bytes are
-        received and discarded, because the client may read the answer only after it has sent its whole body.
+        Parsing small chunks costs the server far more time than sending them costs the client. The other bytes are received
+        and discarded, because the client may read the answer only after it has sent its whole body.
         """
         if is_chunked:
             self._parseable = _REFUSED_BYTES
@@ -316,7 +316,7 @@ async def serve_app(
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        backlog=_ACCEPTED_AT_ONCE,  # asyncio accepts so many at once
+        backlog=_ACCEPTED_AT_ONCE,  # asyncio accepts this many at once
     )
     config.load()
     http_protocol: Any = config.http_protocol_class

@@ -10,7 +10,7 @@ from holdfast.toolkit.content import Content, Text
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message: a text or other content, and who says it."""
+    """One message: a string or other content, and who says it."""
 
     content: str | Content
     role: Literal["user", "assistant"] = "user"

@@ -1,4 +1,4 @@
-"""The envelope in the result's `_meta`: the content is the plain data, and equal inputs give equal content."""
+"""The envelope in the result's `_meta`: the content is only the data, so equal data gives equal content."""
 
 from collections.abc import Iterator
 from typing import Any, cast
@@ -41,7 +41,7 @@ def encode_success(return_type: ReturnType, returned: object, stats: CallStats) 
 
 
 def encode_failure(failed: Failed, registry: CodeRegistry) -> Result:
-    """The result of `tools/call` for a call that failed: a text with the code, the message and the hint."""
+    """The result of `tools/call` for a call that failed: text with the code, the message and the hint."""
     failure = describe_failure(failed, registry)
     block = _encode({"type": "text", "text": "\n".join(_failure_lines(failure))})
     members = b'"ok":false,%b,' % _encode(failure)[1:-1]
@@ -63,7 +63,7 @@ def _encode_item(item: object) -> bytes:
 
 
 def _encode_text(body: bytes) -> bytes:
-    """The text block for data: a text as it is, other data as JSON."""
+    """The text block for data: a string as it is, other data as JSON."""
     return b'{"type":"text","text":%b}' % (body if body[:1] == b'"' else _encode(body.decode()))
 
 

@@ -8,7 +8,10 @@ from holdfast.model.json import JsonObject
 
 
 class CallStats(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a call took, and which driven session it used. Every envelope has them."""
+    """How long a call took, and the id of the caller's session, or of the driven session that the call used.
+
+    Every envelope has them.
+    """
 
     elapsed_ms: float = 0.0
     session_id: str = ""

@@ -26,7 +26,7 @@ Issue: TypeAlias = JsonObject
 """`{field, code, message}`: which argument is wrong, and how."""
 
 PARAM_HEADER_KEY: Final = "x-mcp-header"
-_DEPENDENCY = "For a value that callers do not send, use Annotated[…, Given(function)]"
+_GIVEN_ADVICE = "For a value that callers do not send, use Annotated[…, Given(function)]"
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -89,10 +89,10 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
                 return  # a value outside of the limits that hold for callers, such as -1 for "all"
             raise BadDefaultError(f"is not of its type: {error}") from None
         except UnsupportedTypeError as error:
-            raise BadDefaultError(f"{error}. {_DEPENDENCY}") from None
+            raise BadDefaultError(f"{error}. {_GIVEN_ADVICE}") from None
         except (TypeError, ValueError):
             raise BadDefaultError(
-                f"is a {type(value).__name__}, which is not a JSON value. {_DEPENDENCY}"
+                f"is a {type(value).__name__}, which is not a JSON value. {_GIVEN_ADVICE}"
             ) from None
 
 
@@ -114,7 +114,7 @@ def read_parameter(tool: str, name: str, annotation: Any, default: object = REQU
     return parameter
 
 
-def hidden_default(name: str, annotation: Any) -> Parameter:
+def parameter_with_hidden_default(name: str, annotation: Any) -> Parameter:
     """An optional parameter whose default is not shown, because the dispatcher decides it."""
     return Parameter(name=name, annotation=_expand_shorthand(annotation), default=Default(UNSET))
 
@@ -127,7 +127,7 @@ def _read_type(tool: str, name: str, annotation: Any, default: Default) -> Param
     try:
         library = find_library(kind)
     except UnsupportedTypeError as error:
-        raise UnsupportedTypeError(f"{error}. Use another type. {_DEPENDENCY}") from None
+        raise UnsupportedTypeError(f"{error}. Use another type. {_GIVEN_ADVICE}") from None
     if library == "msgspec":
         check_patterns(tool, name, msgspec.inspect.type_info(kind))
         return Parameter(name=name, annotation=kind, default=default)
@@ -154,12 +154,12 @@ def _check_markers(annotation: Any) -> None:
             known = isinstance(item, str | Header | Meta) or hasattr(item, "documentation")
             if not known and not is_pydantic_marker(item):
                 raise UnsupportedTypeError(
-                    f"the toolkit does not know {type(item).__name__} in its annotation. {_DEPENDENCY}"
+                    f"the toolkit does not know {type(item).__name__} in its annotation. {_GIVEN_ADVICE}"
                 )
 
 
 def _expand_shorthand(annotation: Any) -> Any:
-    """Replace the shorthands in an annotation with `Meta`: a text is a description, `Header` sets `x-mcp-header`."""
+    """Replace the shorthands in an annotation with `Meta`: a string is a description, `Header` sets `x-mcp-header`."""
     return _map_metadata(annotation, _to_meta)
 
 

@@ -65,7 +65,7 @@ def _plain_default(value: Any) -> Default:
     return Default(value, partial(copy.deepcopy, value) if _is_mutable(value) else None)
 
 
-def _shown_default(value: Any, factory: Any) -> Default:
+def _field_default(value: Any, factory: Any) -> Default:
     """A default that the handler does not have itself, because its own default is a `Field(…)`."""
     if factory is not None:
         return Default(UNSET, factory)
@@ -107,7 +107,7 @@ def _read_pydantic_field(field: Any) -> Default:
         return Default()
     if field.default_factory_takes_validated_data:
         raise BadDefaultError("has a default_factory with a parameter. Use one without parameters")
-    return _shown_default(field.default, field.default_factory)
+    return _field_default(field.default, field.default_factory)
 
 
 def _read_field(field: Any) -> Default:
@@ -118,7 +118,7 @@ def _read_field(field: Any) -> Default:
     factory = None if field.default_factory in missing else field.default_factory
     if factory is None and field.default in missing:
         return Default()
-    return _shown_default(field.default, factory)
+    return _field_default(field.default, factory)
 
 
 def _accepts_none(annotation: Any) -> bool:

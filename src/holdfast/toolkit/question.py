@@ -185,7 +185,7 @@ def _check_field(name: str, field: JsonObject, definitions: JsonObject) -> JsonO
         else:
             raise _no_form(f"the list {name!r}, which is not a list of choices")
     elif "enum" in shown and not all(isinstance(choice, str) for choice in cast("list[Json]", shown["enum"])):
-        raise _no_form(f"the choice {name!r}, which is not between texts")
+        raise _no_form(f"the choice {name!r}, whose values are not strings")
     return shown
 
 

@@ -29,7 +29,7 @@ class ServedResource:
     """A resource, or a template of resources, that passed all checks."""
 
     template: UriTemplate
-    title_name: str
+    name: str
     """The name that clients show."""
     mime_type: str
     size: int | None
@@ -46,7 +46,7 @@ class ServedResource:
         """The resource as clients see it in a list."""
         definition = self.tool.definition
         key = "uriTemplate" if self.is_template else "uri"
-        listed: dict[str, Any] = {key: self.template.text, "name": self.title_name}
+        listed: dict[str, Any] = {key: self.template.text, "name": self.name}
         if definition.title:
             listed["title"] = definition.title
         if definition.description:
@@ -82,7 +82,7 @@ def build_resource(
             )
     return ServedResource(
         template=template,
-        title_name=options.get("name") or _name_of(handler) or uri,
+        name=options.get("name") or _name_of(handler) or uri,
         mime_type=options.get("mime_type", ""),
         size=options.get("size"),
         tool=tool,
@@ -101,7 +101,9 @@ def to_contents(served: ServedResource, uri: str, returned: object) -> list[Json
     if isinstance(returned, Resource):
         return [_resource_content(returned)]
     if returned is None:
-        raise TypeError(f"The handler of {served.template.text} returned None: return a text, bytes or data.")
+        raise TypeError(
+            f"The handler of {served.template.text} returned None: return a string, bytes or data."
+        )
     if isinstance(returned, str):
         kind, content = "text/plain", returned
     elif isinstance(returned, bytes | bytearray):

@@ -85,7 +85,7 @@ class ReturnType:
         try:
             return msgspec.json.Decoder(self.annotation).decode
         except TypeError:  # a union of types that msgspec cannot tell apart
-            return _decode_as_any([msgspec.json.Decoder(member).decode for member in members])
+            return _decode_as_one_of([msgspec.json.Decoder(member).decode for member in members])
 
     @cached_property
     def has_fields(self) -> bool:
@@ -257,7 +257,7 @@ def _uses_pydantic(annotation: Any) -> bool:
     raise UnsupportedTypeError("it mixes types of msgspec and pydantic")
 
 
-def _decode_as_any(decoders: list[Callable[[bytes], Any]]) -> Callable[[bytes], Any]:
+def _decode_as_one_of(decoders: list[Callable[[bytes], Any]]) -> Callable[[bytes], Any]:
     def decode(body: bytes) -> Any:
         for attempt in decoders[:-1]:
             try:

@@ -77,7 +77,7 @@ class KeptValues:
             future = self._values[key] = asyncio.get_running_loop().create_future()
             self._inbox.put_nowait((opened_by, future))
             if self._task is None:
-                self._task = asyncio.create_task(self._own(), context=self._context.copy())
+                self._task = asyncio.create_task(self._open_and_close_values(), context=self._context.copy())
         return await asyncio.shield(future)
 
     async def close(self) -> None:
@@ -96,7 +96,7 @@ class KeptValues:
         for future in self._values.values():
             future.cancel()
 
-    async def _own(self) -> None:
+    async def _open_and_close_values(self) -> None:
         try:
             async with AsyncExitStack() as stack:
                 while (wanted := await self._inbox.get()) is not None:
@@ -260,7 +260,7 @@ class ServerState:
             self._idle_timer = asyncio.get_running_loop().call_later(delay, self._on_idle_timer)
 
     def _close_unused(self) -> None:
-        """Close the values of sessions that were not used for long, or that are too many."""
+        """Close the values of sessions that have not been used for a long time, and of the least recently used ones if there are too many."""
         now = time.monotonic()
         surplus = len(self._sessions) - MAX_SESSIONS
         for owner, values in list(self._sessions.items()):

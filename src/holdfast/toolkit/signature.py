@@ -14,7 +14,7 @@ from holdfast.model.workspace import Workspace
 from holdfast.toolkit.argument_schema import ArgumentSchema
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.given import Given, GivenParameter, find_given, has_nested_given, read_given
-from holdfast.toolkit.parameter import Parameter, hidden_default, read_parameter
+from holdfast.toolkit.parameter import Parameter, parameter_with_hidden_default, read_parameter
 from holdfast.toolkit.type_support import walk_annotation
 
 WORKSPACE = "workspace"
@@ -47,7 +47,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 def read_signature(tool: str, handler: Callable[..., Any], *, lax: bool = False) -> Signature:
     """Read a handler's signature; raises BAD_TOOL when the handler cannot be a tool.
 
-    If `lax`, texts are converted to the numbers and booleans that they represent.
+    If `lax`, strings are converted to the numbers and booleans that they represent.
     """
     parameters: list[Parameter] = []
     injected: dict[type, InjectedParameter] = {}
@@ -87,7 +87,7 @@ def read_signature(tool: str, handler: Callable[..., Any], *, lax: bool = False)
                     tool, f"its parameter of type Workspace must be called {WORKSPACE!r}, not {name!r}."
                 )
             annotation = Annotated[str, _WORKSPACE_DESCRIPTION]
-            parameters.append(hidden_default(WORKSPACE, annotation))
+            parameters.append(parameter_with_hidden_default(WORKSPACE, annotation))
     return Signature(
         arguments=ArgumentSchema(parameters, lax=lax),
         call=injected.get(Call),

@@ -52,7 +52,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Subscriber:
-    """What one client wants to hear, and the changes that it was not told yet. Equal changes are told once."""
+    """What one client wants to hear, and the changes that it has not been told of yet. It is told of equal changes once."""
 
     def __init__(self, session_id: str) -> None:
         self.lists: set[ListName] = set()
@@ -72,7 +72,7 @@ class Subscriber:
         self.has_pending.set()
 
     def take(self) -> list[Change]:
-        """Remove and return the changes that the client was not told yet."""
+        """Remove and return the changes that the client has not been told of yet."""
         changes = list(self.pending)
         self.pending.clear()
         self.has_pending.clear()
@@ -82,7 +82,9 @@ class Subscriber:
 class Subscriptions:
     """The subscribers of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, can_lists_change: bool = True) -> None:
+        self.can_lists_change = can_lists_change
+        """Whether the server announces changes of its lists."""
         self._by_connection: dict[str, tuple[Subscriber, Notify]] = {}
         self._streams: dict[Subscriber, str] = {}  # with their owners
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -220,7 +222,7 @@ class ListenParams(msgspec.Struct):
 
 
 def _describe(lists: Iterable[ListName], uris: Iterable[str]) -> dict[str, Any]:
-    """What a client is told about, as MCP's filter."""
+    """The changes that a client is told of, in the form of MCP's filter."""
     described: dict[str, Any] = {_LIST_FIELDS[name]: True for name in sorted(lists)}
     if kept := sorted(uris):
         described["resourceSubscriptions"] = kept

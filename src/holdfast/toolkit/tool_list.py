@@ -35,7 +35,10 @@ def to_wire(tool: Tool) -> WireTool:
 
 
 def shorten(schema: JsonObject) -> JsonObject:
-    """The schema without bounds, which are checked at the call, and without defaults that are empty."""
+    """The schema without what a model does not need.
+
+    Bounds and `additionalProperties: false` go, because they are checked at the call. Empty defaults go as well.
+    """
     short = {name: value for name, value in schema.items() if name not in _CHECKED_AT_THE_CALL}
     if "default" in short and not short["default"]:
         del short["default"]
@@ -47,8 +50,6 @@ def shorten(schema: JsonObject) -> JsonObject:
         }
     if isinstance(choices := short.get("anyOf"), list):
         short["anyOf"] = [shorten(choice) if isinstance(choice, dict) else choice for choice in choices]
-    if "enum" in short:
-        short.pop("type", None)
     return short
 
 

@@ -14,7 +14,7 @@ from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.call import LEVELS, SILENT, Call
 from holdfast.toolkit.client_requests import NO_CLIENT, DirectRequests
 from holdfast.toolkit.dispatcher import Dispatcher
-from holdfast.toolkit.driven_sessions import SessionManager
+from holdfast.toolkit.driven_sessions import DrivenSessions
 from holdfast.toolkit.envelope import Result
 from holdfast.toolkit.features import Features
 from holdfast.toolkit.outcome import Failed
@@ -46,21 +46,21 @@ class ToolServer:
         authenticator: Authenticator,
         features: Features,
         lifespans: Sequence[Lifespan] = (),
-        session_managers: Sequence[SessionManager[Any]] = (),
+        driven_sessions: Sequence[DrivenSessions[Any]] = (),
     ) -> None:
         self.info = info
         self._dispatcher = dispatcher
         self._authenticator = authenticator
         self._features = features
         self._lifespans = lifespans
-        self._session_managers = session_managers
+        self._driven_sessions = driven_sessions
         self._dispose_tasks: set[asyncio.Task[None]] = set()
         self._log_levels: dict[str, int] = {}
         self._tool_list: Raw | None = None
-        self._subscriptions = Subscriptions()
         self._waiting_calls = WaitingCalls()
         tools = info.capabilities.get("tools")
         self._is_dynamic = isinstance(tools, dict) and "listChanged" in tools
+        self._subscriptions = Subscriptions(can_lists_change=self._is_dynamic)
 
     async def start(self) -> None:
         """Start the lifespans. Otherwise, each starts at the first call that needs it."""
@@ -141,9 +141,9 @@ class ToolServer:
         self._log_levels.pop(session_id, None)
         self._subscriptions.remove_connection(session_id)
         self._dispatcher.server_state.end_session(session_id)
-        for manager in self._session_managers:
-            if manager.has_owner(session_id):
-                task = asyncio.ensure_future(manager.dispose_owned(session_id))
+        for driven in self._driven_sessions:
+            if driven.has_owner(session_id):
+                task = asyncio.ensure_future(driven.dispose_owned(session_id))
                 self._dispose_tasks.add(task)
                 task.add_done_callback(self._dispose_tasks.discard)
 

@@ -14,7 +14,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.dispatcher import Dispatcher, DispatchOptions
-from holdfast.toolkit.driven_sessions import SessionManager
+from holdfast.toolkit.driven_sessions import DrivenSessions
 from holdfast.toolkit.errors import CodeRegistry
 from holdfast.toolkit.features import Features
 from holdfast.toolkit.observers import Observer
@@ -67,7 +67,7 @@ class Toolbox:
         self.envelope: EnvelopeKind = _one_of("envelope", envelope, ("content", "meta"))
         """Where `ok`, `code`, `elapsed_ms` and the rest are: in the content of a result, or in its `_meta`."""
         self.arguments: Literal["strict", "lax"] = _one_of("arguments", arguments, ("strict", "lax"))
-        """Whether the text "2" is taken for a number (lax) or not."""
+        """Whether the string "2" is taken for a number (lax) or not."""
         self.listing: Literal["full", "short"] = _one_of("listing", listing, ("full", "short"))
         """Whether `tools/list` has everything, or leaves out what a model can do without. The manifest has everything."""
         self.deadline = 120.0
@@ -78,7 +78,7 @@ class Toolbox:
         self._codes = CodeRegistry()
         self._tools: dict[str, Tool] = {}
         self._observers: list[Observer] = []
-        self._managers: list[SessionManager[Any]] = []
+        self._driven: list[DrivenSessions[Any]] = []
         self._features = Features()
         self._servers: WeakSet[ToolServer] = WeakSet()
         self._lifespan = None if lifespan is None else read_lifespan(lifespan, self)
@@ -154,7 +154,7 @@ class Toolbox:
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
     def prompt(self, handler: Callable[P, T] | None = None, /, **options: "Unpack[PromptOptions]") -> Any:
-        """Decorator: add the function to the box as a prompt. It returns a text, a `Message`, or a list of them."""
+        """Decorator: add the function to the box as a prompt. It returns a string, a `Message`, or a list of them."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
             self._features.add_prompt(handler, options, self._parts())
@@ -185,7 +185,7 @@ class Toolbox:
     def completion(self, target: str, argument: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """Decorator: the function suggests values for an argument of a prompt, or for a variable of a resource template.
 
-        It may take `value` (what the user has typed) and `arguments` (the other arguments); it returns a list of texts.
+        It may take `value` (what the user has typed) and `arguments` (the other arguments); it returns a list of strings.
         """
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
@@ -229,7 +229,7 @@ class Toolbox:
     def include(self, box: "Toolbox", prefix: str) -> None:
         """Add the tools and prompts of another box, as `<prefix>_<tool>`, and its resources.
 
-        Its codes, observers, lifespan and managers of driven sessions are also added. If a name is taken, nothing is added.
+        Its codes, observers, lifespan and driven sessions are also added. If a name is taken, nothing is added.
         """
         codes_before, tools_before = self._codes.custom_codes(), dict(self._tools)
         features_before = self._features.copy()
@@ -245,7 +245,7 @@ class Toolbox:
             self._features.restore(features_before)
             raise
         self._observers += box._observers
-        self._managers += box._managers
+        self._driven += box._driven
         self._lifespans += box._lifespans
 
     def plug_in(self, *names: str) -> None:
@@ -259,13 +259,13 @@ class Toolbox:
                     codes.BAD_PLUGIN, f"The plugin {name!r} cannot be added: {error.message}"
                 ) from error
 
-    def dispose_at_end(self, manager: SessionManager[T]) -> SessionManager[T]:
-        """Register the manager: its driven sessions are disposed of when the server ends, even if SIGINT or SIGTERM ends it.
+    def dispose_at_end(self, driven: DrivenSessions[T]) -> DrivenSessions[T]:
+        """Dispose of these driven sessions when the server ends, even if SIGINT or SIGTERM ends it.
 
         Those of an anonymous caller over HTTP are disposed of when the caller's MCP session ends.
         """
-        self._managers.append(manager)
-        return manager
+        self._driven.append(driven)
+        return driven
 
     def observe(self, observer: Observer) -> Observer:
         """Notify the observer after every call."""
@@ -305,7 +305,7 @@ class Toolbox:
             authenticator,
             self._features,
             self._lifespans,
-            self._managers,
+            self._driven,
         )
         self._servers.add(server)
         return server
@@ -348,8 +348,8 @@ class Toolbox:
 
     async def dispose(self) -> None:
         """Dispose of every driven session."""
-        for manager in self._managers:
-            await manager.dispose_all()
+        for driven in self._driven:
+            await driven.dispose_all()
 
     def main(self, arguments: Sequence[str] | None = None) -> None:
         """Run the command line: serve on stdio or `--http HOST:PORT`, or print the `manifest`."""

@@ -104,7 +104,7 @@ def read_template(text: str) -> UriTemplate:
     if len(set(names)) < len(names) or len(names) > MAX_VARIABLES:
         raise _bad_template(text, f"it has a variable twice, or more than {MAX_VARIABLES} variables")
     if any(not variable.literal for variable in path[:-1]):
-        raise _bad_template(text, "there must be a text between two variables")
+        raise _bad_template(text, "there must be text between two variables")
     if sum(variable.is_multiple for variable in path) > 1:
         raise _bad_template(text, "only one variable may match several segments")
     return UriTemplate(text, start, tuple(path), query)
@@ -129,7 +129,7 @@ def _match_forwards(
 
 
 def _match_multiple(variable: Variable, others: tuple[Variable, ...], rest: str) -> dict[str, str] | None:
-    """Match the variables after one of several segments from the right, and give it what is left."""
+    """Match, from the right, the variables that follow the one that may have several segments; it gets what is left."""
     values: dict[str, str] = {}
     for index in range(len(others) - 1, -1, -1):
         other, before = others[index], (variable, *others)[index]

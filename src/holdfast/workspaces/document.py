@@ -83,7 +83,7 @@ def guess_path(text: str) -> str:
 def check_name(raw: object) -> str:
     """Return a display name without surrounding spaces. Raise ValueError if it is invalid, or looks like a path."""
     if not isinstance(raw, str) or not raw.strip():
-        raise ValueError("must be non-empty text")
+        raise ValueError("must be a non-empty string")
     name = raw.strip()
     if len(name) > MAX_NAME_LENGTH or not name.isprintable() or "/" in name or "\\" in name:
         raise ValueError(f"must be at most {MAX_NAME_LENGTH} printable characters, without / and \\")
@@ -182,7 +182,7 @@ def _parse_table(raw: object) -> Mapping[str, object]:
 
 def _parse_text(raw: object) -> str:
     if not isinstance(raw, str) or not raw.strip():
-        raise ValueError("must be non-empty text")
+        raise ValueError("must be a non-empty string")
     return raw.strip()
 
 
@@ -225,7 +225,7 @@ def _variable_parser(name: str) -> Callable[[object], str]:
         if why := reserved_variable_reason(name):
             raise ValueError(f"may not be set here: {why}")
         if not isinstance(raw, str) or "\0" in raw:
-            raise ValueError("must be text, without a NUL character")
+            raise ValueError("must be a string without a NUL character")
         return raw
 
     return parse

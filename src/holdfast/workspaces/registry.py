@@ -455,7 +455,7 @@ def _parse_name(name: str) -> str:
 
 
 def _version(file: Path) -> tuple[int, ...] | None:
-    """What changes when the file is written, replaced or given to another user; None if there is no such file."""
+    """A value that changes when the file is written, replaced or given to another user; None if there is no such file."""
     try:
         status = os.lstat(file)
     except FileNotFoundError:

@@ -48,7 +48,7 @@ class Models:
         self._file_version = _version_of(self.file)
 
     def explain_change(self) -> str:
-        """That the file of the settings has changed since they were read, and what to do; empty if it has not."""
+        """A sentence that says that the settings file has changed since it was read, and what to do; empty if it has not."""
         if self.file is None or _version_of(self.file) == self._file_version:
             return ""
         return (

@@ -1,7 +1,6 @@
 """The HTTP transport to the endpoints of models. It follows no redirects, limits the size of answers, and retries failed requests."""
 
 import asyncio
-import random
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -12,12 +11,11 @@ import httpx2
 
 from holdfast.agent.model import failures
 from holdfast.agent.model.config import ModelConfig, ModelLimits
+from holdfast.agent.model.retries import retry_delay
 from holdfast.connect.http.proxies import Proxies
 from holdfast.model.errors import HoldfastError
 
 _MAX_ERROR_BYTES = 64 * 1024
-_RETRIED_STATUSES = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
-_FIRST_RETRY_SECONDS = 0.5
 _FORMAT_HEADERS = frozenset(
     {
         "host",
@@ -89,7 +87,7 @@ class LimitedTransport(httpx2.AsyncBaseTransport):
             except httpx2.TransportError as error:
                 address = f"{request.url.scheme}://{request.url.netloc.decode('ascii', 'replace')}"
                 raise _fail(exchange, failures.unreachable(address, _why_unreachable(error))) from error
-            delay = _retry_delay(response, exchange.attempts, exchange.limits)
+            delay = retry_delay(response, exchange.attempts, exchange.limits)
             if delay is None:
                 return await _check_response(response, exchange, host)
             await response.aclose()
@@ -161,18 +159,6 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._body.aclose()
-
-
-def _retry_delay(response: httpx2.Response, attempts: int, limits: ModelLimits) -> float | None:
-    """How many seconds to wait before the next attempt; None if the request is not sent again."""
-    if response.status_code not in _RETRIED_STATUSES or attempts > limits.retries:
-        return None
-    try:
-        seconds = max(0.0, float(response.headers.get("retry-after", "")))
-    except ValueError:
-        seconds = _FIRST_RETRY_SECONDS * 2 ** (attempts - 1)
-        return min(seconds, limits.max_retry_seconds) * random.uniform(0.5, 1.0)
-    return seconds if seconds <= limits.max_retry_seconds else None
 
 
 async def _check_response(response: httpx2.Response, exchange: Exchange, host: str) -> httpx2.Response:

@@ -82,7 +82,7 @@ def agents_toolbox(context: SessionContext, delegate: Delegate) -> Toolbox:
         tools: Annotated[list[str], Meta(max_length=50, description="Patterns, such as files.*")]
         | None = None,
         budget: Limits | None = None,
-        isolated: Annotated[bool, "Start its servers anew, instead of sharing yours."] = False,  # noqa: FBT002
+        isolated: Annotated[bool, "Start servers of its own, instead of sharing yours."] = False,  # noqa: FBT002
     ) -> dict[str, Any]:
         """Let a sub-agent do a task with a fresh history and at most your tools. Returns its last message. Several can run at once."""
         wanted = budget or Limits()

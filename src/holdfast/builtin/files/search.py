@@ -227,7 +227,7 @@ def _folder_status(entry: "os.DirEntry[str]") -> os.stat_result | None:
 
 
 def _read_text(handle: PathHandle) -> str:
-    """Return the text of a file; an empty text if it is binary, too large or not readable."""
+    """Return the text of a file; an empty string if it is binary, too large or not readable."""
     try:
         descriptor = open_file(handle)
     except OSError:

@@ -2,7 +2,7 @@
 
 A path that was checked can lead elsewhere a moment later. So no path is checked first and opened by its name later.
 Every step is opened relative to the descriptor of the step before, and without following links. If a step is a link,
-the link is read, and its target is walked step by step, too. After `..`, the path is walked again from the root, so
+the link is read, and its target is also walked step by step. After `..`, the path is walked again from the root, so
 that at most two folders are open at a time. All of this works on every POSIX system.
 """
 

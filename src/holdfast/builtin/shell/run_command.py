@@ -23,7 +23,7 @@ def shell_arguments(command: str) -> tuple[str, ...]:
 
 
 async def run_command(keeper: Keeper, spec: ProcessSpec, command: ShellCommand) -> CommandResult:
-    """Start the process, wait for its end, and return what it wrote. All processes that it started are ended, too."""
+    """Start the process, wait for its end, and return what it wrote. All processes that it started are also ended."""
     child = await keeper.spawn(spec)
     output = _Output(command.output_bytes)
     try:

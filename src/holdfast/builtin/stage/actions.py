@@ -289,7 +289,7 @@ def modifier_bits(names: Sequence[str]) -> int:
 
 def _text(ref: str, value: FieldValue) -> str:
     if not isinstance(value, str):
-        raise ToolError(codes.BAD_ARGUMENT, f"{ref} takes a text.")
+        raise ToolError(codes.BAD_ARGUMENT, f"{ref} takes a string.")
     return value
 
 

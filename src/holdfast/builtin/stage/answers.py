@@ -87,7 +87,8 @@ def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[st
     snapshot = tab.snapshots.get(name) if lines is None else Snapshot(id=name, lines=tuple(lines))
     if snapshot is None or start.line > len(snapshot.lines):
         raise ToolError(
-            codes.BAD_CURSOR, f"There is no cursor {cursor[:40]!r} in {tab.id} any more. Ask anew."
+            codes.BAD_CURSOR,
+            f"There is no cursor {cursor[:40]!r} in {tab.id} any more. Ask again without a cursor.",
         )
     notices = _notices(stage, budget // 3)
     shown = view(snapshot, budget - _OVERHEAD - _cost(notices), start)

@@ -61,7 +61,7 @@ def readable_by_browser(program: str) -> tuple[str, ...]:
 
 
 def can_nobody_read_own_code() -> bool:
-    """Whether a browser can run as `nobody`: a program of Holdfast's in its sandbox would run as this user, too.
+    """Whether a browser can run as `nobody`: a program of Holdfast's in its sandbox would also run as this user.
 
     If Holdfast is installed in a folder of root's that others cannot enter, the browser runs as root without any capability.
     """

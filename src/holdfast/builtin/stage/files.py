@@ -29,7 +29,7 @@ class SessionFiles:
     """Paths that may not be changed. None if they are not known: then nothing may be changed."""
 
     def with_roots(self, folders: Sequence[str]) -> "SessionFiles":
-        """The files in these folders, too. The whole file system is not a root."""
+        """Also the files in these folders. The whole file system is not a root."""
         more = dict.fromkeys((*self.roots, *map(_real_path, folders)))
         return replace(self, roots=tuple(root for root in more if root != "/"))
 

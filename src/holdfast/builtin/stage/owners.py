@@ -9,7 +9,7 @@ from holdfast.builtin.stage.codes import NO_ELEMENT, TAB_GONE
 from holdfast.builtin.stage.first_browser import FirstBrowser
 from holdfast.builtin.stage.tab import Tab
 from holdfast.model import codes
-from holdfast.toolkit import Call, SessionManager, ToolError
+from holdfast.toolkit import Call, DrivenSessions, ToolError
 
 _REF = re.compile(r"\[?(?:t(\d{1,9}))?e(\d{1,9})\]?")
 
@@ -27,7 +27,7 @@ class Owners:
 
     def __init__(self, first_browser: FirstBrowser) -> None:
         self.first_browser = first_browser
-        self.manager: SessionManager[Stage] = SessionManager(self._dispose)
+        self.stages: DrivenSessions[Stage] = DrivenSessions(self._dispose)
         self._owners: dict[str, _Owner] = {}
 
     async def browser(self, call: Call) -> Browser:
@@ -52,12 +52,12 @@ class Owners:
 
     def add(self, call: Call, stage: Stage) -> None:
         """Give a new stage to the caller."""
-        self.manager.add(stage.id, stage)
+        self.stages.add(stage.id, stage)
         self._owners[call.owner].last_stage = stage.id
 
     def stage(self, call: Call, stage_id: str = "") -> Stage:
         """The caller's stage with this id, or the one that was used last."""
-        ids = self.manager.ids()
+        ids = self.stages.ids()
         owner = self._owners.get(call.owner)
         if not stage_id and owner is not None and owner.last_stage in ids:
             stage_id = owner.last_stage
@@ -65,7 +65,7 @@ class Owners:
             stage_id = ids[-1]
         if not ids:
             raise ToolError(codes.NOT_RUNNING, "No stage is open. Call open first.")
-        stage = self.manager.get(stage_id)
+        stage = self.stages.get(stage_id)
         stage.browser.check()
         if owner is not None:
             owner.last_stage = stage.id
@@ -76,8 +76,8 @@ class Owners:
         if not tab_id:
             stage = self.stage(call)
             return stage, stage.tab()
-        for stage_id in self.manager.ids():
-            stage = self.manager.get(stage_id)
+        for stage_id in self.stages.ids():
+            stage = self.stages.get(stage_id)
             if tab_id in stage.tabs:
                 self._owners[call.owner].last_stage = stage_id
                 stage.browser.check()
@@ -97,9 +97,9 @@ class Owners:
         await stage.close()
 
     async def _forget_lost(self, browser: Browser) -> None:
-        for stage_id in self.manager.ids():
-            if self.manager.get(stage_id).browser is browser:
-                await self.manager.remove(stage_id)
+        for stage_id in self.stages.ids():
+            if self.stages.get(stage_id).browser is browser:
+                await self.stages.remove(stage_id)
         await browser.close()
 
     def _closed(self, owner: _Owner, browser: Browser) -> None:

@@ -64,7 +64,7 @@ def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
     )
     for code in STAGE_CODES:
         box.code(code.name, http=code.http_status, hint=code.hint, retryable=code.retryable)
-    box.dispose_at_end(owners.manager)
+    box.dispose_at_end(owners.stages)
     shared = (owners, files)
     pages, reading, acting = PageTools(*shared), ReadingTools(*shared), ActingTools(*shared)
     waiting, observing = WaitingTools(*shared), ObservingTools(*shared)

@@ -1,4 +1,7 @@
-"""A snapshot of a page as lines, a view of it that fits into a budget, and the difference between two snapshots."""
+"""A snapshot of a page as lines, a view of it that fits into a budget, and the difference between two snapshots.
+
+`page_script/outline.js` makes the lines, in the page.
+"""
 
 import re
 from bisect import bisect_left

@@ -57,7 +57,7 @@ class Task:
 
 
 def task_number(id: str, workspace: str) -> int | None:
-    """The number in a task's id, or in a text that is only a number; None if it is no id of this workspace."""
+    """The number in a task's id, or in a string that is only a number; None if it is no id of this workspace."""
     slug, _, number = id.strip().rpartition("-")
     return int(number) if slug in ("", workspace) and _NUMBER.fullmatch(number) else None
 

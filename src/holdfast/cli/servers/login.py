@@ -93,7 +93,7 @@ def logout(name: str) -> None:
     url = spec.transport.url
     if remove_login(login_file(settings.data_dir / LOGIN_FOLDER, url)):
         print_line(f"Logged out of {name}: removed the saved login to {display_url(parse_url(url))}.")
-        print_line("To end the login on the server, too, revoke it on the server's website.")
+        print_line("To end the login on the server as well, revoke it on the server's website.")
     else:
         print_line(f"There is no saved login to {name}.")
 

@@ -147,7 +147,7 @@ class _ProgramFiles:
 
 
 class _Outcome(Enum):
-    """How the review of one server ended. A server that was declined is decided, too."""
+    """How the review of one server ended. A server that was declined also counts as decided."""
 
     NOTHING_TO_DECIDE = auto()
     DECIDED = auto()

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from holdfast.connect.scope import look_up_quota_key
+from holdfast.connect.scope import look_up_owner
 from holdfast.model import codes
 from holdfast.model.address import why_address_blocked
 from holdfast.model.errors import HoldfastError
@@ -18,8 +18,8 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a host, from the system's resolver. The look-up counts against `look_up_quota_key`."""
-    return await RESOLVER.look_up(host, owner=look_up_quota_key.get())
+    """The addresses of a host, from the system's resolver. The look-up counts against `look_up_owner`."""
+    return await RESOLVER.look_up(host, owner=look_up_owner.get())
 
 
 class AddressPolicy:

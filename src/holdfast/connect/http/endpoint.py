@@ -78,7 +78,7 @@ class Endpoint:
         mask: Callable[[object, str], None],
         credentials: Credentials | None = None,
     ) -> None:
-        """`mask` is called with a key of the link and each value that the server chose for it, such as a cookie."""
+        """`mask` is called with a key that identifies the link, and each value that the server chose for it, such as a cookie."""
         assert isinstance(spec.transport, Http | Sse)
         self._pool = pool
         self._name = spec.name
@@ -98,7 +98,7 @@ class Endpoint:
         return display_url(self._url)
 
     def mask(self, value: str) -> None:
-        """Mask a value that the server chose for this link, such as a cookie, from now on, if it looks random."""
+        """From now on, mask a value that the server chose for this link, such as a cookie, if it looks random."""
         self._mask(self._link_key, value)
 
     def join(self, reference: str) -> URL | None:

@@ -70,10 +70,10 @@ async def read_body(response: HttpResponse, limits: Limits, throttle: LoopThrott
 async def read_events(
     response: HttpResponse, position: StreamPosition, limits: Limits, throttle: LoopThrottle
 ) -> AsyncIterator[ServerSentEvent]:
-    """The events of a stream that have data. Updates `position`, and raises `EventTooLongError`.
+    """The events of a stream that have data. Updates `position`. Raises `EventTooLongError` for an event that is too long.
 
-    The time that the caller takes for an event counts, too. So a flood of events takes no more than the session's share of
-    the event loop's time.
+    The time that the caller takes for an event also counts towards the session's share, so a flood of events takes no more
+    than that share of the event loop's time.
     """
     with MessageMemory(throttle.long_line_memory) as memory:
         parser = EventParser(limits.line_bytes, memory)

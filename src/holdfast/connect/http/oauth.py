@@ -153,7 +153,7 @@ class LoginProvider(OAuthClientProvider):
 
 
 class OAuthCredentials:
-    """The credentials from a login. If a token is refused, it is refreshed once. With `is_interactive`, the user can log in, too."""
+    """The credentials from a login. If a token is refused, it is refreshed once. With `is_interactive`, the user can also log in."""
 
     def __init__(
         self,

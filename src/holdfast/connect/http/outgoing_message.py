@@ -66,7 +66,7 @@ def parse_outgoing(line: bytes, param_headers: ParamHeaders) -> OutgoingMessage:
 
 
 def encode_header_value(text: str) -> str:
-    """Encode a text as the value of a header: unchanged if possible, else as `=?base64?…?=`."""
+    """Encode a string as the value of a header: unchanged if possible, else as `=?base64?…?=`."""
     if _PLAIN_TEXT.fullmatch(text):
         return text
     return f"=?base64?{base64.b64encode(text.encode()).decode('ascii')}?="

@@ -43,7 +43,7 @@ from holdfast.connect.http.response_limits import (
     BoundedProtocol,
 )
 from holdfast.connect.http.url import display_url
-from holdfast.connect.scope import look_up_quota_key
+from holdfast.connect.scope import look_up_owner
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -58,7 +58,7 @@ class Pool:
     A pool follows no redirects, keeps no cookies, decompresses no responses and sends no request twice. It chooses proxies
     itself, because aiohttp's `trust_env` would also read the user's `.netrc`.
 
-    A pool that is limited to public addresses has an `unrestricted` pool for hosts at which every address is allowed.
+    A pool that is limited to public addresses has an `unrestricted` pool for hosts that may have any address.
     The limited pool itself uses no proxies, because a proxy resolves the host on its own and could connect to a private address.
     """
 
@@ -74,7 +74,7 @@ class Pool:
         self._policy = policy
         self._proxies = proxies
         self._unrestricted = unrestricted
-        self._quota_key = ""
+        self._owner = ""
         self._session = ClientSession(
             connector=BoundedConnector(
                 resolver=EgressResolver(policy, look_up), ssl=tls, use_dns_cache=False
@@ -87,13 +87,11 @@ class Pool:
             max_headers=MAX_HEADERS,
         )
 
-    def for_quota(self, quota_key: str) -> "Pool":
-        """This pool, with a key for its name look-ups. Their number is limited per key."""
+    def for_owner(self, owner: str) -> "Pool":
+        """This pool, with an owner for its name look-ups. Their number is limited for each owner."""
         pool = copy(self)
-        pool._quota_key = quota_key
-        pool._unrestricted = (
-            self._unrestricted.for_quota(quota_key) if self._unrestricted is not None else None
-        )
+        pool._owner = owner
+        pool._unrestricted = self._unrestricted.for_owner(owner) if self._unrestricted is not None else None
         return pool
 
     def allowing(self, host: str, port: int) -> "Pool":
@@ -120,7 +118,7 @@ class Pool:
         if is_ip_literal(host):
             self._policy.select(host, port, [host])
         proxy = self._proxies.find(url)
-        look_up_quota_key.set(self._quota_key)
+        look_up_owner.set(self._owner)
         try:
             response = await self._session.request(
                 method,
@@ -169,17 +167,17 @@ class Pools:
         await self._unrestricted.close()
         await self._public_only.close()
 
-    def pool(self, *, public_only: bool, quota_key: str) -> Pool:
+    def pool(self, *, public_only: bool, owner: str) -> Pool:
         """The pool for requests to a link's own server."""
-        return (self._public_only if public_only else self._unrestricted).for_quota(quota_key)
+        return (self._public_only if public_only else self._unrestricted).for_owner(owner)
 
-    def pool_chooser(self, server_url: URL, *, public_only: bool, quota_key: str) -> Callable[[URL], Pool]:
+    def pool_chooser(self, server_url: URL, *, public_only: bool, owner: str) -> Callable[[URL], Pool]:
         """Return a function that chooses the pool for an address that a server refers to.
 
         Addresses on the server's host use the server's own pool. All others must be public.
         """
-        server_pool = self.pool(public_only=public_only, quota_key=quota_key)
-        other_pool = self.pool(public_only=True, quota_key=quota_key)
+        server_pool = self.pool(public_only=public_only, owner=owner)
+        other_pool = self.pool(public_only=True, owner=owner)
         return lambda url: server_pool if url.raw_host == server_url.raw_host else other_pool
 
 
@@ -260,7 +258,7 @@ def _os_reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLError):
         return _tls_reason(error)
     if isinstance(error, ConnectionError):
-        # The event loop sets `strerror` to a text with nothing but the address.
+        # The event loop sets `strerror` to a string with nothing but the address.
         return os.strerror(error.errno) if error.errno else "it closed the connection"
     return error.strerror or str(error) or type(error).__name__
 

@@ -34,7 +34,7 @@ class Proxies:
         return self._by_origin[origin]
 
     def find_for(self, address: str) -> str:
-        """Like `find`, with texts: the address of the proxy; empty if there is none."""
+        """Like `find`, with strings: the address of the proxy; empty if there is none."""
         return str(self.find(URL(address)) or "")
 
     def _choose(self, origin: URL) -> URL | None:

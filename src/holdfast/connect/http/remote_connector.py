@@ -86,11 +86,9 @@ class RemoteConnector:
 
         public_only = is_public_only(spec, scope)
         # A server that sessions share has a quota of its own.
-        quota_key = scope.context.session_id if scope is not None else f"server {spec.name}"
-        choose_pool = pools.pool_chooser(
-            parse_url(spec.transport.url), public_only=public_only, quota_key=quota_key
-        )
-        pool = pools.pool(public_only=public_only, quota_key=quota_key)
+        owner = scope.context.session_id if scope is not None else f"server {spec.name}"
+        choose_pool = pools.pool_chooser(parse_url(spec.transport.url), public_only=public_only, owner=owner)
+        pool = pools.pool(public_only=public_only, owner=owner)
         if public_only and (local := local_address(spec, scope, self._own_ports)):
             pool = pool.allowing(*local)
         endpoint = Endpoint(

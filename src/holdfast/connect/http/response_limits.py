@@ -165,7 +165,7 @@ class BoundedProtocol(ResponseHandler):
         """Read less at once from a server whose bytes take long to parse, such as a flood of tiny chunks.
 
         Between two reads, the event loop works for other sessions. The parsing time is charged when the body is read
-        (`HttpResponse.read_chunk`). If the reader pauses, aiohttp pauses, too.
+        (`HttpResponse.read_chunk`). If the reader pauses, aiohttp also pauses.
         """
         if seconds > _SLOW_SECONDS:
             size = max(self._read_size // 2, _MIN_READ_BYTES)

@@ -261,7 +261,7 @@ def _protocol_version(response: Response) -> str:
 
 
 def _answers(message: Message | None, request_id: Id | None) -> bool:
-    """Whether this message is the answer to the request. A malformed answer counts, too."""
+    """Whether this message is the answer to the request. A malformed answer also counts."""
     match message:
         case (
             Response(id=answered) | ErrorResponse(id=answered) | Malformed(id=answered, may_be_response=True)

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 _MAX_CLIENTS = 64
 _ATTACH_SECONDS = 5.0
-"""How soon a process that connects must attach to a session. Then its place is free again."""
+"""How soon a process that connects must attach to a session. Otherwise it is disconnected, so that another one can connect."""
 _END_SECONDS = 1.0
 """How long the last messages to a client may take if it does not read."""
 
@@ -258,7 +258,7 @@ class _Attached:
 
 @dataclass(slots=True, eq=False)
 class _UnstartedPrompt:
-    """A prompt that has arrived and is not in the session's queue yet. A `cancel` that follows at once cancels it, too."""
+    """A prompt that has arrived and is not in the session's queue yet. A `cancel` that follows at once also cancels it."""
 
     is_cancelled: bool
 

@@ -64,7 +64,7 @@ class PromptParams(msgspec.Struct, kw_only=True, rename="camel"):
 
     blocks: tuple[JsonObject, ...]
     preface: str = ""
-    """A text that begins the reply."""
+    """The text at the beginning of the reply."""
     is_cancelled: bool = False
     """Whether the user has already cancelled the prompt. If so, it is stored but not answered."""
 

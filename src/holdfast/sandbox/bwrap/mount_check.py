@@ -125,7 +125,7 @@ def is_set_up(mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> bo
 def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
     """Remount each device file read-only. A new thread does that, because it must enter the sandbox's mount namespace.
 
-    Programs can still write to such a device. Bubblewrap's `--remount-ro` would disable the device, too.
+    Programs can still write to such a device. Bubblewrap's `--remount-ro` would also disable the device.
     """
     paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.source != "/"]
     failed = ["it did not end"]

@@ -359,7 +359,7 @@ def _receive(source: socket.socket, size: int) -> tuple[bytes, list[int]]:
 
 
 def _poll_with_signals() -> tuple["select.poll", int]:
-    """A poll that wakes when a child exits, too. Other signals are ignored: only the host ends servers."""
+    """A poll that also wakes when a child exits. Other signals are ignored: only the host ends servers."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

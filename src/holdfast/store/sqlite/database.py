@@ -140,7 +140,7 @@ def _unreadable_wal(path: Path) -> HoldfastError | None:
 def extend_wal(path: Path) -> None:
     """Fill the WAL with zeros, up to the size at which SQLite starts to reuse it. Call this within a write transaction.
 
-    A sync takes much longer if the file has grown, because its size and its new blocks must be written, too. SQLite
+    A sync takes much longer if the file has grown, because its size and its new blocks must also be written. SQLite
     ignores zeros after the last frame, and no other process appends while this one has the write lock.
     """
     try:

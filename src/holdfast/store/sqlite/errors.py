@@ -38,7 +38,7 @@ def explain_sqlite_error(error: sqlite3.Error, path: Path | str) -> HoldfastErro
     """The error to raise for an error of SQLite; None if the error is a bug in Holdfast."""
     number: int = getattr(error, "sqlite_errorcode", 0)
     if not number and isinstance(error, sqlite3.OperationalError):
-        # Raised by Python, not by SQLite: a text in the file is not valid UTF-8.
+        # Raised by Python, not by SQLite: a string in the file is not valid UTF-8.
         number = sqlite3.SQLITE_CORRUPT
     code = _SQLITE_CODES.get(number) or _SQLITE_CODES.get(number & 0xFF)
     return None if code is None else store_error(code, path)

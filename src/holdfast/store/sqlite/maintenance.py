@@ -156,7 +156,7 @@ def check(path: Path) -> CheckReport:
 
 
 def check_quickly(path: Path, seconds: float) -> None:
-    """Raise an error if pages of the file are damaged. At most this long: of a large file, only a part is checked."""
+    """Raise an error if pages of the file are damaged. It takes at most this long, so only a part of a large file is checked."""
     if not path.is_file() or not path.stat().st_size:
         return
     deadline = time.monotonic() + seconds

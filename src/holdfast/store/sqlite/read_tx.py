@@ -67,7 +67,7 @@ _UNRECORDED_CALLS = """
     WHERE e.ended > coalesce(a.recorded, 0)
     LIMIT 1
 """
-# If someone edited the file, texts may be invalid UTF-8, so they are read as bytes. Values of an unexpected type become NULL.
+# If someone edited the file, strings may be invalid UTF-8, so they are read as bytes. Values of an unexpected type become NULL.
 _SELECT_AUDIT = (
     "SELECT book, seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
     "FROM audit"

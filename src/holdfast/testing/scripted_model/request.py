@@ -14,7 +14,7 @@ class WireFormat(StrEnum):
     """The format of a request and its answer."""
 
     CHAT = "chat"
-    """OpenAI Chat Completions, which most other providers and local servers understand, too."""
+    """OpenAI Chat Completions, which most other providers and local servers also understand."""
     RESPONSES = "responses"
     """OpenAI Responses."""
     ANTHROPIC = "anthropic"

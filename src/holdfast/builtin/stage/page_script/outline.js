@@ -1,4 +1,4 @@
-// The outline of a page.
+// The outline of a page: the lines of a snapshot.
 
 // The outline. `depths`, `refs`, `texts` and `kinds` are one line each: kind 0 is text of the page, 1 is an element.
 function outline(root, options) {

@@ -58,15 +58,15 @@ class PageTools(ToolFamily):
         self, call: Call, stage: Annotated[str, "Such as s1; else the last used."] = ""
     ) -> dict[str, Any]:
         """Close a stage and its tabs."""
-        ids = self._owners.manager.ids()
+        ids = self._owners.stages.ids()
         wanted = stage or (self._owners.stage(call).id if ids else "")
-        if not await self._owners.manager.remove(wanted):
+        if not await self._owners.stages.remove(wanted):
             raise ToolError(codes.NOT_RUNNING, f"There is no stage {wanted[:40]!r}.")
-        return {"closed": wanted, "stages": list(self._owners.manager.ids())}
+        return {"closed": wanted, "stages": list(self._owners.stages.ids())}
 
     async def stages(self, call: Call) -> dict[str, Any]:
         """List the stages and their tabs."""
-        stages = [self._owners.manager.get(stage_id) for stage_id in self._owners.manager.ids()]
+        stages = [self._owners.stages.get(stage_id) for stage_id in self._owners.stages.ids()]
         listed = [
             {"stage": stage.id, "tabs": list(stage.tabs), **({"attached": True} if stage.is_attached else {})}
             for stage in stages

@@ -34,11 +34,11 @@ class Interim:
         self.state = state
 
 
-class ServerRequests:
+class RequestsToServers:
     """Sends requests to the servers of one session."""
 
-    def __init__(self, client: ClientSession, offer: Offer) -> None:
-        self._client = client
+    def __init__(self, client_session: ClientSession, offer: Offer) -> None:
+        self._client_session = client_session
         self._offer = offer
 
     async def call_tool(
@@ -95,7 +95,7 @@ class ServerRequests:
                 params,
                 meta=call.meta,
                 capabilities=self._capabilities(call),
-                timeout=self._client.options.call_seconds,
+                timeout=self._client_session.options.call_seconds,
                 on_progress=_progress_listener(call),
             )
         except PeerError as error:
@@ -103,12 +103,14 @@ class ServerRequests:
         return bridge_result(raw, method, **eras)
 
     async def _perform(self, tool_call: ToolCall, server: str, method: str, call: ClientCall) -> Any:
-        session, options = self._offer.session, self._client.options
+        session, options = self._offer.session, self._client_session.options
         call.server = server
-        await self._client.log_levels.set_for(self._offer, server, call)
+        await self._client_session.log_levels.set_for(self._offer, server, call)
         progress = _progress_listener(call)
         result = await session.perform(tool_call, timeout=options.call_seconds, on_progress=progress)
-        if result.code == codes.LOGIN_NEEDED.name and await self._client.logins.ask(session, server, call):
+        if result.code == codes.LOGIN_NEEDED.name and await self._client_session.logins.ask(
+            session, server, call
+        ):
             again = replace(tool_call, call_id=new_call_id())
             result = await session.perform(again, timeout=options.call_seconds, on_progress=progress)
         return self._read_result(server, method, result)
@@ -134,10 +136,10 @@ class ServerRequests:
         return bridge_result(result.raw, method, **eras)
 
     def _meta(self, server: str, call: ClientCall) -> JsonObject | None:
-        return self._client.log_levels.meta_for(self._offer, server, call)
+        return self._client_session.log_levels.meta_for(self._offer, server, call)
 
     def _eras(self, server: str) -> dict[str, Era]:
-        return {"server": self._offer.era_of(server), "client": self._client.era}
+        return {"server": self._offer.era_of(server), "client": self._client_session.era}
 
     def _forwarding(
         self, more: Mapping[str, Any], call: ClientCall, *, is_permitted: bool = False
@@ -146,7 +148,7 @@ class ServerRequests:
 
     def _capabilities(self, call: ClientCall) -> Any:
         """The capabilities that a modern client sends with each request."""
-        return passed_on(call.client.capabilities) if self._client.era is Era.MODERN else None
+        return passed_on(call.client_info.capabilities) if self._client_session.era is Era.MODERN else None
 
 
 def _is_task(raw: Raw) -> bool:

@@ -1,0 +1,22 @@
+"""Decide whether a request to a model is sent again, and after which delay."""
+
+import random
+
+import httpx2
+
+from holdfast.agent.model.config import ModelLimits
+
+_RETRIED_STATUSES = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+_FIRST_RETRY_SECONDS = 0.5
+
+
+def retry_delay(response: httpx2.Response, attempts: int, limits: ModelLimits) -> float | None:
+    """How many seconds to wait before the next attempt; None if the request is not sent again."""
+    if response.status_code not in _RETRIED_STATUSES or attempts > limits.retries:
+        return None
+    try:
+        seconds = max(0.0, float(response.headers.get("retry-after", "")))
+    except ValueError:
+        seconds = _FIRST_RETRY_SECONDS * 2 ** (attempts - 1)
+        return min(seconds, limits.max_retry_seconds) * random.uniform(0.5, 1.0)
+    return seconds if seconds <= limits.max_retry_seconds else None
