@@ -26,7 +26,8 @@ Arguments: TypeAlias = Mapping[str, Any] | _Dataclass | _PydanticModel
 def encode_arguments(arguments: Arguments | None) -> bytes:
     """Encode arguments as the JSON text that is sent and hashed."""
     try:
-        encoded = msgspec.json.encode({} if arguments is None else _plain(arguments), enc_hook=_encode_value)
+        plain = arguments if type(arguments) is dict else {} if arguments is None else _plain(arguments)
+        encoded = msgspec.json.encode(plain, enc_hook=_encode_value)
     except (TypeError, ValueError) as error:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"The arguments cannot be encoded as JSON: {error}."

@@ -220,9 +220,12 @@ class Servers:
         """The refusals that are stored. If some are being stored now, wait for that."""
         return await self._stored.refusals()
 
-    async def find(self, name: str) -> CatalogTool:
-        """Find the tool `server.tool`. If its server is still starting, wait for it. If it is lazy, start it first."""
-        scope, links = self.scope_of_caller(), self._deps.links
+    async def find(self, name: str, scope: Scope) -> CatalogTool:
+        """Find the tool `server.tool`. If its server is still starting, wait for it. If it is lazy, start it first.
+
+        `scope` is that of the caller.
+        """
+        links = self._deps.links
         tool = self._catalog.get(name)
         if (
             tool is not None
