@@ -190,28 +190,21 @@ async def call(
         view = connection.view
         refused_start = len(view.refused_hosts) if view is not None else 0
         stderr_start = connection.stderr.position if connection.stderr is not None else 0
-        link.begin_use()
-        try:
-            meta = _call_meta(scope, spec, links.aliases, tool_call)
-            quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
-            if tool_call.forwarding is None and not tool_call.method:
-                result = await connection.call(
-                    tool.definition.name,
-                    Raw(tool_call.arguments),
-                    meta=meta,
-                    timeout=remaining,
-                    on_progress=on_progress,
-                    quota_key=quota_key,
+        with link.use():
+            try:
+                meta = _call_meta(scope, spec, links.aliases, tool_call)
+                quota_key = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+                raw, result = await _send(
+                    connection,
+                    tool,
+                    tool_call,
+                    {"meta": meta, "timeout": remaining, "on_progress": on_progress},
+                    quota_key,
                 )
-            else:
-                options: ForwardOptions = {"meta": meta, "timeout": remaining, "on_progress": on_progress}
-                raw, result = await _send_other(connection, tool, tool_call, options, quota_key)
-        except HoldfastError:
-            if connection.stderr is not None:
-                stderr = await connection.stderr.report_in_turn(stderr_start)
-            raise
-        finally:
-            link.end_use()
+            except HoldfastError:
+                if connection.stderr is not None:
+                    stderr = await connection.stderr.report_in_turn(stderr_start)
+                raise
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
     except PeerError as error:
@@ -260,31 +253,35 @@ async def _explain_failure(
         return explain_refused_hosts(spec, refused)
 
 
-async def _send_other(
+async def _send(
     connection: Connection,
     tool: CatalogTool,
     tool_call: ToolCall,
     options: ForwardOptions,
     quota_key: str,
 ) -> tuple[Raw | None, CallResult]:
-    """Send a call of a gateway's client, or a request that is not a call.
-
-    Return the result as the server sent it, if the call is forwarded, and the decoded result.
-    """
+    """Send the request of a call. Return the result as the server sent it, if the call is forwarded, and the decoded result."""
     if tool_call.forwarding is not None:
         options["capabilities"] = tool_call.forwarding.capabilities
         method, params = tool_call.method or "tools/call", _forwarded_params(tool, tool_call)
         raw = await connection.forward(method, params, quota_key=quota_key, **options)
         return raw, await connection.decode_forwarded(raw, is_call=not tool_call.method)
-    params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
-    answer = await connection.request(
-        tool_call.method,
-        params,
-        meta=options.get("meta"),
-        timeout=options.get("timeout"),
+    meta, timeout = options.get("meta"), options.get("timeout")
+    if tool_call.method:
+        params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
+        answer = await connection.request(
+            tool_call.method, params, meta=meta, timeout=timeout, quota_key=quota_key
+        )
+        return None, CallResult(structured_content=answer)
+    result = await connection.call(
+        tool.definition.name,
+        Raw(tool_call.arguments),
+        meta=meta,
+        timeout=timeout,
+        on_progress=options.get("on_progress"),
         quota_key=quota_key,
     )
-    return None, CallResult(structured_content=answer)
+    return None, result
 
 
 def _forwarded_params(tool: CatalogTool, tool_call: ToolCall) -> dict[str, Any]:

@@ -199,19 +199,10 @@ class Calls:
         scope = self._servers.scope_of_caller()
         scope.session_scope.check_open()
         began = time.monotonic()
-        try:
-            tool = (
-                self._find_request(tool_call.server, tool_call.method)
-                if tool_call.method
-                else await self._servers.find(tool_call.tool, scope)
-            )
-            decoded = self._decode_arguments(tool_call)
-        except HoldfastError as error:
-            if error.code is codes.SCOPE_CLOSED:
-                raise _closed_error() from None
-            result = failed_result(error)
-            await self._record.audit_rejected_call(tool_call, result)
-            return result
+        found = await self._find(tool_call, scope)
+        if isinstance(found, ToolResult):
+            return found
+        tool, decoded = found
         tool_call = ToolCall(
             call_id=tool_call.call_id,
             server=tool.server.name,
@@ -231,9 +222,9 @@ class Calls:
             await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
             answer = await self._find_obstacle(scope, tool_call, tool, decoded)
             if answer is None and not self._was_permitted(tool_call, tool):
-                permission = self._permission.decide_without_asking(tool_call, tool)
-                if permission is None:
-                    permission = await self._ask_permission(scope, tool, tool_call)
+                permission = self._permission.decide_without_asking(
+                    tool_call, tool
+                ) or await self._ask_permission(scope, tool, tool_call)
                 answer = permission.refusal
                 if permission.is_confirmed:
                     tool_call = replace(tool_call, is_confirmed=True)
@@ -261,13 +252,42 @@ class Calls:
             # The end of a call is stored even if the caller is cancelled.
             if self._spans is not None:
                 self._spans.end_call(tool_call, result)
-            try:
-                await self._record.add_end(tool_call, result, time.monotonic() - began)
-            except HoldfastError as error:
-                if not was_made:
-                    raise
-                raise _not_stored_error(tool, result, error) from error
+            await self._add_end(tool, tool_call, result, time.monotonic() - began, was_made=was_made)
         return result
+
+    async def _find(self, tool_call: ToolCall, scope: Scope) -> tuple[CatalogTool, Json] | ToolResult:
+        """The tool and the decoded arguments. If there is no such tool, or the arguments are invalid: the result of the call."""
+        try:
+            tool = (
+                self._find_request(tool_call.server, tool_call.method)
+                if tool_call.method
+                else self._servers.find_started(tool_call.tool, scope)
+                or await self._servers.find(tool_call.tool, scope)
+            )
+            return tool, self._decode_arguments(tool_call)
+        except HoldfastError as error:
+            if error.code is codes.SCOPE_CLOSED:
+                raise _closed_error() from None
+            result = failed_result(error)
+            await self._record.audit_rejected_call(tool_call, result)
+            return result
+
+    async def _add_end(
+        self,
+        tool: CatalogTool,
+        tool_call: ToolCall,
+        result: ToolResult,
+        seconds: float,
+        *,
+        was_made: bool,
+    ) -> None:
+        """Store the end of a call. If that fails after the call was made, the store's "try again" would have it made twice."""
+        try:
+            await self._record.add_end(tool_call, result, seconds)
+        except HoldfastError as error:
+            if not was_made:
+                raise
+            raise _not_stored_error(tool, result, error) from error
 
     async def _ask_permission(self, scope: Scope, tool: CatalogTool, tool_call: ToolCall) -> Permission:
         """Ask a person about the call.
@@ -393,7 +413,7 @@ def _add_trace(tool_call: ToolCall, span: Span) -> ToolCall:
 
 
 def _not_stored_error(tool: CatalogTool, result: ToolResult, error: HoldfastError) -> HoldfastError:
-    """The error for a call that was made, in place of the store's: its "try again" would have the call made twice."""
+    """The error for a call that was made, but whose result could not be stored."""
     endings = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed"}
     reasons = {
         codes.STORE_FULL: "no space is left on the disk",
