@@ -141,10 +141,9 @@ class PermissionPolicy:
 
         `preview` returns the change that a call of a built-in file tool would make, or its failure.
         """
-        permission = self.decide_without_asking(tool_call, tool)
-        if permission is not None:
-            return permission
-        is_asked = False
+        decision, is_asked = self.decide(tool, tool_call), False
+        if decision.access is not Access.MUST_ASK:
+            return self._permission(decision, is_asked=False)
         # One question at a time: the answer may be *always*.
         async with self._asking[remembered_key(tool, tool_call)]:
             try:
