@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,9 +16,13 @@ from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
     Event,
+    MessageReceived,
+    ModeChanged,
     Prompted,
     Replied,
+    ServersResolved,
     SessionClosed,
+    SessionOpened,
     StopReason,
     Thought,
     Titled,
@@ -104,6 +109,53 @@ operations = st.one_of(
 @given(chosen=st.lists(operations, max_size=25))
 def test_both_stores_return_the_same_after_the_same_operations(chosen: list[Operation]) -> None:
     assert asyncio.run(_on_disk(chosen)) == asyncio.run(_in_memory(chosen))
+
+
+CHANGES: list[Event] = [
+    SessionOpened(cwd="/b", roots=("/b", "/c"), trust_level=Trust.SANDBOXED),
+    SessionOpened(cwd="/b", roots=(), trust_level=Trust.DIRECT),
+    SessionClosed(reason="done"),
+    TrustLowered(trust_level=Trust.SANDBOXED),
+    TrustLowered(trust_level=Trust.DIRECT),
+    Titled(title="blue"),
+    ModeChanged(mode="ask"),
+    ServersResolved(servers=("files",), refusals=()),
+    Prompted(turn_id="b", message_id="msg_b", blocks=()),
+    MessageReceived(turn_id="b", message_id="msg_c", sender=IDS[1], sender_title="", text="red"),
+    TurnEnded(turn_id="a", reason=StopReason.END_TURN),
+    TurnEnded(turn_id="b", reason=StopReason.END_TURN),
+    TurnEnded(turn_id="a", reason=StopReason.INTERRUPTED),
+]
+
+
+@pytest.mark.parametrize("trust", Trust)
+@pytest.mark.parametrize("event", CHANGES, ids=lambda event: type(event).__name__)
+def test_an_event_changes_a_session_in_both_stores_in_the_same_way(event: Event, trust: Trust) -> None:
+    assert asyncio.run(_changed_on_disk(event, trust)) == asyncio.run(_changed_in_memory(event, trust))
+
+
+async def _changed_on_disk(event: Event, trust: Trust) -> object:
+    times = [1_000_000]
+    with tempfile.TemporaryDirectory() as folder:
+        async with SqliteStore(Path(folder) / "holdfast.db", now=lambda: times[-1]) as store:
+            return await _change_a_second_later(store, event, trust, times)
+
+
+async def _changed_in_memory(event: Event, trust: Trust) -> object:
+    times = [1_000_000]
+    async with MemoryStore(now=lambda: times[-1]) as store:
+        return await _change_a_second_later(store, event, trust, times)
+
+
+async def _change_a_second_later(store: Store, event: Event, trust: Trust, times: list[int]) -> object:
+    """The session and its resolution, after an event that came a second after the session was created and its turn began."""
+    context = SessionContext(session_id=IDS[0], trust_level=trust, cwd="/a", roots=("/a",))
+    await store.create(NewSession(context=context, title="red", tags=("t",)))
+    hold = await store.acquire(IDS[0])
+    await store.append(hold, Prompted(turn_id="a", message_id="msg_a", blocks=()))
+    times.append(2_000_000)
+    await store.append(hold, event)
+    return await store.session(IDS[0]), await store.read(lambda tx: tx.resolution(IDS[0]))
 
 
 async def _on_disk(chosen: list[Operation]) -> list[object]:

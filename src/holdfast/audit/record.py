@@ -164,7 +164,7 @@ def encode_record(record: AuditRecord, mask: Mask) -> str:
     fields = _Fields(
         arguments=None if record.arguments is None else mask.mask_all_in_json(record.arguments),
         arguments_hash=record.arguments_hash,
-        at=at.isoformat(timespec="microseconds"),
+        at=at.isoformat() if at.microsecond else at.isoformat(timespec="microseconds"),  # the first is faster
         call_id=call_id[:_MAX_NAME],
         duration_ms=record.duration_ms,
         kind=record.kind,

@@ -90,10 +90,19 @@ class ArgumentChecker:
         already decoded.
         """
         try:
-            compiled = await self._get_compiled(tool, owner)
+            compiled = self._find_compiled(tool) or await self._compile(tool, owner)
+            if compiled.problem:
+                raise UncheckableSchemaError(compiled.problem)
             if compiled.validator is None:
                 return None
-            problem = await _find_problem(compiled, arguments, owner, decoded)
+            is_large = len(arguments) > SMALL_DOCUMENT_BYTES and exceeds_limit(arguments, _LOOP_LIMIT)
+            document = None if is_large else _Document.read(arguments, decoded)
+            work = 0 if document is None else _estimate_ns(compiled, document)
+            problem = (
+                _check_document(compiled, document, work)
+                if document is not None and work <= _MAX_NS_ON_LOOP
+                else await _run_in_thread(_decode_and_check, compiled, arguments, owner=owner)
+            )
         except UncheckableSchemaError as error:
             self._warn(tool, str(error))
             return None
@@ -107,7 +116,8 @@ class ArgumentChecker:
             f"{tool.name} was not called: its arguments do not fit its schema. {problem}".rstrip(),
         )
 
-    async def _get_compiled(self, tool: CatalogTool, owner: str) -> "CompiledSchema":
+    def _find_compiled(self, tool: CatalogTool) -> "CompiledSchema | None":
+        """The compiled schema of the tool; None if it is not compiled yet."""
         raw = tool.definition.input_schema
         if len(raw) > MAX_SCHEMA_BYTES:
             raise UncheckableSchemaError(f"it has more than {MAX_SCHEMA_BYTES // 1024} KiB")
@@ -115,11 +125,12 @@ class ArgumentChecker:
         compiled = self._compiled.get(key)
         if compiled is not None:
             self._compiled.move_to_end(key)
-        else:
-            compiled = await _run_in_thread(compile_schema, key, owner=owner)
-            self._add(key, compiled)
-        if compiled.problem:
-            raise UncheckableSchemaError(compiled.problem)
+        return compiled
+
+    async def _compile(self, tool: CatalogTool, owner: str) -> "CompiledSchema":
+        key = bytes(tool.definition.input_schema)
+        compiled = await _run_in_thread(compile_schema, key, owner=owner)
+        self._add(key, compiled)
         return compiled
 
     def _add(self, key: bytes, compiled: "CompiledSchema") -> None:
@@ -239,19 +250,6 @@ def _make_validator(schema: JsonObject) -> tuple[Any, int, int]:
 
 def _refuse_reference(uri: str) -> Any:
     raise ValueError("Schemas are never fetched.")
-
-
-async def _find_problem(compiled: CompiledSchema, arguments: bytes, owner: str, decoded: Json) -> str | None:
-    """Check on the event loop if that is quick, otherwise in a thread."""
-    if len(arguments) > SMALL_DOCUMENT_BYTES and exceeds_limit(arguments, _LOOP_LIMIT):
-        return await _run_in_thread(_decode_and_check, compiled, arguments, owner=owner)
-    document = _Document.read(arguments, decoded)
-    if document is None:
-        return None
-    work = _estimate_ns(compiled, document)
-    if work > _MAX_NS_ON_LOOP:
-        return await _run_in_thread(_decode_and_check, compiled, arguments, owner=owner)
-    return _check_document(compiled, document, work)
 
 
 async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> T:

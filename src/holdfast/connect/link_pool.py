@@ -157,7 +157,8 @@ class LinkPool:
     def _find(self, scope: Scope, spec: ServerSpec) -> Link | None:
         if spec.lifetime is Lifetime.HOST:
             return self._shared.get(spec)
-        return self._by_scope.get(_owning_scope(scope, spec), {}).get(spec.name)
+        links = self._by_scope.get(_owning_scope(scope, spec))
+        return None if links is None else links.get(spec.name)
 
     def _get_or_replace(
         self,

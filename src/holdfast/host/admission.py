@@ -85,7 +85,7 @@ class Admission:
 
     async def plan(self, options: OpenOptions) -> "SessionPlan":
         """Plan a session as if it were new: its context, its workspace and its permission rules."""
-        context, workspace, of_folder = await run_with_file_timeout(
+        context, workspace, of_folder, warnings = await run_with_file_timeout(
             self._new_context, options, path=str(options.cwd)
         )
         rules = self._rules if options.parent is None else options.parent.permission.rules
@@ -98,7 +98,14 @@ class Admission:
         if of_folder is not None:
             restrictions = (*options.restrictions, workspace_restriction(of_folder))
             options = replace(options, restrictions=tuple(dict.fromkeys(restrictions)))
-        return SessionPlan(context=context, workspace=workspace, options=options, rules=rules, admission=self)
+        return SessionPlan(
+            context=context,
+            workspace=workspace,
+            options=options,
+            rules=rules,
+            admission=self,
+            warnings=warnings,
+        )
 
     async def load(self, plan: "SessionPlan") -> tuple[LoadedEntries, ResolvePolicy]:
         """Load the configuration: the server entries, and the policy that decides about them."""
@@ -112,8 +119,14 @@ class Admission:
             is_open=plan.is_open,
         )
         loaded, policy = await prepare_resolution(self._inputs, self._store, context, plan.workspace, given)
-        if plan.workspace is None:
-            announced = await run_with_file_timeout(self._announcement_warnings, plan, path=context.cwd)
+        announced = plan.warnings
+        if (
+            plan.is_open and plan.workspace is None
+        ):  # the folder may have changed since the session was planned
+            announced = await run_with_file_timeout(
+                self._announcement_warnings, context.cwd, path=context.cwd
+            )
+        if announced:
             loaded = replace(loaded, warnings=(*loaded.warnings, *announced))
         if context.trust_level is Trust.SANDBOXED:
             warnings = await run_with_file_timeout(self._trust_warnings, plan, path=context.cwd)
@@ -153,8 +166,10 @@ class Admission:
             return self._environ_masks
         return await _THREADS.run(self._masks, loaded, resolution, policy)
 
-    def _new_context(self, options: OpenOptions) -> tuple[SessionContext, Workspace | None, Workspace | None]:
-        """The context, the session's workspace, and the workspace of its folder if that is another one, which can only restrict the session."""
+    def _new_context(
+        self, options: OpenOptions
+    ) -> tuple[SessionContext, Workspace | None, Workspace | None, tuple[SessionWarning, ...]]:
+        """The context, the session's workspace, that of its folder if it is another one, which only restricts, and warnings."""
         cwd = Path(options.cwd)
         if not cwd.is_absolute() or not cwd.is_dir():
             raise HoldfastError(
@@ -180,7 +195,8 @@ class Admission:
         )
         of_folder = self._registry.find(folder) if parent is not None or options.workspace else None
         is_other = of_folder is not None and (workspace is None or of_folder.slug != workspace.slug)
-        return context, workspace, of_folder if is_other else None
+        warnings = self._announcement_warnings(folder) if workspace is None else ()
+        return context, workspace, of_folder if is_other else None, warnings
 
     def _own_trust(self, options: OpenOptions, workspace: Workspace | None) -> Trust:
         """The session's trust, not counting other workspaces that overlap with its folders."""
@@ -202,9 +218,9 @@ class Admission:
             if near.trust is Trust.SANDBOXED
         )
 
-    def _announcement_warnings(self, plan: "SessionPlan") -> tuple[SessionWarning, ...]:
+    def _announcement_warnings(self, folder: str) -> tuple[SessionWarning, ...]:
         """Say that the folder names a workspace, unless the user has declined. Only the user can make it a part of that workspace."""
-        found = self._registry.find_announced(plan.context.cwd)
+        found = self._registry.find_announced(folder)
         if found is None:
             return ()
         announced, workspace = found
@@ -254,6 +270,8 @@ class SessionPlan:
     rules: PermissionRules
     """The permission rules of the settings and the workspace."""
     admission: Admission
+    warnings: tuple[SessionWarning, ...] = ()
+    """What the user should know about the session's folder."""
     is_open: bool = False
     """Whether the session is open, and its servers are decided about again."""
     stages: StageTimer = field(default_factory=StageTimer, compare=False)

@@ -46,6 +46,8 @@ def mask_event(event: Event, mask: Mask) -> Event:  # noqa: PLR0912 - a case for
     match event:
         case ToolCalled(arguments=arguments):
             return _mask_tool_called(event, arguments, mask)
+        case ToolEnded(content=content, structured=structured):
+            return _mask_tool_ended(event, content, structured, mask)
         case Prompted(blocks=blocks):
             return replace(event, blocks=_mask_prompt(blocks, mask))
         case ServersResolved(servers=servers, refusals=refusals, server_seconds=seconds):
@@ -66,8 +68,6 @@ def mask_event(event: Event, mask: Mask) -> Event:  # noqa: PLR0912 - a case for
             # The endpoint of the model chooses the ids of its calls, so these may contain a secret, too.
             ids = {mask.mask_known(model_id): call_id for model_id, call_id in calls.items()}
             return event if masked is message and ids == calls else replace(event, message=masked, calls=ids)
-        case ToolEnded(content=content, structured=structured):
-            return _mask_tool_ended(event, content, structured, mask)
         case _ if mask.is_empty:
             return event
         case Replied(text=text) | Thought(text=text) | MessageSent(text=text) | MessageReceived(text=text):

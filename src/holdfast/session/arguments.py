@@ -37,6 +37,8 @@ def encode_arguments(arguments: Arguments | None) -> bytes:
 
 
 def _plain(arguments: object) -> object:
+    if isinstance(arguments, dict):  # the usual case, and faster than to ask whether it is a mapping
+        return cast("dict[str, Any]", arguments)
     if isinstance(arguments, Mapping):
         return dict(cast("Mapping[str, Any]", arguments))
     if is_dataclass(arguments) and not isinstance(arguments, type):

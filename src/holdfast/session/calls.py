@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
@@ -26,7 +25,7 @@ from holdfast.model.permission import Access
 from holdfast.model.server import InProcess
 from holdfast.session.arguments import encode_arguments
 from holdfast.session.call_record import CallRecord
-from holdfast.session.permission import PermissionPolicy, tool_kind, tool_label
+from holdfast.session.permission import Permission, PermissionPolicy, tool_kind, tool_label
 from holdfast.session.server_deps import ServerDeps
 from holdfast.session.servers import Servers
 from holdfast.session.session_spans import SessionSpans
@@ -115,7 +114,8 @@ class Calls:
                 raise _closed_error() from None
             raise
         finally:
-            running.end()
+            if running.is_cancelled:
+                running.undo_cancel()
             self._running.discard(running)
             if self._all_ended is not None and not self._running and not self._all_ended.done():
                 self._all_ended.set_result(None)
@@ -199,19 +199,10 @@ class Calls:
         scope = self._servers.scope_of_caller()
         scope.session_scope.check_open()
         began = time.monotonic()
-        try:
-            tool = (
-                self._find_request(tool_call.server, tool_call.method)
-                if tool_call.method
-                else await self._servers.find(tool_call.tool)
-            )
-            decoded = self._decode_arguments(tool_call)
-        except HoldfastError as error:
-            if error.code is codes.SCOPE_CLOSED:
-                raise _closed_error() from None
-            result = failed_result(error)
-            await self._record.audit_rejected_call(tool_call, result)
-            return result
+        found = await self._find(tool_call, scope)
+        if isinstance(found, ToolResult):
+            return found
+        tool, decoded = found
         tool_call = ToolCall(
             call_id=tool_call.call_id,
             server=tool.server.name,
@@ -231,8 +222,11 @@ class Calls:
             await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
             answer = await self._find_obstacle(scope, tool_call, tool, decoded)
             if answer is None and not self._was_permitted(tool_call, tool):
-                answer, is_confirmed = await self._ask_permission(scope, tool, tool_call)
-                if is_confirmed:
+                permission = self._permission.decide_without_asking(
+                    tool_call, tool
+                ) or await self._ask_permission(scope, tool, tool_call)
+                answer = permission.refusal
+                if permission.is_confirmed:
                     tool_call = replace(tool_call, is_confirmed=True)
             if answer is None and not tool_call.method and not self._servers.is_current(tool):
                 answer = _changed_result(tool)
@@ -258,14 +252,45 @@ class Calls:
             # The end of a call is stored even if the caller is cancelled.
             if self._spans is not None:
                 self._spans.end_call(tool_call, result)
-            with _report_not_stored(tool, result) if was_made else nullcontext():
-                await self._record.add_end(tool_call, result, time.monotonic() - began)
+            await self._add_end(tool, tool_call, result, time.monotonic() - began, was_made=was_made)
         return result
 
-    async def _ask_permission(
-        self, scope: Scope, tool: CatalogTool, tool_call: ToolCall
-    ) -> tuple[ToolResult | None, bool]:
-        """The refusal, if there is one, and whether a person or a rule allowed this very call.
+    async def _find(self, tool_call: ToolCall, scope: Scope) -> tuple[CatalogTool, Json] | ToolResult:
+        """The tool and the decoded arguments. If there is no such tool, or the arguments are invalid: the result of the call."""
+        try:
+            tool = (
+                self._find_request(tool_call.server, tool_call.method)
+                if tool_call.method
+                else self._servers.find_started(tool_call.tool, scope)
+                or await self._servers.find(tool_call.tool, scope)
+            )
+            return tool, self._decode_arguments(tool_call)
+        except HoldfastError as error:
+            if error.code is codes.SCOPE_CLOSED:
+                raise _closed_error() from None
+            result = failed_result(error)
+            await self._record.audit_rejected_call(tool_call, result)
+            return result
+
+    async def _add_end(
+        self,
+        tool: CatalogTool,
+        tool_call: ToolCall,
+        result: ToolResult,
+        seconds: float,
+        *,
+        was_made: bool,
+    ) -> None:
+        """Store the end of a call. If that fails after the call was made, the store's "try again" would have it made twice."""
+        try:
+            await self._record.add_end(tool_call, result, seconds)
+        except HoldfastError as error:
+            if not was_made:
+                raise
+            raise _not_stored_error(tool, result, error) from error
+
+    async def _ask_permission(self, scope: Scope, tool: CatalogTool, tool_call: ToolCall) -> Permission:
+        """Ask a person about the call.
 
         If the server was restarted while a person was asked, its tools are listed again before it is called: what was
         allowed is the tool that the person saw.
@@ -279,7 +304,7 @@ class Calls:
             now = self._deps.links.find_usable(scope, tool.server)
             if now is None or now is not link:
                 await self._servers.list_again(scope, tool.server.name)
-        return permission.refusal, permission.is_confirmed
+        return permission
 
     def _was_permitted(self, tool_call: ToolCall, tool: CatalogTool) -> bool:
         """Whether the user permitted this call before it was interrupted to ask for input. A new refusal still counts."""
@@ -348,29 +373,29 @@ class Calls:
 class _RunningCall:
     """A call that is running in the current task."""
 
-    __slots__ = ("_cancels_before", "_is_cancelled", "_task")
+    __slots__ = ("_cancels_before", "_task", "is_cancelled")
 
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
         self._cancels_before = task.cancelling()
-        self._is_cancelled = False
+        self.is_cancelled = False
+        """Whether `cancel` was called."""
 
     def cancel(self) -> None:
         """Cancel the call, because its session is being closed."""
-        self._is_cancelled = True
+        self.is_cancelled = True
         self._task.cancel()
 
     @property
     def was_cancelled_by_closing(self) -> bool:
         """Whether `cancel` was called, and nothing else has cancelled the task during the call."""
-        return self._is_cancelled and self._task.cancelling() == self._cancels_before + 1
+        return self.is_cancelled and self._task.cancelling() == self._cancels_before + 1
 
-    def end(self) -> None:
+    def undo_cancel(self) -> None:
         """Undo the task's cancellation by `cancel`, so that the task can continue, as `asyncio.timeout` does."""
-        if self._is_cancelled:
-            self._task.uncancel()
+        self._task.uncancel()
 
 
 def _changed_result(tool: CatalogTool) -> ToolResult:
@@ -387,24 +412,20 @@ def _add_trace(tool_call: ToolCall, span: Span) -> ToolCall:
     return replace(tool_call, meta={**(tool_call.meta or {}), **span.meta})
 
 
-@contextmanager
-def _report_not_stored(tool: CatalogTool, result: ToolResult) -> Iterator[None]:
-    """Replace the store's error for a call that was made: its "try again" would have the call made twice."""
-    try:
-        yield
-    except HoldfastError as error:
-        endings = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed"}
-        reasons = {
-            codes.STORE_FULL: "no space is left on the disk",
-            codes.STORE_BUSY: "another process has locked the store",
-        }
-        raise HoldfastError(
-            codes.RESULT_NOT_STORED,
-            f"{tool.name} was called and {endings.get(result.outcome, 'was ended early')}, but its result could not be stored "
-            f"({reasons.get(error.code, error.code.name)}) and is lost. Do not call it again without checking what the "
-            "call has done.",
-            cause=error.code.name,
-        ) from error
+def _not_stored_error(tool: CatalogTool, result: ToolResult, error: HoldfastError) -> HoldfastError:
+    """The error for a call that was made, but whose result could not be stored."""
+    endings = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed"}
+    reasons = {
+        codes.STORE_FULL: "no space is left on the disk",
+        codes.STORE_BUSY: "another process has locked the store",
+    }
+    return HoldfastError(
+        codes.RESULT_NOT_STORED,
+        f"{tool.name} was called and {endings.get(result.outcome, 'was ended early')}, but its result could not be stored "
+        f"({reasons.get(error.code, error.code.name)}) and is lost. Do not call it again without checking what the "
+        "call has done.",
+        cause=error.code.name,
+    )
 
 
 def _closed_error() -> HoldfastError:

@@ -123,11 +123,16 @@ class PermissionPolicy:
             key, mode = remembered_key(tool, tool_call), lowest_mode(mode, tool_call.max_mode)
             return decide(tool, mode, self.rules, self._always_allowed, key)
         known = self._decided.get(tool.name)
-        if known is not None and known[0] is tool and known[1] is self.mode and known[2] is self.rules:
+        if known is not None and known[0] is tool and known[1] is mode and known[2] is self.rules:
             return known[3]
-        decision = decide(tool, self.mode, self.rules, self._always_allowed)
-        self._decided[tool.name] = (tool, self.mode, self.rules, decision)
+        decision = decide(tool, mode, self.rules, self._always_allowed)
+        self._decided[tool.name] = (tool, mode, self.rules, decision)
         return decision
+
+    def decide_without_asking(self, tool_call: ToolCall, tool: CatalogTool) -> Permission | None:
+        """Whether the call may run; None if the user must be asked."""
+        decision = self.decide(tool, tool_call)
+        return None if decision.access is Access.MUST_ASK else self._permission(decision, is_asked=False)
 
     async def check(
         self, tool_call: ToolCall, tool: CatalogTool, preview: Callable[[], Awaitable[ToolResult]]

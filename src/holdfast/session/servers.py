@@ -220,16 +220,20 @@ class Servers:
         """The refusals that are stored. If some are being stored now, wait for that."""
         return await self._stored.refusals()
 
-    async def find(self, name: str) -> CatalogTool:
-        """Find the tool `server.tool`. If its server is still starting, wait for it. If it is lazy, start it first."""
-        scope, links = self.scope_of_caller(), self._deps.links
+    def find_started(self, name: str, scope: Scope) -> CatalogTool | None:
+        """The tool `server.tool`; None if there is none yet, or if its server must be started first. `scope` is the caller's."""
         tool = self._catalog.get(name)
         if (
-            tool is not None
-            and not links.is_outdated(scope, tool.server)
-            and not self._servers[tool.server.name].is_waiting
+            tool is None
+            or self._deps.links.is_outdated(scope, tool.server)
+            or self._servers[tool.server.name].is_waiting
         ):
-            return tool
+            return None
+        return tool
+
+    async def find(self, name: str, scope: Scope) -> CatalogTool:
+        """Find a tool that `find_started` has not found. If its server is still starting, wait for it. If it is lazy, start it first."""
+        links = self._deps.links
         for server in [*self._servers.values()]:
             if could_belong_to(server.spec.name, name):
                 server.start()

@@ -43,8 +43,9 @@ class AppendBatch:
             ]
         self.stored_count = 0
         results: list[AppendResult] = []
+        hold = self._hold
         for entry in self.entries:
-            appended = tx.append(self._hold, entry.event, entry.key, entry.origin)
+            appended = tx.append(hold, entry.event, entry.key, entry.origin)
             if appended.is_new and entry.on_append is not None:
                 entry.on_append(tx)
             results.append(appended)

@@ -162,8 +162,12 @@ class Appender:
         if self._is_committing or not queue:
             return
         self._is_committing = True
-        batch = AppendBatch(self._hold, queue[: self._batch_size])
-        del queue[: self._batch_size]
+        if len(queue) <= self._batch_size:
+            entries, self._queue = queue, []
+        else:
+            entries = queue[: self._batch_size]
+            del queue[: self._batch_size]
+        batch = AppendBatch(self._hold, entries)
         try:
             self._submit(batch.append_to, partial(self._on_done, batch))
         except HoldfastError as error:  # the store is closed
@@ -181,7 +185,8 @@ class Appender:
         if self._error is not None:
             queue, self._queue = self._queue, []
             self._fail_all(queue, self._error)
-        self.commit_now()
+        if self._queue:
+            self.commit_now()
         if self._idle_waiters and not self._is_committing:
             for waiter in self._idle_waiters:
                 if not waiter.done():

@@ -107,12 +107,14 @@ class MemoryStore(Store):
         on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
         """Run a function in a write transaction; if it fails, its writes are rolled back. No write is ever postponed."""
-        self._check_open()
+        if self._closed:
+            raise _closed_error()
         return self._write(work)
 
     def submit(self, work: Callable[[Tx], T], on_done: OnDone) -> None:
         """Run a function in a write transaction, and call `on_done`, before this method returns."""
-        self._check_open()
+        if self._closed:
+            raise _closed_error()
         try:
             result = self._write(work)
         except Exception as error:
@@ -131,7 +133,8 @@ class MemoryStore(Store):
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
         """Run a function in a read transaction."""
-        self._check_open()
+        if self._closed:
+            raise _closed_error()
         return work(self._tx)
 
     def after_commit(self, hook: AfterCommit) -> None:
@@ -144,9 +147,9 @@ class MemoryStore(Store):
             self._closed = True
             self._tx.release_all()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise HoldfastError(codes.STORE_CLOSED, "The in-memory store is closed.")
+
+def _closed_error() -> HoldfastError:
+    return HoldfastError(codes.STORE_CLOSED, "The in-memory store is closed.")
 
 
 class _RolledBackError(Exception):
@@ -547,7 +550,8 @@ class _MemoryTx:
         if session is None:
             raise unknown_session(hold.session_id)
         lease = self._db.leases.get(hold.session_id)
-        check_epoch(hold, None if lease is None else lease.epoch)
+        if lease is None or lease.epoch != hold.epoch:
+            check_epoch(hold, None if lease is None else lease.epoch)
         return session
 
 

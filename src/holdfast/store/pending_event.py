@@ -82,21 +82,27 @@ class PendingEvent:
         """Wait until the event is on the disk, and return its number. Raises if it failed."""
         if self._appended is None:
             if self._error is None:
-                await self._wait()
+                self._commit_now()  # the caller adds no other event until this one is durable
+                if not self.is_settled:
+                    await self._wait()
             if self._appended is None:
                 raise self._error or AssertionError("A settled event has a number or an error.")
         return self._appended.seq
 
     async def wait_settled(self) -> bool:
         """Wait until the event is durable or has failed, and return whether it is durable."""
-        if self._appended is None and self._error is None:
-            await self._wait()
+        if not self.is_settled:
+            self._commit_now()
+            if not self.is_settled:
+                await self._wait()
         return self._appended is not None
 
     async def wait_settled_despite_cancellation(self) -> bool:
         """Like `wait_settled`, but if the caller is cancelled, wait until the event is settled before raising."""
+        if not self.is_settled:
+            self._commit_now()
         cancelled: asyncio.CancelledError | None = None
-        while self._appended is None and self._error is None:
+        while not self.is_settled:
             try:
                 await self._wait()
             except asyncio.CancelledError as error:
@@ -118,15 +124,13 @@ class PendingEvent:
             self._waiters = None
 
     async def _wait(self) -> None:
-        self._commit_now()  # the caller adds no other event until this one is durable
-        if self._appended is None and self._error is None:
-            # Each caller has its own future, so that the cancellation of one does not affect the others.
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            if self._waiters is None:
-                self._waiters = [waiter]
-            else:
-                self._waiters.append(waiter)
-            await waiter
+        # Each caller has its own future, so that the cancellation of one does not affect the others.
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiters is None:
+            self._waiters = [waiter]
+        else:
+            self._waiters.append(waiter)
+        await waiter
 
 
 def settle_future(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

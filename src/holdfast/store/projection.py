@@ -54,7 +54,7 @@ EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:
     """The session after the event. Trust is never raised."""
     changed = _apply(session, event)
-    return replace(changed, updated=at) if _is_activity(event) else changed
+    return replace(changed, updated=at) if is_activity(event) else changed
 
 
 def changes_session(event: Event, origin: Origin) -> bool:
@@ -67,7 +67,7 @@ def completes_messages(event: Event) -> bool:
     return isinstance(event, TurnEnded | SessionClosed)
 
 
-def _is_activity(event: Event) -> bool:
+def is_activity(event: Event) -> bool:
     """Whether the event counts as a use of the session. Closing and recovery after a crash do not."""
     match event:
         case SessionClosed() | TurnEnded(reason=StopReason.INTERRUPTED):

@@ -9,7 +9,31 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved, Titled
+from holdfast.model.event import (
+    OWN_AGENT,
+    Event,
+    HistoryCompacted,
+    MessageReceived,
+    MessageSent,
+    ModeChanged,
+    ModelResponded,
+    Origin,
+    PermissionDecided,
+    Planned,
+    Prompted,
+    Replied,
+    ServersResolved,
+    SessionClosed,
+    SessionOpened,
+    Thought,
+    Titled,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TrustLowered,
+    TurnEnded,
+    UnknownEvent,
+)
 from holdfast.model.ids import SessionId
 from holdfast.store.clock import from_microseconds, to_microseconds
 from holdfast.store.constraints import (
@@ -24,7 +48,7 @@ from holdfast.store.constraints import (
 from holdfast.store.event_codec import decode_event, encode_event
 from holdfast.store.lease import check_epoch, check_free
 from holdfast.store.owner import Owner
-from holdfast.store.projection import EVENTS_OF_CALLS, changes_session, completes_messages, project
+from holdfast.store.projection import EVENTS_OF_CALLS, changes_session, completes_messages, is_activity
 from holdfast.store.search import searchable_text
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.read_tx import SqlReadTx
@@ -42,6 +66,7 @@ from holdfast.store.types import (
 )
 
 _TITLE_MESSAGE_ID = ""
+_LOWER_TRUST = "trust_level = CASE trust_level WHEN 'sandboxed' THEN trust_level ELSE ? END"  # never raised
 _SEARCHABLE = ("prompted", "replied")  # the kinds with a `searchable_text`
 _MAX_INDEXED = 1_000_000  # characters of one message that can be searched
 # Rows per INSERT. SQLite caches a statement for each number of rows, and a statement for 512 rows takes 340 KB. So a batch
@@ -253,7 +278,7 @@ class SqlTx(SqlReadTx):
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (end.n,))
             end.unindexed = True
         if changes_session(event, origin):
-            self._project(hold.session_id, end, event, now)
+            self._project(end, event, now)
         if end.unindexed and completes_messages(event):
             self._to_index[end.n] = hold.session_id
         return AppendResult(seq, is_new=True, at_microseconds=now)
@@ -444,31 +469,49 @@ class SqlTx(SqlReadTx):
             raise unknown_session(session_id)
         return stored
 
-    def _project(self, session_id: SessionId, end: _SessionEnd, event: Event, now: int) -> None:
-        before = self._existing_session(session_id)
-        after = project(before, event, from_microseconds(now))
-        context = after.context
-        self._db.execute(
-            "UPDATE sessions SET trust_level = ?, cwd = ?, roots = ?, title = ?, state = ?, updated = ?, open_turn = ? "
-            "WHERE n = ?",
-            (
-                context.trust_level,
-                context.cwd,
-                _json(context.roots),
-                after.title,
-                after.state,
-                to_microseconds(after.updated),
-                after.open_turn,
-                end.n,
-            ),
-        )
+    def _project(self, end: _SessionEnd, event: Event, now: int) -> None:
+        """Change the session's row like `projection.project`, but in SQL: the row need not be read and decoded."""
+        changes: dict[str, object] = {"updated = ?": now} if is_activity(event) else {}
         match event:
-            case ServersResolved():
-                self._db.execute("UPDATE sessions SET resolved_seq = ? WHERE n = ?", (end.seq, end.n))
+            case SessionOpened(cwd=cwd, roots=roots, trust_level=trust):
+                changes |= {
+                    _LOWER_TRUST: trust,
+                    "cwd = ?": cwd,
+                    "roots = ?": _json(roots),
+                    "state = ?": SessionState.OPEN,
+                }
+            case SessionClosed():
+                changes["state = ?"] = SessionState.CLOSED
+            case TrustLowered(trust_level=trust):
+                changes[_LOWER_TRUST] = trust
             case Titled(title=title):
+                changes["title = ?"] = title
                 self._index_text(end.n, _TITLE_MESSAGE_ID, 0, title)
-            case _:
+            case Prompted(turn_id=turn_id) | MessageReceived(turn_id=turn_id):
+                changes["open_turn = ?"] = turn_id
+            case TurnEnded(turn_id=turn_id):
+                changes["open_turn = CASE open_turn WHEN ? THEN '' ELSE open_turn END"] = turn_id
+            case ServersResolved():
+                changes["resolved_seq = ?"] = end.seq
+            case (
+                ModeChanged()
+                | Replied()
+                | Thought()
+                | Planned()
+                | ToolCalled()
+                | ModelResponded()
+                | HistoryCompacted()
+                | ToolStarted()
+                | ToolEnded()
+                | PermissionDecided()
+                | MessageSent()
+                | UnknownEvent()
+            ):
                 pass
+        if changes:
+            self._db.execute(
+                f"UPDATE sessions SET {', '.join(changes)} WHERE n = ?", (*changes.values(), end.n)
+            )
 
     def _index(self, n: int) -> None:
         """Index the messages after `indexed_seq`. Each is indexed as a whole, because a word may be split over two events."""
