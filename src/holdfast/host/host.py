@@ -32,6 +32,7 @@ from holdfast.host.open_options import (
     SessionOptions,
     inherit_options,
     parse_options,
+    parse_reopen_options,
     with_stored_folders,
 )
 from holdfast.host.opening import check_folder
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_ID_LENGTH = 256
-_STORED_OPTIONS = OpenOptions(mode=None)
 _NO_SESSION = SessionContext(session_id=SessionId(""), trust_level=Trust.SANDBOXED)
 
 
@@ -100,6 +100,8 @@ class Host:
         self._agent = agent
         self._tracer_provider = tracer_provider
         self._opened_by_run: set[Scope] = set()
+        self._watching: set[asyncio.Task[None]] = set()
+        """Passes the events of reopened sessions to their `on_event`."""
         self._composed: HostParts | None = None
         self._stack = AsyncExitStack()
         self._state: Literal["new", "open", "closed"] = "new"
@@ -275,14 +277,34 @@ class Host:
         self._parts.config_watch.follow(session, config)
         return session
 
-    async def reopen(self, session_id: str, options: OpenOptions = _STORED_OPTIONS) -> Session:
-        """Resume a stored session in its folder. If it is live in this host, join it.
+    async def reopen(
+        self, session_id: str, options: OpenOptions | None = None, **given: Unpack[SessionOptions]
+    ) -> Session:
+        """Resume a stored session in its folder. If it is live in this host, join it. Returns while its servers are starting.
 
-        Without `cwd`, the folders are the stored ones. The `user_id` must be that of the session.
+        The options are those of `session`; front ends give `OpenOptions`. Without `cwd`, the folders are the stored ones. The
+        `user_id` must be that of the session. The mode is the stored one, or a lower one that is given. `servers` that the
+        session was opened with must be given again. Close it with `close`, or use it in a block:
+        `async with await host.reopen(session_id) as session:`.
         """
         self._check_open()
+        if options is None:
+            options = parse_reopen_options(given)
+        elif given:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"Give `{next(iter(given))}` by name or in `OpenOptions`, not both together.",
+            )
         stored = await self.find_session(session_id, options.user_id)
-        return await self._parts.opener.reopen(stored, with_stored_folders(options, stored.context))
+        session = await self._parts.opener.reopen(stored, with_stored_folders(options, stored.context))
+        if options.on_event is not None:
+            self._watch_until_closed(session, options.on_event, after=session.record.events.last)
+        return session
+
+    def _watch_until_closed(self, session: Session, on_event: OnEvent, *, after: int) -> None:
+        task = _watch(session, on_event, after=after)
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
 
     async def find_owner(self, session_id: str, options: OpenOptions) -> OtherOwner | None:
         """The other process that has a stored session open, or None. Checks the user and the folder, as `reopen` does."""
@@ -433,11 +455,12 @@ def _check_event_loop() -> None:
         ) from None
 
 
-def _watch(session: Session, on_event: OnEvent) -> asyncio.Task[None]:
-    """Pass every event to a function, until the session is closed."""
+def _watch(session: Session, on_event: OnEvent, *, after: int = 0) -> asyncio.Task[None]:
+    """Pass every event after this number to a function, until the session is closed."""
+    events = session.subscribe(after)
 
     async def watch() -> None:
-        async for stored in session.subscribe():
+        async for stored in events:
             await run_callback_here(on_event, stored)
 
     return asyncio.create_task(watch(), name=f"on_event of {session.context.session_id}")

@@ -82,8 +82,8 @@ class OpenOptions:
     workspace: str = ""
     trust: Trust | None = None
     """The highest trust the session may have. The settings, the workspace or the parent may lower it."""
-    servers: AppServers = NO_APP_SERVERS
-    """Servers of the application that opens the session."""
+    servers: AppServers | ServerConfigs = NO_APP_SERVERS
+    """Servers of the application that opens the session: `{"name": {…}}`."""
     client_servers: tuple[Json, ...] = field(default=(), repr=False)
     """Servers that a client supplies, such as those of an editor; each has a `name`."""
     only_these: bool = False
@@ -104,7 +104,7 @@ class OpenOptions:
     mode: Mode | None = Mode.AUTO
     """What the session does with calls that may change something. The settings and the workspace may lower it.
 
-    None: the mode that the stored session had; `ask` for a new one.
+    None: `ask` for a new session. A stored session keeps its mode, unless this one is lower.
     """
     restrictions: tuple[Restriction, ...] = ()
     """The servers and tools that others allow: the definition of an agent, or a workspace. They can only restrict."""
@@ -130,6 +130,20 @@ class OpenOptions:
     """The MCP client that uses the session's servers through a gateway: their messages go to it."""
     on_event: OnEvent | None = field(default=None, compare=False)
     """A function that gets every event, until the session is closed."""
+
+    def __post_init__(self) -> None:
+        """Check what programs write as text or as a dictionary. The session must never get another mode or trust than it says."""
+        if not isinstance(self.servers, AppServers):
+            object.__setattr__(self, "servers", parse_servers(self.servers))
+        if self.mode is not None and not isinstance(cast("object", self.mode), Mode):
+            object.__setattr__(self, "mode", require_mode(self.mode))
+        if self.trust is not None and not isinstance(cast("object", self.trust), Trust):
+            object.__setattr__(self, "trust", parse_trust(parse_text("trust", self.trust)))
+
+    @property
+    def app_servers(self) -> AppServers:
+        """The servers of the application, checked."""
+        return cast("AppServers", self.servers)
 
 
 def parse_options(given: SessionOptions) -> OpenOptions:
@@ -164,6 +178,23 @@ def parse_options(given: SessionOptions) -> OpenOptions:
         mode=require_mode(given.get("permission", Mode.AUTO if ask is None else Mode.ASK)),
         door=door if door.has_functions else None,
         on_event=on_event,
+    )
+
+
+def parse_reopen_options(given: SessionOptions) -> OpenOptions:
+    """The options of reopening a stored session. What is not given is as it was stored."""
+    for name in ("title", "tags", "keep"):
+        if name in given:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"`{name}` is that of the stored session, and cannot be changed when it is reopened.",
+                hint=f"Leave out `{name}`.",
+            )
+    options = parse_options(given)
+    return replace(
+        options,
+        cwd=options.cwd if "cwd" in given else "",
+        mode=options.mode if "permission" in given or options.mode is Mode.ASK else None,
     )
 
 

@@ -46,6 +46,7 @@ from holdfast.session.permission_rules import (
 )
 from holdfast.session.record import Record
 
+_PROGRAM_MODE = "program_mode"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_NAME = 128
 _MAX_TITLE = 80
@@ -224,10 +225,11 @@ class PermissionPolicy:
         return msgspec.json.decode(masked, type=FileChange)
 
 
-def stored_mode(settings: JsonObject) -> Mode:
-    """The mode in a stored session's settings; `ask` if there is none."""
+def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
+    """The mode in a stored session's settings; `ask` if there is none. Only a program gets the mode that a program opened it with."""
+    by_program = settings.get(_PROGRAM_MODE, Mode.ASK) if door is DoorKind.PYTHON else Mode.ASK
     try:
-        return Mode(str(settings.get("mode", Mode.ASK)))
+        return Mode(str(settings.get("mode", by_program)))
     except ValueError:
         return Mode.ASK
 
@@ -238,14 +240,19 @@ def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
     return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
 
 
-def stored_limits(mode: Mode, tools: Sequence[Sequence[ToolPattern]]) -> JsonObject:
+def stored_limits(
+    mode: Mode, tools: Sequence[Sequence[ToolPattern]], door: DoorKind | None = None
+) -> JsonObject:
     """The mode and the groups of patterns that a session is opened with, as they are stored for when it is resumed.
 
-    A mode above `ask` is not stored: a resumed session asks again, unless the user chose that mode in the session.
+    If a program opens it with `auto`, only programs resume it so. Editors and terminals ask again, unless the user chose that
+    mode in the session.
     """
     limits: JsonObject = {}
     if mode is Mode.READ_ONLY:
         limits["mode"] = mode
+    elif mode is Mode.AUTO and door is DoorKind.PYTHON:
+        limits[_PROGRAM_MODE] = mode
     if tools:
         limits["tools"] = [[str(pattern) for pattern in group] for group in tools]
     return limits

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack
+from types import TracebackType
+from typing import Any, Self, Unpack
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.model.budget import TurnTotal
@@ -14,7 +15,7 @@ from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import ForwardOptions
-from holdfast.connect.scope import Scope
+from holdfast.connect.scope import Scope, enter_scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
 from holdfast.model.agent_definition import AgentDefinition
@@ -154,10 +155,30 @@ class Session:
         self._resources = resources
         self._closing: asyncio.Task[None] | None = None
         scope.door = self.doors
+        self._block = ExitStack()
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closing else "open"
         return f"<Session {self.context.session_id} {self.context.trust_level.value}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        """Wait until its servers are available or refused. At the end of the block, the session is closed."""
+        try:
+            await self.wait_ready_and_store()
+        except BaseException:
+            await self.close()
+            raise
+        self._block = ExitStack()
+        self._block.enter_context(enter_scope(self.scope))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._block.close()
+        finally:
+            await self.close()
 
     @property
     def context(self) -> SessionContext:
