@@ -160,9 +160,8 @@ class Session:
 
     def prompt(self, text: str | Sequence[JsonObject]) -> TurnResult:
         """Let the agent answer a prompt."""
-        blocks: Sequence[JsonObject] = [{"type": "text", "text": text}] if isinstance(text, str) else text
         self._check_open()
-        return self._loop.run(self._session.prompt(blocks))
+        return self._loop.run(self._session.prompt(text))
 
     def list_resources(self, server: str) -> list[dict[str, Any]]:
         """The resources of a server."""

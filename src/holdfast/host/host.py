@@ -31,6 +31,7 @@ from holdfast.host.open_options import (
     OpenOptions,
     SessionOptions,
     inherit_options,
+    parse_agent,
     parse_options,
     parse_reopen_options,
     with_stored_folders,
@@ -44,6 +45,7 @@ from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
+from holdfast.model.option_text import bad_type, parse_text
 from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.model.resolution import Resolution, Stage
@@ -92,12 +94,14 @@ class Host:
         answers. Without a model, the user types commands that call tools. With `tracer_provider`, sessions are traced by
         this provider of OpenTelemetry, which the program shuts down itself.
         """
+        if settings is not None and not isinstance(cast("object", settings), Settings):
+            raise bad_type("settings", "what holdfast.settings.load() returns", settings)
         self.settings = settings or settings_module.load()
         self.registry = Registry(self.settings.data_dir / WORKSPACES_FOLDER)
         self._app_servers = parse_servers(servers or {})
         self._given_store = store
         self._connect_options = connect_options or _connect_options(self.settings)
-        self._agent = agent
+        self._agent = parse_agent(agent)
         self._tracer_provider = tracer_provider
         self._opened_by_run: set[Scope] = set()
         self._watching: set[asyncio.Task[None]] = set()
@@ -269,6 +273,7 @@ class Host:
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
         self._check_open()
+        _check_options(options)
         if options.relay is None:
             return await self._parts.opener.open(options)
         # Read before the servers are resolved: a change in between is applied to the session later.
@@ -295,6 +300,7 @@ class Host:
                 codes.BAD_ARGUMENT,
                 f"Give `{next(iter(given))}` by name or in `OpenOptions`, not both together.",
             )
+        _check_options(options)
         stored = await self.find_session(session_id, options.user_id)
         session = await self._parts.opener.reopen(stored, with_stored_folders(options, stored.context))
         if options.on_event is not None:
@@ -332,6 +338,7 @@ class Host:
     async def find_session(self, session_id: str, user_id: str | None = None) -> StoredSession:
         """Find a stored session of this user. Another user's session gives the same error as one that does not exist."""
         self._check_open()
+        session_id = parse_text("session_id", session_id)
         try:
             known = parse_session_id(session_id)
             stored = await self.store.session(known)
@@ -441,6 +448,11 @@ def _warn_about_unmatched(session: Session, options: OpenOptions) -> None:
 
     check()
     session.on_tools_listed(check)
+
+
+def _check_options(options: object) -> None:
+    if not isinstance(options, OpenOptions):
+        raise bad_type("options", "OpenOptions(…)", options)
 
 
 def _check_event_loop() -> None:

@@ -174,7 +174,7 @@ def parse_options(given: SessionOptions) -> OpenOptions:
         keep=keep,
         keep_logs=keep,
         model=parse_text("model", given.get("model", ""), limit=_MAX_MODEL),
-        agent=_parse_agent(given.get("agent")),
+        agent=parse_agent(given.get("agent")),
         mode=require_mode(given.get("permission", Mode.AUTO if ask is None else Mode.ASK)),
         door=door if door.has_functions else None,
         on_event=on_event,
@@ -295,7 +295,8 @@ def _parse_folder(value: object) -> Path:
     return Path(value).absolute()
 
 
-def _parse_agent(value: object) -> Agent | None:
+def parse_agent(value: object) -> Agent | None:
+    """The agent that answers prompts. Raise if it is something else."""
     if isinstance(value, type):
         reason = f"`agent` must be a holdfast.Agent, not a class. Give it an object: {value.__name__}(…)."
         raise HoldfastError(codes.BAD_ARGUMENT, reason)

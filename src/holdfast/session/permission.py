@@ -197,7 +197,13 @@ class PermissionPolicy:
             always_scope="this exact command in this session" if _is_shell(tool) else "in this session",
             change=change,
         )
-        answer = await self._door.request_permission(question)
+        try:
+            answer = await self._door.request_permission(question)
+        except HoldfastError as error:
+            if error.code is codes.TOO_LARGE:
+                raise
+            # A door that fails has not answered: the call is refused, with what the door said.
+            raise HoldfastError(codes.NO_ANSWER, error.message) from error
         if answer is Decision.ALLOW_ALWAYS and not decision.can_remember:
             answer = Decision.ALLOW_ONCE
         await self._record.calls.add_decision(tool_call, answer)
