@@ -1,6 +1,7 @@
 """The host: opens, finds and closes sessions."""
 
 import asyncio
+import inspect
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Never, Self, Unpack, cast
 
 from holdfast import settings as settings_module
 from holdfast.agent.agent import Agent
@@ -34,6 +35,7 @@ from holdfast.host.open_options import (
     parse_agent,
     parse_options,
     parse_reopen_options,
+    unknown_option,
     with_stored_folders,
 )
 from holdfast.host.opening import check_folder
@@ -87,6 +89,7 @@ class Host:
         connect_options: ConnectOptions | None = None,
         agent: Agent | None = None,
         tracer_provider: "TracerProvider | None" = None,
+        **unknown: Never,
     ) -> None:
         """All sessions get `servers` in addition to the configured ones. `agent` answers their prompts.
 
@@ -94,6 +97,9 @@ class Host:
         answers. Without a model, the user types commands that call tools. With `tracer_provider`, sessions are traced by
         this provider of OpenTelemetry, which the program shuts down itself.
         """
+        if unknown:
+            known = [name for name in inspect.signature(Host).parameters if name != "unknown"]
+            raise unknown_option("Host", next(iter(unknown)), known)
         if settings is not None and not isinstance(cast("object", settings), Settings):
             raise bad_type("settings", "what holdfast.settings.load() returns", settings)
         self.settings = settings or settings_module.load()
@@ -249,9 +255,11 @@ class Host:
             for refusal in session.refusals:
                 if refusal.stage is Stage.SELECT:  # the program or the workspace chose to leave it out
                     continue
-                # The message has the name, because a program's log may show no fields.
+                # The message has the name and the reason, because a program's log may show no fields.
                 extra = {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
-                log.warning("server refused: %s", to_line(refusal.server), extra=extra)
+                log.warning(
+                    "server refused: %s: %s", to_line(refusal.server), to_line(refusal.reason), extra=extra
+                )
             _warn_about_unmatched(session, options)
             with enter_scope(session.scope):
                 yield session

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, TypedDict, cast
 
@@ -150,7 +151,7 @@ def parse_options(given: SessionOptions) -> OpenOptions:
     """Check the options of an application, and complete them with the defaults."""
     known = SessionOptions.__annotations__
     if unknown := [name for name in given if name not in known]:
-        raise TypeError(f"A session has no option {unknown[0]!r}. The options are: {', '.join(known)}.")
+        raise unknown_option("A session", unknown[0], known)
     trust, tools, user_id = given.get("trust"), given.get("tools"), given.get("user_id")
     ask, on_event = given.get("ask"), given.get("on_event")
     if on_event is not None:
@@ -179,6 +180,14 @@ def parse_options(given: SessionOptions) -> OpenOptions:
         door=door if door.has_functions else None,
         on_event=on_event,
     )
+
+
+def unknown_option(what: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error for an option with a wrong name. It has the name that was meant, or all names."""
+    names = [*known]
+    close = get_close_matches(name[:80], names, n=1)
+    suggestion = f"Did you mean {close[0]!r}?" if close else f"The options are: {', '.join(names)}."
+    return TypeError(f"{what} has no option {name!r}. {suggestion}")
 
 
 def parse_reopen_options(given: SessionOptions) -> OpenOptions:

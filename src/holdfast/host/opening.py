@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from holdfast.agent.agent import Agent
+from holdfast.agent.model.config import make_config
+from holdfast.agent.model.failures import unknown_model
 from holdfast.agent.model.model_agent import ModelAgent, Models
 from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.catalog import CatalogTool
@@ -79,6 +81,7 @@ class Opener:
 
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
+        self._check_model(options)
         if options.agent_name:
             folder = await run_with_file_timeout(resolve_path, "cwd", str(options.cwd), path=str(options.cwd))
             definition = await self.agent_definitions.require(options.agent_name, folder)
@@ -90,6 +93,7 @@ class Opener:
 
     async def reopen(self, stored: StoredSession, options: OpenOptions) -> Session:
         """Open a stored session, or join it if it is already open. A turn that a crash interrupted is ended first."""
+        self._check_model(options)
         options = await resume_options(options, stored, self.agent_definitions)
         stages = StageTimer()
         plan = replace(await self.admission.plan(options), stages=stages)
@@ -101,6 +105,14 @@ class Opener:
             if (live := self.live.find(session_id)) is not None:
                 return await _join(live, self.live.options_of(live), plan)
             return await self._reopen(stored, plan)
+
+    def _check_model(self, options: OpenOptions) -> None:
+        """Raise if a program names a model that no provider can have. A user is told at the first prompt, and can type /model."""
+        name, is_program = options.model, options.opened_by == DoorKind.PYTHON
+        has_provider = ":" in name or name == "test" or bool(self.models.settings.base_url)
+        if is_program and name and not has_provider and options.agent is None and self.agent is None:
+            reason = unknown_model(make_config(self.models.settings, name)).message
+            raise HoldfastError(codes.BAD_ARGUMENT, reason)
 
     async def _open_new(self, plan: SessionPlan) -> Session:
         context, options = plan.context, plan.options
@@ -219,6 +231,20 @@ class Opener:
         self, session: Session, options: OpenOptions, first: OpeningEvents, *, stored_seq: int | None = None
     ) -> Session:
         self.live.add(session, options)
+        if options.opened_by == DoorKind.PYTHON:
+            session.permission.how_to_answer = (
+                "In Python, give the session `ask`, a function that answers: ask=lambda question: True."
+            )
+            session.set_capability_advice(
+                "In Python, give the session the function that answers: `elicit` for elicitation, `sample` for sampling."
+            )
+            if stored_seq is not None:  # a reopened session cannot get a higher mode
+                session.permission.how_to_stop_asking = (
+                    'To make all calls without asking, give permission="auto".'
+                )
+                session.permission.how_to_choose_mode = (
+                    'In Python, the mode is the option `permission`: permission="auto".'
+                )
         if options.door is not None:
             session.attach(options.door)
         try:
@@ -245,7 +271,10 @@ class Opener:
     def _model_agent(self, plan: SessionPlan) -> Agent:
         of_workspace = plan.workspace.model if plan.workspace is not None else None
         name = plan.options.model or of_workspace or self.models.settings.name
-        return ModelAgent(self.models, name)
+        agent = ModelAgent(self.models, name)
+        if plan.options.opened_by == DoorKind.PYTHON:
+            agent.choose_with = "`model=` in Python, or with the setting model.name"
+        return agent
 
     async def _make_session(
         self,

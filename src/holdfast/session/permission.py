@@ -89,6 +89,8 @@ class PermissionPolicy:
         """What a person can do if no attached door can answer, as a sentence. Empty: answer at any terminal or in any editor."""
         self.how_to_stop_asking = ""
         """How a person can choose the mode `auto`, as a sentence that is added to `how_to_answer`."""
+        self.how_to_choose_mode = ""
+        """Where a program chooses the mode, as a sentence that is added to a refusal because of the mode."""
         self._always_allowed: set[ToolKey] = set()
         self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
         """For each name of a tool: the last decision, and the tool, mode and rules that it was based on."""
@@ -179,7 +181,8 @@ class PermissionPolicy:
 
     def _permission(self, decision: AccessDecision, *, is_asked: bool) -> Permission:
         if decision.access is Access.REFUSED:
-            return _refused(decision.reason)
+            is_by_mode = decision.step is Step.MODE and self.rules.max_mode is Mode.AUTO
+            return _refused(f"{decision.reason} {self.how_to_choose_mode if is_by_mode else ''}".rstrip())
         is_confirmed = (is_asked or decision.step is not Step.MODE) and self.mode is not Mode.AUTO
         if is_asked:
             return Permission(is_confirmed=is_confirmed, was_asked=True)
