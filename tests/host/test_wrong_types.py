@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from mcp import types
 from pydantic import BaseModel
 
 from holdfast import Agent, HoldfastError, Host, JsonObject, Session, TurnContext, events
@@ -14,6 +15,7 @@ from holdfast.adapters import client_session, langchain_tools, openai_agents_too
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.testing import FakeServer, host_of
+from holdfast.toolkit import Image, Toolbox
 
 pytestmark = pytest.mark.anyio
 
@@ -178,3 +180,44 @@ def test_a_code_is_equal_to_its_name():
 
     assert code == "A_B"
     assert (code == "A", f"{code}", code in {"A_B"}) == (False, "A_B", True)
+
+
+async def test_a_client_session_completes_lists_templates_and_names_what_it_lacks():
+    box = Toolbox("box")
+
+    @box.resource("notes://{name}")
+    def note(name: str) -> str:  # pyright: ignore[reportUnusedFunction]
+        """A note."""
+        return name
+
+    @box.completion("notes://{name}", "name")
+    def complete(value: str) -> list[str]:  # pyright: ignore[reportUnusedFunction]
+        return [f"{value}1"]
+
+    async with host_of(box) as host, host.session(keep=False) as session:
+        mcp = client_session(session, "box")
+        templates = await mcp.list_resource_templates()
+        reference = types.ResourceTemplateReference(type="ref/resource", uri="notes://{name}")
+        completed = await mcp.complete(reference, {"name": "name", "value": "a"})
+        with pytest.raises(
+            AttributeError, match=r"client_session has no 'subscribe_resource'\. It has: call_tool"
+        ):
+            cast("Any", mcp).subscribe_resource("notes://a")
+
+    assert [one.uri_template for one in templates.resource_templates] == ["notes://{name}"]
+    assert completed.completion.values == ["a1"]
+
+
+async def test_an_image_alone_reaches_pydantic_ai_without_an_empty_text():
+    box = Toolbox("box", envelope="meta")
+
+    @box.tool()
+    def draw() -> Image:  # pyright: ignore[reportUnusedFunction]
+        """Draw."""
+        return Image(data=b"\x89PNG\r\n\x1a\n", mime_type="image/png")
+
+    async with host_of(box) as host, host.session(keep=False) as session:
+        toolset = pydantic_ai_toolset(session)
+        returned = await toolset.call_tool("box__draw", {}, cast("Any", None), cast("Any", None))
+
+    assert [type(one).__name__ for one in returned.return_value] == ["BinaryContent"]
