@@ -64,7 +64,9 @@ async def test_events_after_a_negative_number_are_all_events(keep: bool):
 
 @pytest.mark.parametrize("answer", [None, "yes", 1])
 async def test_a_wrong_answer_to_a_permission_question_is_a_refused_call(answer: object):
-    ask: Any = lambda question: answer  # noqa: E731
+    def ask(question: object) -> Any:
+        return answer
+
     async with host_of(FakeServer({"write": "done"})) as host, host.session(ask=ask, keep=False) as session:
         result = await session.call("fake.write")
 
