@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, Unpack
+from typing import Any, Generic, Never, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from holdfast.agent.agent import Agent
@@ -47,9 +47,10 @@ class Host:
         servers: ServerConfigs | None = None,
         store: Store | None = None,
         agent: Agent | None = None,
+        **unknown: Never,
     ) -> None:
         """The options are those of the async `holdfast.Host`. They are checked here."""
-        self._host = async_host.Host(settings=settings, servers=servers, store=store, agent=agent)
+        self._host = async_host.Host(settings=settings, servers=servers, store=store, agent=agent, **unknown)
         self._loop = _LoopThread()
         self._owner: _Owner[async_host.Host] | None = None
         self._sessions: WeakSet[Session] = WeakSet()
@@ -160,9 +161,8 @@ class Session:
 
     def prompt(self, text: str | Sequence[JsonObject]) -> TurnResult:
         """Let the agent answer a prompt."""
-        blocks: Sequence[JsonObject] = [{"type": "text", "text": text}] if isinstance(text, str) else text
         self._check_open()
-        return self._loop.run(self._session.prompt(blocks))
+        return self._loop.run(self._session.prompt(text))
 
     def list_resources(self, server: str) -> list[dict[str, Any]]:
         """The resources of a server."""

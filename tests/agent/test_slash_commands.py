@@ -16,6 +16,7 @@ from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.model import codes
 from holdfast.model.agent_definition import AgentDefinition
+from holdfast.model.call_arguments import Arguments
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import OWN_AGENT, HistoryCompacted, ModelResponded, Outcome
@@ -100,7 +101,7 @@ class FakeTurn:
     def report_failure(self, error: HoldfastError) -> None:
         self.failure = error.code.name
 
-    async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
+    async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
         self.calls.append((name, arguments))
         return self.result
 

@@ -98,7 +98,10 @@ async def test_a_toolbox_is_a_server_and_a_factory_makes_one_for_each_session(tm
         ({"a": {"command": "x", "timeout": float("inf")}}, "'timeout' must be finite, not inf."),
         ({"a": {"command": "x", "warm": -1}}, "warm: Expected `int` >= 0."),
         ({"a": {"command": "x", "lifetime": "host", "warm": 1}}, '"warm" works only for a server that'),
-        ({"a": {"command": "x", "lifetime": "ever"}}, "lifetime: This value is not allowed."),
+        (
+            {"a": {"command": "x", "lifetime": "ever"}},
+            "lifetime: This value is not allowed; it must be 'run' or 'session' or 'host'.",
+        ),
         ({"a": {"command": "x", "trust_level": "blind"}}, "trust_level: 'blind' is not a trust level"),
         ({"a": {"command": "x", "cwd": "folder"}}, '"cwd" is neither'),
         ({"a": {"command": ""}}, '"command" is empty. Write the program to start.'),

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pydantic import BaseModel
+
 import holdfast
 from holdfast import (
     Agent,
@@ -56,6 +58,12 @@ def see(stored: events.StoredEvent) -> None:
     print(stored.seq)
 
 
+class Number(BaseModel):
+    """The arguments of a tool."""
+
+    number: int
+
+
 class Echo(Agent):
     """Calls one tool for each prompt."""
 
@@ -65,7 +73,8 @@ class Echo(Agent):
 
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> events.StopReason:
         tools: tuple[CatalogTool, ...] = await turn.tools()
-        result: ToolResult = await turn.call(tools[0].name, {"number": len(blocks)})
+        result: ToolResult = await turn.call(tools[0].name, Number(number=len(blocks)))
+        await turn.call(tools[0].name)
         await turn.reply(result.text)
         refusals: tuple[Refusal, ...] = turn.server_status().refusals
         await turn.think(f"{len(refusals)} servers are missing")
@@ -131,5 +140,7 @@ async def main(door: Door) -> None:
         try:
             session = await host.reopen("sess_0123456789abcdef", OpenOptions(cwd=Path.cwd(), mode=None))
             await session.close()
+            async with await host.reopen("sess_0123456789abcdef", servers=TYPED, user_id="ann") as session:
+                print(session.context)
         except HoldfastError as error:
-            print(error.code.name, error.message, error.details)
+            print(error.code.name, error.code == "UNKNOWN_SESSION", error.message, error.details)

@@ -236,9 +236,7 @@ def test_unknown_trust_level_is_an_error():
 
     assert (resolution.servers, reasons(resolution)) == (
         (),
-        [
-            "trust_level: 'root' is not a trust level. Use one of: direct, trusted, full, vault, sandboxed, untrusted."
-        ],
+        ["trust_level: 'root' is not a trust level. Use one of: direct, sandboxed."],
     )
 
 

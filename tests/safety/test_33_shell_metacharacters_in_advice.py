@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.connect.http.login_store import how_to_log_in
 from holdfast.connect.http.oauth import login_needed_error
 from holdfast.host.data_folder import check_data_folder
 from holdfast.host.open_options import OpenOptions
 from holdfast.host.remote.sockets import open_listening_socket
 from holdfast.model.errors import HoldfastError
+from holdfast.model.server import Http, ServerSpec, Source
 from holdfast.model.untrusted_file import SharedFileError, read_own_file
 from holdfast.token.signer import Signer
 from holdfast.workspaces.registry import Registry
@@ -28,7 +30,8 @@ Command = Sequence[str]
 
 
 def _login(folder: Path) -> tuple[str, Command]:
-    return login_needed_error(NAME).message, ("holdfast", "servers", "login", NAME)
+    spec = ServerSpec(name=NAME, transport=Http(url="https://example.org/mcp"), source=Source.USER)
+    return login_needed_error(NAME, how_to_log_in(spec)).message, ("holdfast", "servers", "login", NAME)
 
 
 def _shared_file(folder: Path) -> tuple[str, Command]:

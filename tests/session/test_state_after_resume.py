@@ -35,7 +35,8 @@ async def test_call_that_never_started_does_not_count_as_use(make_host: HostFact
     async with make_host({"c": counter_entry()}) as host:
         async with host.session(cwd=tmp_path, permission=Mode.READ_ONLY) as session:
             refused = await session.call("c.count")
-        again = await host.reopen(session.context.session_id, OpenOptions(cwd=tmp_path, mode=Mode.AUTO))
+        again = await host.reopen(session.context.session_id, cwd=tmp_path)
+        await again.permission.change_mode(Mode.AUTO)
         answer = await again.call("c.count")
         await again.close()
 

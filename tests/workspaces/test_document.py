@@ -114,7 +114,7 @@ def test_format_and_parse_round_trip(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("trust = 'root'", "trust: 'root' is not a trust level. Use one of: direct, trusted, full"),
+        ("trust = 'root'", "trust: 'root' is not a trust level. Use one of: direct, sandboxed"),
         ("trust = ''", "trust: '' is not a trust level"),
         ("trust = 1", "trust: must be 'direct' or 'sandboxed'."),
         ("trsut = 'direct'", "unknown key 'trsut'. Did you mean 'trust'?"),

@@ -3,9 +3,14 @@
 Calls go through the session: its permission policy, its context, its record and its audit apply as to any other call.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from holdfast.model import codes
+from holdfast.model.async_block import AsyncBlock
+from holdfast.model.errors import HoldfastError
+from holdfast.model.option_text import bad_type
 from holdfast.session.session import Session
 
 if TYPE_CHECKING:
@@ -24,14 +29,18 @@ def pydantic_ai_toolset(session: Session, *, tools: Sequence[str] | None = None)
     `tools` are patterns such as `counter.add` or `files.*`; by default, all tools of the session. The tools are listed again
     at every step, so servers that start or change are noticed.
     """
-    from holdfast.adapters.pydantic_ai import SessionToolset
+    _check_session(session)
+    with _needs("pydantic-ai-slim"):
+        from holdfast.adapters.pydantic_ai import SessionToolset
 
     return SessionToolset(session, tools)
 
 
 async def langchain_tools(session: Session, *, tools: Sequence[str] | None = None) -> "list[BaseTool]":
     """The session's tools for LangChain and LangGraph: async tools, whose messages have the `ToolResult` as artifact."""
-    from holdfast.adapters.langchain import make_tools
+    _check_session(session)
+    with _needs("langchain-core"):
+        from holdfast.adapters.langchain import make_tools
 
     return await make_tools(session, tools)
 
@@ -40,13 +49,49 @@ async def openai_agents_tools(
     session: Session, *, tools: Sequence[str] | None = None
 ) -> "list[FunctionTool]":
     """The session's tools for the OpenAI Agents SDK, to be passed as `tools` of an `Agent`."""
-    from holdfast.adapters.openai_agents import make_tools
+    _check_session(session)
+    with _needs("openai-agents"):
+        from holdfast.adapters.openai_agents import make_tools
 
     return await make_tools(session, tools)
 
 
 def client_session(session: Session, server: str) -> "McpSession":
     """One server of the session, with the methods and results of the MCP SDK's `ClientSession`."""
-    from holdfast.adapters.mcp_session import McpSession
+    _check_session(session)
+    with _needs("mcp"):
+        from holdfast.adapters.mcp_session import McpSession
 
     return McpSession(session, server)
+
+
+def _check_session(session: object) -> None:
+    """Raise unless it is a session of the async host."""
+    if isinstance(session, Session):
+        return
+    if type(session).__module__ == "holdfast.sync":
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            "An adapter needs a session of the async `holdfast.Host`, not one of `holdfast.sync`: these libraries are async.",
+        )
+    if isinstance(session, AsyncBlock):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            "The session is not open. Write: async with host.session(…) as session:",
+        )
+    raise bad_type("session", "an open session of `holdfast.Host`", session)
+
+
+@contextmanager
+def _needs(package: str) -> Iterator[None]:
+    """Name the package to install if a library is missing."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "holdfast":
+            raise
+        raise ModuleNotFoundError(
+            f"This adapter needs the package {package!r}, which is not installed (no module {error.name!r}). "
+            f"Run: pip install {package}",
+            name=error.name,
+        ) from error

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from mcp import types
 
@@ -92,6 +92,37 @@ class McpSession:
         """The contents of a resource."""
         found = await self._session.read_resource(self._server, str(uri))
         return types.ReadResourceResult.model_validate(found)
+
+    async def list_resource_templates(
+        self, *, params: types.PaginatedRequestParams | None = None
+    ) -> types.ListResourceTemplatesResult:
+        """The server's templates of resources."""
+        given = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        raw = await self._session.forward(self._server, "resources/templates/list", given)
+        return types.ListResourceTemplatesResult.model_validate_json(bytes(raw))
+
+    async def complete(
+        self,
+        ref: types.ResourceTemplateReference | types.PromptReference,
+        argument: dict[str, str],
+        context_arguments: dict[str, str] | None = None,
+    ) -> types.CompleteResult:
+        """Values that an argument of a prompt or of a resource template may have."""
+        params: JsonObject = {"ref": ref.model_dump(mode="json", by_alias=True), "argument": {**argument}}
+        if context_arguments is not None:
+            params["context"] = {"arguments": {**context_arguments}}
+        raw = await self._session.forward(self._server, "completion/complete", params)
+        return types.CompleteResult.model_validate_json(bytes(raw))
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            offered = [known for known in dir(type(self)) if not known.startswith("_")]
+            raise AttributeError(
+                f"client_session has no {name!r}. It has: {', '.join(offered)}. For the rest, connect with the MCP SDK.",
+                name=name,
+                obj=self,
+            )
 
     async def list_prompts(
         self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None

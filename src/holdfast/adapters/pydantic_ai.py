@@ -57,4 +57,5 @@ class SessionToolset(AbstractToolset[AgentDepsT]):
             raise ModelRetry(result.message or result.text)
         images = [BinaryContent(image.data, media_type=image.mime_type) for image in result.images]
         text = result_text(result)
-        return ToolReturn(return_value=[text, *images] if images else text, metadata=result)
+        shown = [*([text] if text else []), *images]
+        return ToolReturn(return_value=shown if images else text, metadata=result)

@@ -1,5 +1,6 @@
 """The agent protocol, and what an agent can use during a turn."""
 
+from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -8,6 +9,7 @@ from holdfast.agent.model.budget import Budget, TurnTotal
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model.agent_definition import AgentDefinition
+from holdfast.model.call_arguments import Arguments
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import HistoryCompacted, ModelResponded, Origin, StopReason
@@ -115,9 +117,10 @@ class TurnContext(Protocol):
         """
         ...
 
-    async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
-        """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is also a result.
+    async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
+        """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is a result, too.
 
+        The arguments are a mapping, a dataclass or a pydantic model.
         `call_id` is the id of the call, from `new_call_id`; by default, it gets a new one.
         """
         ...
@@ -177,6 +180,7 @@ class Agent(Protocol):
         """The slash commands that the agent understands. By default, none."""
         return ()
 
+    @abstractmethod
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         """Answer one prompt, given as ACP content blocks. If the user cancels the turn, this task is cancelled."""
         ...

@@ -150,8 +150,9 @@ class ArgumentChecker:
         if len(self._warned) > _MAX_WARNED:
             self._warned.popitem(last=False)
         log.warning(
-            "arguments of %s are not checked",
+            "arguments of %s are not checked: the schema: %s",
             to_line(tool.name),
+            to_line(reason),
             extra={"tool": tool.name, "reason": f"the schema: {reason}"},
         )
 

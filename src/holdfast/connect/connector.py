@@ -23,6 +23,7 @@ from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
+from holdfast.model.visible_text import to_line
 from holdfast.sandbox.keeper.keeper import Keeper
 
 log = logging.getLogger(__name__)
@@ -148,8 +149,9 @@ class Connector:
                 except HoldfastError as error:
                     extra = {"server": spec.name, "reason": error.message}
                     log.warning(
-                        "%s, which was started in advance, failed; another process is started",
+                        "%s, which was started in advance, failed; another process is started: %s",
                         spec.name,
+                        to_line(error.message),
                         extra=extra,
                     )
                     if self.server_logs is not None and requests.server_log is not None:

@@ -14,6 +14,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.light_event import LightEvent
 from holdfast.model.server import ServerSpec
+from holdfast.model.visible_text import to_line
 
 log = logging.getLogger(__name__)
 
@@ -198,9 +199,8 @@ class Link:
         if not self._ready.done():
             self._ready.set_exception(error)
         elif not self._closing.is_set():
-            log.warning(
-                "link failed: %s", self.spec.name, extra={"server": self.spec.name, "reason": error.message}
-            )
+            extra = {"server": self.spec.name, "reason": error.message}
+            log.warning("link failed: %s: %s", self.spec.name, to_line(error.message), extra=extra)
 
     async def _wait_until_finished(self, connection: Connection) -> None:
         # Futures take less memory than tasks, and there may be hundreds of idle links.

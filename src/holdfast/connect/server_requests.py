@@ -25,6 +25,7 @@ from holdfast.wire.strict_json import make_decoder
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
 _CAPABILITY_OF = {ROOTS: "roots", SAMPLING: "sampling", ELICITATION: "elicitation"}
+_FIRST_REQUESTS = ("initialize", "server/discover")  # a server never sends them
 _ANSWER_SECONDS = 0.0001  # about how long it takes to answer a request, without the parts that are measured
 _COPY_SECONDS_PER_BYTE = 2e-9  # about how long it takes to copy and send an answer
 _MAX_OPEN_QUESTIONS = 3
@@ -137,6 +138,11 @@ class ServerRequests:
             )
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
+        if method in _FIRST_REQUESTS:
+            raise HoldfastError(
+                codes.METHOD_NOT_FOUND,
+                f"It sent Holdfast's own request {method!r} back: it is not an MCP server.",
+            )
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
     async def _relay_request(self, relay: Relay, method: str, params: Raw) -> Raw:

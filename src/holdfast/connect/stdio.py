@@ -22,6 +22,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import JsonObject
 from holdfast.model.process import ProcessSpec
 from holdfast.model.server import ServerSpec, Stdio
+from holdfast.model.visible_text import to_line
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.view import SandboxView
 from holdfast.wire.peer import Peer
@@ -66,7 +67,7 @@ async def open_stdio(
                         spec, peer, server_requests=server_requests, meta=meta, options=options
                     )
                 except HoldfastError as error:
-                    raise await _start_error(spec, error, stderr, child) from None
+                    raise await _start_error(spec, error, stderr, child, in_home=not folder) from None
                 async with ChangeSubscription(client, server_requests):
                     connection = Connection(
                         client, ended=peer.ended, server_messages=server_messages, stderr=stderr
@@ -81,7 +82,8 @@ async def open_stdio(
 
 
 def _report_malformed(server: str, server_log: ServerLog | None, code: str, reason: str) -> None:
-    log.warning("malformed line of %s", server, extra={"server": server, "code": code, "reason": reason})
+    extra = {"server": server, "code": code, "reason": reason}
+    log.warning("malformed line of %s: %s", server, to_line(reason), extra=extra)
     if server_log is not None:
         server_log.note(f"a line of its standard output is not an MCP message: {reason} ({code})")
 
@@ -96,7 +98,7 @@ def _process_spec(spec: ServerSpec, stdio: Stdio, folder: str) -> ProcessSpec:
 
 
 async def _start_error(
-    spec: ServerSpec, error: HoldfastError, stderr: ServerStderr, child: Child
+    spec: ServerSpec, error: HoldfastError, stderr: ServerStderr, child: Child, *, in_home: bool
 ) -> HoldfastError:
     # The error message of a program that just exited may not have arrived yet.
     with contextlib.suppress(TimeoutError):
@@ -104,6 +106,8 @@ async def _start_error(
     written, reason = stderr.report_since(0), clean_server_text(spec, error.message)
     if error.code is codes.CONNECTION_CLOSED:
         reason = await _describe_exit(child)
+        if in_home:
+            reason += f' It was started in {Path.home()}, because sessions share it: write absolute paths, or give it a "cwd".'
         written = written or "It wrote nothing to stderr. Run it by hand to see why."
     if child.view is not None and isinstance(spec.transport, Stdio):
         why = await _explain(spec, child.view, stderr.text_since(0))

@@ -19,6 +19,7 @@ from holdfast.model.context import CONTEXT_VARIABLES, SHARED_VARIABLE
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.model.server import Lifetime, ServerSpec, Stdio
+from holdfast.model.visible_text import to_line
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
 
@@ -124,9 +125,8 @@ class WarmPool:
                 if server not in idle.servers:  # it ended immediately, and would do so again
                     return
         except HoldfastError as error:
-            log.warning(
-                "%s not started in advance", spec.name, extra={"server": spec.name, "reason": error.message}
-            )
+            extra = {"server": spec.name, "reason": error.message}
+            log.warning("%s not started in advance: %s", spec.name, to_line(error.message), extra=extra)
         finally:
             idle.filling = None
 

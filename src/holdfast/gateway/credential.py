@@ -49,9 +49,10 @@ class Credential:
 LOCAL = Credential(
     id="local",
     name="without a token",
-    how_to_stop_asking="the operator can add --mode auto to the command that starts the gateway, holdfast up --no-tokens",
+    how_to_stop_asking="the program that mounts the gateway can give `gateway.app` the parameter `authenticate`, a function"
+    ' that returns a Credential with mode="auto"',
 )
-"""The credential of every request to a gateway without tokens."""
+"""The credential of every request to a gateway without tokens, unless the command line gives another."""
 
 
 class NotAuthenticatedError(HoldfastError):

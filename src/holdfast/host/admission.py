@@ -13,6 +13,7 @@ from holdfast.host.approvals import Approvals
 from holdfast.host.open_options import OpenOptions
 from holdfast.host.session_folders import check_total_length, resolve_path
 from holdfast.host.stage_timer import StageTimer
+from holdfast.host.stored_servers import not_given_again
 from holdfast.masking.configured_secrets import secrets_by_name, secrets_in_mapping, secrets_in_spec
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
@@ -111,8 +112,8 @@ class Admission:
         """Load the configuration: the server entries, and the policy that decides about them."""
         options, context = plan.options, plan.context
         given = GivenServers(
-            by_app=options.servers.entries,
-            boxes=options.servers.boxes,
+            by_app=options.app_servers.entries,
+            boxes=options.app_servers.boxes,
             by_client=options.client_servers,
             only_these=options.only_these,
             on_request=options.on_request | (options.builtins or frozenset()),
@@ -274,6 +275,8 @@ class SessionPlan:
     """What the user should know about the session's folder."""
     is_open: bool = False
     """Whether the session is open, and its servers are decided about again."""
+    not_given: tuple[str, ...] = ()
+    """The servers that a program gave to the stored session, and that it was not given again."""
     stages: StageTimer = field(default_factory=StageTimer, compare=False)
     """How long each stage of the opening has taken."""
 
@@ -281,6 +284,9 @@ class SessionPlan:
         """Decide which servers the session gets."""
         loaded, policy = await self.admission.load(self)
         resolution = await self.admission.resolve(loaded, policy, self.context)
+        known = {server.name for server in resolution.servers} | {one.server for one in resolution.refusals}
+        if missing := [not_given_again(name) for name in self.not_given if name not in known]:
+            resolution = replace(resolution, refusals=(*resolution.refusals, *missing))
         mask, question_mask = await self.admission.masks(loaded, resolution, policy)
         mask = mask.for_session(self.context.session_id)
         return Admitted(resolution=resolution, mask=mask, question_mask=question_mask)

@@ -1,6 +1,7 @@
 """The host: opens, finds and closes sessions."""
 
 import asyncio
+import inspect
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self, Unpack, cast
+from typing import TYPE_CHECKING, Literal, Never, Self, Unpack, cast
 
 from holdfast import settings as settings_module
 from holdfast.agent.agent import Agent
@@ -31,7 +32,10 @@ from holdfast.host.open_options import (
     OpenOptions,
     SessionOptions,
     inherit_options,
+    parse_agent,
     parse_options,
+    parse_reopen_options,
+    unknown_option,
     with_stored_folders,
 )
 from holdfast.host.opening import check_folder
@@ -43,6 +47,7 @@ from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
+from holdfast.model.option_text import bad_type, parse_text
 from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.model.resolution import Resolution, Stage
@@ -69,7 +74,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_ID_LENGTH = 256
-_STORED_OPTIONS = OpenOptions(mode=None)
 _NO_SESSION = SessionContext(session_id=SessionId(""), trust_level=Trust.SANDBOXED)
 
 
@@ -85,6 +89,7 @@ class Host:
         connect_options: ConnectOptions | None = None,
         agent: Agent | None = None,
         tracer_provider: "TracerProvider | None" = None,
+        **unknown: Never,
     ) -> None:
         """All sessions get `servers` in addition to the configured ones. `agent` answers their prompts.
 
@@ -92,14 +97,21 @@ class Host:
         answers. Without a model, the user types commands that call tools. With `tracer_provider`, sessions are traced by
         this provider of OpenTelemetry, which the program shuts down itself.
         """
+        if unknown:
+            known = [name for name in inspect.signature(Host).parameters if name != "unknown"]
+            raise unknown_option("Host", next(iter(unknown)), known)
+        if settings is not None and not isinstance(cast("object", settings), Settings):
+            raise bad_type("settings", "what holdfast.settings.load() returns", settings)
         self.settings = settings or settings_module.load()
         self.registry = Registry(self.settings.data_dir / WORKSPACES_FOLDER)
         self._app_servers = parse_servers(servers or {})
         self._given_store = store
         self._connect_options = connect_options or _connect_options(self.settings)
-        self._agent = agent
+        self._agent = parse_agent(agent)
         self._tracer_provider = tracer_provider
         self._opened_by_run: set[Scope] = set()
+        self._watching: set[asyncio.Task[None]] = set()
+        """Passes the events of reopened sessions to their `on_event`."""
         self._composed: HostParts | None = None
         self._stack = AsyncExitStack()
         self._state: Literal["new", "open", "closed"] = "new"
@@ -243,9 +255,11 @@ class Host:
             for refusal in session.refusals:
                 if refusal.stage is Stage.SELECT:  # the program or the workspace chose to leave it out
                     continue
-                # The message has the name, because a program's log may show no fields.
+                # The message has the name and the reason, because a program's log may show no fields.
                 extra = {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
-                log.warning("server refused: %s", to_line(refusal.server), extra=extra)
+                log.warning(
+                    "server refused: %s: %s", to_line(refusal.server), to_line(refusal.reason), extra=extra
+                )
             _warn_about_unmatched(session, options)
             with enter_scope(session.scope):
                 yield session
@@ -267,6 +281,7 @@ class Host:
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
         self._check_open()
+        _check_options(options)
         if options.relay is None:
             return await self._parts.opener.open(options)
         # Read before the servers are resolved: a change in between is applied to the session later.
@@ -275,14 +290,35 @@ class Host:
         self._parts.config_watch.follow(session, config)
         return session
 
-    async def reopen(self, session_id: str, options: OpenOptions = _STORED_OPTIONS) -> Session:
-        """Resume a stored session in its folder. If it is live in this host, join it.
+    async def reopen(
+        self, session_id: str, options: OpenOptions | None = None, **given: Unpack[SessionOptions]
+    ) -> Session:
+        """Resume a stored session in its folder. If it is live in this host, join it. Returns while its servers are starting.
 
-        Without `cwd`, the folders are the stored ones. The `user_id` must be that of the session.
+        The options are those of `session`; front ends give `OpenOptions`. Without `cwd`, the folders are the stored ones. The
+        `user_id` must be that of the session. The mode is the stored one, or a lower one that is given. `servers` that the
+        session was opened with must be given again. Close it with `close`, or use it in a block:
+        `async with await host.reopen(session_id) as session:`.
         """
         self._check_open()
+        if options is None:
+            options = parse_reopen_options(given)
+        elif given:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"Give `{next(iter(given))}` by name or in `OpenOptions`, not both together.",
+            )
+        _check_options(options)
         stored = await self.find_session(session_id, options.user_id)
-        return await self._parts.opener.reopen(stored, with_stored_folders(options, stored.context))
+        session = await self._parts.opener.reopen(stored, with_stored_folders(options, stored.context))
+        if options.on_event is not None:
+            self._watch_until_closed(session, options.on_event, after=session.record.events.last)
+        return session
+
+    def _watch_until_closed(self, session: Session, on_event: OnEvent, *, after: int) -> None:
+        task = _watch(session, on_event, after=after)
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
 
     async def find_owner(self, session_id: str, options: OpenOptions) -> OtherOwner | None:
         """The other process that has a stored session open, or None. Checks the user and the folder, as `reopen` does."""
@@ -310,6 +346,7 @@ class Host:
     async def find_session(self, session_id: str, user_id: str | None = None) -> StoredSession:
         """Find a stored session of this user. Another user's session gives the same error as one that does not exist."""
         self._check_open()
+        session_id = parse_text("session_id", session_id)
         try:
             known = parse_session_id(session_id)
             stored = await self.store.session(known)
@@ -421,6 +458,11 @@ def _warn_about_unmatched(session: Session, options: OpenOptions) -> None:
     session.on_tools_listed(check)
 
 
+def _check_options(options: object) -> None:
+    if not isinstance(options, OpenOptions):
+        raise bad_type("options", "OpenOptions(…)", options)
+
+
 def _check_event_loop() -> None:
     """Raise if the program runs on another event loop than asyncio's."""
     try:
@@ -433,11 +475,12 @@ def _check_event_loop() -> None:
         ) from None
 
 
-def _watch(session: Session, on_event: OnEvent) -> asyncio.Task[None]:
-    """Pass every event to a function, until the session is closed."""
+def _watch(session: Session, on_event: OnEvent, *, after: int = 0) -> asyncio.Task[None]:
+    """Pass every event after this number to a function, until the session is closed."""
+    events = session.subscribe(after)
 
     async def watch() -> None:
-        async for stored in session.subscribe():
+        async for stored in events:
             await run_callback_here(on_event, stored)
 
     return asyncio.create_task(watch(), name=f"on_event of {session.context.session_id}")

@@ -9,6 +9,7 @@ from holdfast.connect.scope import Scope
 from holdfast.host.admission import SessionPlan
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import ServerSpec
+from holdfast.model.visible_text import to_line
 from holdfast.wire.mcp.tools import Tool
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,9 @@ async def list_tools(
                 return spec, (await plan.screen(spec, tools, admitted.mask, scope.throttle)).offered
         except HoldfastError as error:
             log.warning(
-                "could not list the tools of %s",
+                "could not list the tools of %s: %s",
                 spec.name,
+                to_line(error.message),
                 extra={"server": spec.name, "reason": error.message},
             )
             return spec, ()

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, TypedDict, cast
 
@@ -82,8 +83,8 @@ class OpenOptions:
     workspace: str = ""
     trust: Trust | None = None
     """The highest trust the session may have. The settings, the workspace or the parent may lower it."""
-    servers: AppServers = NO_APP_SERVERS
-    """Servers of the application that opens the session."""
+    servers: AppServers | ServerConfigs = NO_APP_SERVERS
+    """Servers of the application that opens the session: `{"name": {…}}`."""
     client_servers: tuple[Json, ...] = field(default=(), repr=False)
     """Servers that a client supplies, such as those of an editor; each has a `name`."""
     only_these: bool = False
@@ -104,7 +105,7 @@ class OpenOptions:
     mode: Mode | None = Mode.AUTO
     """What the session does with calls that may change something. The settings and the workspace may lower it.
 
-    None: the mode that the stored session had; `ask` for a new one.
+    None: `ask` for a new session. A stored session keeps its mode, unless this one is lower.
     """
     restrictions: tuple[Restriction, ...] = ()
     """The servers and tools that others allow: the definition of an agent, or a workspace. They can only restrict."""
@@ -131,12 +132,26 @@ class OpenOptions:
     on_event: OnEvent | None = field(default=None, compare=False)
     """A function that gets every event, until the session is closed."""
 
+    def __post_init__(self) -> None:
+        """Check what programs write as text or as a dictionary. The session must never get another mode or trust than it says."""
+        if not isinstance(self.servers, AppServers):
+            object.__setattr__(self, "servers", parse_servers(self.servers))
+        if self.mode is not None and not isinstance(cast("object", self.mode), Mode):
+            object.__setattr__(self, "mode", require_mode(self.mode))
+        if self.trust is not None and not isinstance(cast("object", self.trust), Trust):
+            object.__setattr__(self, "trust", parse_trust(parse_text("trust", self.trust)))
+
+    @property
+    def app_servers(self) -> AppServers:
+        """The servers of the application, checked."""
+        return cast("AppServers", self.servers)
+
 
 def parse_options(given: SessionOptions) -> OpenOptions:
     """Check the options of an application, and complete them with the defaults."""
     known = SessionOptions.__annotations__
     if unknown := [name for name in given if name not in known]:
-        raise TypeError(f"A session has no option {unknown[0]!r}. The options are: {', '.join(known)}.")
+        raise unknown_option("A session", unknown[0], known)
     trust, tools, user_id = given.get("trust"), given.get("tools"), given.get("user_id")
     ask, on_event = given.get("ask"), given.get("on_event")
     if on_event is not None:
@@ -160,10 +175,35 @@ def parse_options(given: SessionOptions) -> OpenOptions:
         keep=keep,
         keep_logs=keep,
         model=parse_text("model", given.get("model", ""), limit=_MAX_MODEL),
-        agent=_parse_agent(given.get("agent")),
+        agent=parse_agent(given.get("agent")),
         mode=require_mode(given.get("permission", Mode.AUTO if ask is None else Mode.ASK)),
         door=door if door.has_functions else None,
         on_event=on_event,
+    )
+
+
+def unknown_option(what: str, name: str, known: Iterable[str]) -> TypeError:
+    """The error for an option with a wrong name. It has the name that was meant, or all names."""
+    names = [*known]
+    close = get_close_matches(name[:80], names, n=1)
+    suggestion = f"Did you mean {close[0]!r}?" if close else f"The options are: {', '.join(names)}."
+    return TypeError(f"{what} has no option {name!r}. {suggestion}")
+
+
+def parse_reopen_options(given: SessionOptions) -> OpenOptions:
+    """The options of reopening a stored session. What is not given is as it was stored."""
+    for name in ("title", "tags", "keep"):
+        if name in given:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"`{name}` is that of the stored session, and cannot be changed when it is reopened.",
+                hint=f"Leave out `{name}`.",
+            )
+    options = parse_options(given)
+    return replace(
+        options,
+        cwd=options.cwd if "cwd" in given else "",
+        mode=options.mode if "permission" in given or options.mode is Mode.ASK else None,
     )
 
 
@@ -264,7 +304,8 @@ def _parse_folder(value: object) -> Path:
     return Path(value).absolute()
 
 
-def _parse_agent(value: object) -> Agent | None:
+def parse_agent(value: object) -> Agent | None:
+    """The agent that answers prompts. Raise if it is something else."""
     if isinstance(value, type):
         reason = f"`agent` must be a holdfast.Agent, not a class. Give it an object: {value.__name__}(…)."
         raise HoldfastError(codes.BAD_ARGUMENT, reason)

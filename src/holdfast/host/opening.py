@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from holdfast.agent.agent import Agent
+from holdfast.agent.model.config import make_config
+from holdfast.agent.model.failures import unknown_model
 from holdfast.agent.model.model_agent import ModelAgent, Models
 from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.catalog import CatalogTool
@@ -24,6 +26,7 @@ from holdfast.host.session_log_mask import MASK_THREADS, SessionLogMask
 from holdfast.host.session_storage import Acquired, SessionStorage
 from holdfast.host.stage_timer import StageTimer
 from holdfast.host.stored_agents import missing_agents, resume_options, stored_agents
+from holdfast.host.stored_servers import missing_servers, only_stored_servers, stored_servers
 from holdfast.host.tool_cache import ToolCache
 from holdfast.masking.mask import Mask
 from holdfast.masking.obtained_secrets import ObtainedSecrets
@@ -32,7 +35,7 @@ from holdfast.model.budget_limits import NO_LIMITS
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
-from holdfast.model.permission import DoorKind, Mode
+from holdfast.model.permission import DoorKind, Mode, lowest_mode
 from holdfast.model.resolution import Resolution
 from holdfast.model.trust import lowest_trust
 from holdfast.session.opening_events import OpeningEvents
@@ -78,6 +81,7 @@ class Opener:
 
     async def open(self, options: OpenOptions) -> Session:
         """Open a new session. Returns while its servers are starting."""
+        self._check_model(options)
         if options.agent_name:
             folder = await run_with_file_timeout(resolve_path, "cwd", str(options.cwd), path=str(options.cwd))
             definition = await self.agent_definitions.require(options.agent_name, folder)
@@ -89,6 +93,7 @@ class Opener:
 
     async def reopen(self, stored: StoredSession, options: OpenOptions) -> Session:
         """Open a stored session, or join it if it is already open. A turn that a crash interrupted is ended first."""
+        self._check_model(options)
         options = await resume_options(options, stored, self.agent_definitions)
         stages = StageTimer()
         plan = replace(await self.admission.plan(options), stages=stages)
@@ -101,21 +106,30 @@ class Opener:
                 return await _join(live, self.live.options_of(live), plan)
             return await self._reopen(stored, plan)
 
+    def _check_model(self, options: OpenOptions) -> None:
+        """Raise if a program names a model that no provider can have. A user is told at the first prompt, and can type /model."""
+        name, is_program = options.model, options.opened_by == DoorKind.PYTHON
+        has_provider = ":" in name or name == "test" or bool(self.models.settings.base_url)
+        if is_program and name and not has_provider and options.agent is None and self.agent is None:
+            reason = unknown_model(make_config(self.models.settings, name)).message
+            raise HoldfastError(codes.BAD_ARGUMENT, reason)
+
     async def _open_new(self, plan: SessionPlan) -> Session:
         context, options = plan.context, plan.options
         admitted = await plan.admit()
         plan.stages.end("admit")
         mask = admitted.mask
         title, tags = mask.mask_known(options.title), tuple(map(mask.mask_known, options.tags))
-        mode = options.mode or Mode.ASK
+        mode, door = options.mode or Mode.ASK, _door_kind(options)
         new = NewSession(
             context=context,
             title=title,
             tags=tags,
             source=options.opened_by,
             settings={
-                **stored_limits(mode, options.tools),
+                **stored_limits(_stored_mode_of(mode, door, plan), options.tools, door),
                 **stored_agents(options),
+                **stored_servers(options),
                 **({"model": options.model} if options.model else {}),
             },
         )
@@ -166,17 +180,30 @@ class Opener:
                     hint="Open it again.",
                 )
             tools = tuple(dict.fromkeys((*stored_tools(current.settings), *plan.options.tools)))
-            plan = replace(plan, context=context, options=replace(plan.options, tools=tools))
+            only_these = plan.options.only_these or only_stored_servers(current.settings)
+            plan = replace(
+                plan,
+                context=context,
+                options=replace(plan.options, tools=tools, only_these=only_these),
+                not_given=missing_servers(current.settings, plan.options),
+            )
             admitted = await plan.admit()
             plan.stages.end("admit")
-            last_mode = stored_mode(current.settings)
+            last_mode = lowest_mode(
+                stored_mode(current.settings, _door_kind(plan.options)), await self._mode_above(context)
+            )
+            mode = lowest_mode(last_mode, plan.options.mode or last_mode)
             if not plan.options.model:
                 kept_model = str(current.settings.get("model", ""))
                 plan = replace(plan, options=replace(plan.options, model=kept_model))
-            config = self._config(plan, plan.options.mode or last_mode, has_title=bool(current.title))
-            limits = {**current.settings, **stored_agents(plan.options)}
-            if plan.options.mode is Mode.READ_ONLY is not last_mode:
-                limits |= stored_limits(Mode.READ_ONLY, tools)
+            config = self._config(plan, mode, has_title=bool(current.title))
+            limits = {
+                **current.settings,
+                **stored_agents(plan.options),
+                **stored_servers(plan.options, current.settings),
+            }
+            if mode is not last_mode:
+                limits |= {**stored_limits(mode, tools), "mode": mode}
             if limits != current.settings:
                 await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=limits)))
             used = await storage.store.read(lambda tx: tx.used_servers(kept.session_id))
@@ -187,10 +214,37 @@ class Opener:
         session = await self._make_session(plan, storage, hold, admitted, config, used)
         return await self._start(session, plan.options, first)
 
+    async def _mode_above(self, context: SessionContext) -> Mode:
+        """The highest mode that the sessions allow in which this one was started: those that are open, and stored ones."""
+        mode, above = Mode.AUTO, context.parent_session_id
+        while above is not None:
+            if (live := self.live.find(above)) is not None:
+                return lowest_mode(mode, live.permission.mode)
+            stored = await self.storage.store.session(above)
+            if stored is None:  # deleted or never stored: its mode is not known
+                return lowest_mode(mode, Mode.ASK)
+            mode = lowest_mode(mode, stored_mode(stored.settings, DoorKind.PYTHON))
+            above = stored.context.parent_session_id
+        return mode
+
     async def _start(
         self, session: Session, options: OpenOptions, first: OpeningEvents, *, stored_seq: int | None = None
     ) -> Session:
         self.live.add(session, options)
+        if options.opened_by == DoorKind.PYTHON:
+            session.permission.how_to_answer = (
+                "In Python, give the session `ask`, a function that answers: ask=lambda question: True."
+            )
+            session.set_capability_advice(
+                "In Python, give the session the function that answers: `elicit` for elicitation, `sample` for sampling."
+            )
+            if stored_seq is not None:  # a reopened session cannot get a higher mode
+                session.permission.how_to_stop_asking = (
+                    'To make all calls without asking, give permission="auto".'
+                )
+                session.permission.how_to_choose_mode = (
+                    'In Python, the mode is the option `permission`: permission="auto".'
+                )
         if options.door is not None:
             session.attach(options.door)
         try:
@@ -217,7 +271,10 @@ class Opener:
     def _model_agent(self, plan: SessionPlan) -> Agent:
         of_workspace = plan.workspace.model if plan.workspace is not None else None
         name = plan.options.model or of_workspace or self.models.settings.name
-        return ModelAgent(self.models, name)
+        agent = ModelAgent(self.models, name)
+        if plan.options.opened_by == DoorKind.PYTHON:
+            agent.choose_with = "`model=` in Python, or with the setting model.name"
+        return agent
 
     async def _make_session(
         self,
@@ -267,7 +324,7 @@ class Opener:
                 tracer=self.tracer,
             )
             _check_parent(plan)
-            services = {**self.app_services, **plan.options.servers.services}
+            services = {**self.app_services, **plan.options.app_servers.services}
             scope = Scope(context, used_before=used_before, services=services)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
@@ -285,6 +342,11 @@ def _check_parent(plan: SessionPlan) -> None:
             f"The session {parent.context.session_id}, in which this run was to start, was closed or got a lower trust.",
             hint="If that session is still open, start the run again.",
         )
+
+
+def _stored_mode_of(mode: Mode, door: DoorKind, plan: SessionPlan) -> Mode:
+    """The mode to store with a new session: never `auto` if the rules, which may change, do not allow it now."""
+    return mode if limit_mode(mode, door, plan.rules) is Mode.AUTO else lowest_mode(mode, Mode.ASK)
 
 
 def _delete_new(tx: Tx, hold: Hold) -> None:
@@ -325,6 +387,13 @@ async def _join(session: Session, opened_with: OpenOptions, plan: SessionPlan) -
             codes.SESSION_HELD,
             "The session is open with other tools than were requested.",
             hint="Leave `tools` out, or close the session where it is open and open it again.",
+            session_id=session.context.session_id,
+        )
+    if any(name not in opened_with.app_servers.entries for name in plan.options.app_servers.entries):
+        raise HoldfastError(
+            codes.SESSION_HELD,
+            "The session is open with other servers than were given.",
+            hint="Leave `servers` out, or close the session where it is open and open it again.",
             session_id=session.context.session_id,
         )
     await lower_mode_for(session, _door_kind(plan.options), plan.rules, plan.options.mode)

@@ -92,6 +92,8 @@ ServerConfigs: TypeAlias = Mapping[
 """Servers by name: `{"counter": {"command": "python", "args": ["counter.py"]}}`, or a toolbox: `{"counter": box}`."""
 
 _KEYS = frozenset(ServerConfig.__annotations__)
+_FILE_KEYS = ("mcpServers", "servers")
+"""What contains the servers in the config files of MCP clients."""
 _EXAMPLE = '{"name": {"command": "…"}}'
 
 
@@ -121,6 +123,11 @@ def parse_servers(servers: ServerConfigs) -> AppServers:
         raise _bad_servers(f"it is a value of the type {type(servers).__name__}")
     for name, value in cast("Mapping[object, object]", servers).items():
         config = cast("Mapping[str, object]", value if isinstance(value, Mapping) else {"box": value})
+        if name in _FILE_KEYS and all(isinstance(inside, Mapping) for inside in config.values()):
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"`servers` must be like {_EXAMPLE}. Give it what is inside {name!r}: servers=config[{name!r}].",
+            )
         if unknown := [key for key in config if key not in _KEYS]:
             raise _unknown_key(name, unknown[0])
         if "box" in config:
@@ -158,7 +165,8 @@ def _make_service(box: ToolboxSource, context: "SessionContext") -> "AbstractAsy
         return box.open_service(context)
     made = cast("object", box if isinstance(box, Toolbox) else box())
     if not isinstance(made, Toolbox):
-        what = "is a coroutine function" if isawaitable(made) else f"returned a {type(made).__name__}"
+        kind = type(made).__name__
+        what = "is a coroutine function" if isawaitable(made) else f"returned a value of the type {kind}"
         if isawaitable(made):
             _close(made)
         raise HoldfastError(codes.BAD_TOOL, f"{_name_of(box)} must return a Toolbox, but it {what}.")
@@ -198,6 +206,12 @@ def _check_box(name: object, box: object) -> Any:
 
 def _unknown_key(name: object, key: object) -> HoldfastError:
     close = get_close_matches(str(key)[:80], sorted(_KEYS), n=1)
+    if key == "transport":
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"servers: {name!r} has an unknown key 'transport'. Leave it out: a 'command' is started, and a 'url' is "
+            "streamable HTTP; for SSE, write 'type': 'sse'.",
+        )
     suggestion = f" Did you mean {close[0]!r}?" if close else f" The keys are: {', '.join(sorted(_KEYS))}."
     return HoldfastError(
         codes.BAD_ARGUMENT, f"servers: {name!r} has an unknown key {str(key)[:80]!r}.{suggestion}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 _NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Code:
     """A kind of error: a name for programs, a hint for users, an HTTP status and a JSON-RPC error code."""
 
@@ -15,6 +15,18 @@ class Code:
     http_status: int
     rpc_code: int = -32603
     retryable: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is this code, or its name: `error.code == "BAD_ARGUMENT"`."""
+        if isinstance(other, Code):
+            return self.name == other.name
+        return isinstance(other, str) and other == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        return self.name
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

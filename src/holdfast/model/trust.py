@@ -29,7 +29,7 @@ def parse_trust(text: str) -> Trust:
     trust = _TRUST_BY_NAME.get(text.strip().lower())
     if trust is None:
         raise HoldfastError(
-            codes.BAD_TRUST, f"{text[:80]!r} is not a trust level. Use one of: {', '.join(_TRUST_BY_NAME)}."
+            codes.BAD_TRUST, f"{text[:80]!r} is not a trust level. Use one of: {', '.join(Trust)}."
         )
     return trust
 

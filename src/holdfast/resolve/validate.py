@@ -5,9 +5,10 @@ An invalid entry is refused, with a reason that says what to do. The other entri
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -42,7 +43,7 @@ from holdfast.resolve.server_entry import (
 )
 from holdfast.resolve.server_names import looks_like_tool_of, skeleton, why_bad_name
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?")
 _MAX_PORT = 65535
@@ -113,16 +114,33 @@ def _parse(entry: ServerEntry, kind: type[T]) -> T:
     try:
         return msgspec.convert(entry.value, kind)
     except msgspec.ValidationError as error:
-        raise RefusedEntryError(f"{_describe(error)} Correct it in {entry.origin}.") from None
+        raise RefusedEntryError(f"{_describe(error, kind)} Correct it in {entry.origin}.") from None
 
 
-def _describe(error: msgspec.ValidationError) -> str:
+def _describe(error: msgspec.ValidationError, kind: type[msgspec.Struct]) -> str:
     problem, _, path = str(error).partition(" - at ")
     key = path.strip("`").removeprefix("$.")
     if problem.startswith("Invalid enum value"):  # do not quote the value: it may be a secret, or long
-        problem = "This value is not allowed"
+        problem = f"This value is not allowed{_allowed_values(key, kind)}"
     explanation = f" {ASKS_HELP}" if key.startswith("asks") else ""
     return f"{key or 'The entry'}: {problem}.{explanation}"
+
+
+def _allowed_values(key: str, kind: type[msgspec.Struct]) -> str:
+    """The values that a key may have, to follow the text of an error. Empty if `ASKS_HELP` says it, or there is no list."""
+    for field in msgspec.structs.fields(kind):
+        if field.encode_name == key and key != "asks":
+            options = [field.type, *get_args(field.type)]
+            values = [str(one) for option in options for one in _values_of(option)]
+            more = " or a list" if any(get_origin(option) is list for option in options) else ""
+            return f"; it must be {' or '.join(map(repr, values))}{more}" if values else ""
+    return ""
+
+
+def _values_of(option: object) -> Iterable[object]:
+    if isinstance(option, type) and issubclass(option, StrEnum):
+        return option
+    return get_args(option) if get_origin(option) is Literal else ()
 
 
 def _make_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:

@@ -3,24 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import PurePath
-from typing import Any, ClassVar, Protocol, TypeAlias, cast
+from typing import Any, cast
 
 import msgspec
 
 from holdfast.model import codes
+from holdfast.model.call_arguments import Arguments
 from holdfast.model.errors import HoldfastError
+from holdfast.model.option_text import bad_type
 
-
-class _Dataclass(Protocol):
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
-class _PydanticModel(Protocol):
-    def model_dump(self, *, mode: str, by_alias: bool) -> dict[str, Any]: ...
-
-
-Arguments: TypeAlias = Mapping[str, Any] | _Dataclass | _PydanticModel
-"""The arguments of a call. Values in a mapping may also be dataclasses and pydantic models."""
+__all__ = ["Arguments", "encode_arguments", "not_a_tool_name"]
 
 
 def encode_arguments(arguments: Arguments | None) -> bytes:
@@ -34,6 +26,11 @@ def encode_arguments(arguments: Arguments | None) -> bytes:
     if not encoded.startswith(b"{"):
         raise _not_arguments(arguments)
     return encoded
+
+
+def not_a_tool_name(name: object) -> HoldfastError:
+    """The error for a name that is not a text."""
+    return bad_type("name", 'the name of a tool as text, "server.tool"', name)
 
 
 def _plain(arguments: object) -> object:

@@ -91,6 +91,8 @@ class Calls:
         self._all_ended: asyncio.Future[None] | None = None
         self.on_progress: Callable[[str, Mapping[str, Any]], None] | None = None
         """Called with a call's id and the params of each progress notification."""
+        self.how_to_give_capability = ""
+        """What a program can do if a server needs a capability of its client, as a sentence."""
         self._described: dict[str, tuple[CatalogTool, str, str]] = {}
         """The tool, its label and its kind, for each name that was called."""
 
@@ -108,7 +110,10 @@ class Calls:
         running = _RunningCall()
         self._running.add(running)
         try:
-            return await self._perform(tool_call, timeout, on_progress, running)
+            result = await self._perform(tool_call, timeout, on_progress, running)
+            if self.how_to_give_capability and result.code == codes.MISSING_CAPABILITY.name:
+                return replace(result, message=f"{result.message} {self.how_to_give_capability}")
+            return result
         except asyncio.CancelledError:
             if running.was_cancelled_by_closing:
                 raise _closed_error() from None

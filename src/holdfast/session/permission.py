@@ -46,6 +46,7 @@ from holdfast.session.permission_rules import (
 )
 from holdfast.session.record import Record
 
+_PROGRAM_MODE = "program_mode"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_NAME = 128
 _MAX_TITLE = 80
@@ -88,6 +89,8 @@ class PermissionPolicy:
         """What a person can do if no attached door can answer, as a sentence. If it is empty, the advice is to answer at a terminal or in an editor."""
         self.how_to_stop_asking = ""
         """How a person can choose the mode `auto`, as a sentence that is added to `how_to_answer`."""
+        self.how_to_choose_mode = ""
+        """Where a program chooses the mode, as a sentence that is added to a refusal because of the mode."""
         self._always_allowed: set[ToolKey] = set()
         self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
         """For each name of a tool: the last decision, and the tool, mode and rules that it was based on."""
@@ -183,7 +186,8 @@ class PermissionPolicy:
 
     def _permission(self, decision: AccessDecision, *, is_asked: bool) -> Permission:
         if decision.access is Access.REFUSED:
-            return _refused(decision.reason)
+            is_by_mode = decision.step is Step.MODE and self.rules.max_mode is Mode.AUTO
+            return _refused(f"{decision.reason} {self.how_to_choose_mode if is_by_mode else ''}".rstrip())
         is_confirmed = (is_asked or decision.step is not Step.MODE) and self.mode is not Mode.AUTO
         if is_asked:
             return Permission(is_confirmed=is_confirmed, was_asked=True)
@@ -201,7 +205,13 @@ class PermissionPolicy:
             always_scope="this exact command in this session" if _is_shell(tool) else "in this session",
             change=change,
         )
-        answer = await self._door.request_permission(question)
+        try:
+            answer = await self._door.request_permission(question)
+        except HoldfastError as error:
+            if error.code is codes.TOO_LARGE:
+                raise
+            # A door that fails has not answered: the call is refused, with what the door said.
+            raise HoldfastError(codes.NO_ANSWER, error.message) from error
         if answer is Decision.ALLOW_ALWAYS and not decision.can_remember:
             answer = Decision.ALLOW_ONCE
         await self._record.calls.add_decision(tool_call, answer)
@@ -229,10 +239,11 @@ class PermissionPolicy:
         return msgspec.json.decode(masked, type=FileChange)
 
 
-def stored_mode(settings: JsonObject) -> Mode:
-    """The mode in a stored session's settings; `ask` if there is none."""
+def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
+    """The mode in a stored session's settings; `ask` if there is none. Only a program gets the mode that a program opened it with."""
+    by_program = settings.get(_PROGRAM_MODE, Mode.ASK) if door is DoorKind.PYTHON else Mode.ASK
     try:
-        return Mode(str(settings.get("mode", Mode.ASK)))
+        return Mode(str(settings.get("mode", by_program)))
     except ValueError:
         return Mode.ASK
 
@@ -243,14 +254,19 @@ def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
     return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
 
 
-def stored_limits(mode: Mode, tools: Sequence[Sequence[ToolPattern]]) -> JsonObject:
+def stored_limits(
+    mode: Mode, tools: Sequence[Sequence[ToolPattern]], door: DoorKind | None = None
+) -> JsonObject:
     """The mode and the groups of patterns that a session is opened with, as they are stored for when it is resumed.
 
-    A mode above `ask` is not stored: a resumed session asks again, unless the user chose that mode in the session.
+    If a program opens it with `auto`, only programs resume it so. Editors and terminals ask again, unless the user chose that
+    mode in the session.
     """
     limits: JsonObject = {}
     if mode is Mode.READ_ONLY:
         limits["mode"] = mode
+    elif mode is Mode.AUTO and door is DoorKind.PYTHON:
+        limits[_PROGRAM_MODE] = mode
     if tools:
         limits["tools"] = [[str(pattern) for pattern in group] for group in tools]
     return limits

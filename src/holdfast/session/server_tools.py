@@ -120,7 +120,9 @@ class ServerTools:
             self.screened = await self._recall(self.spec)
         except HoldfastError as error:
             extra = {"server": self.spec.name, "reason": error.message}
-            log.warning("could not find the tools that %s listed last", self.spec.name, extra=extra)
+            log.warning(
+                "could not find the tools that %s listed last: %s", self.spec.name, error.message, extra=extra
+            )
         if self.screened is not None:
             await self._on_listed(self.spec)
         if self.is_waiting:
@@ -150,14 +152,15 @@ class ServerTools:
         if self.screened is not None and not is_first:  # the tools of the last successful listing stay
             if reason != self._last_logged:
                 log.warning(
-                    "could not update the tools of %s; the last list stays in use",
+                    "could not update the tools of %s; the last list stays in use: %s",
                     self.spec.name,
+                    to_line(reason),
                     extra={"server": self.spec.name, "reason": reason},
                 )
             self._last_logged = reason
         else:
             if self.spec.is_lazy:  # the host logs the refusals of the others
                 extra = {"server": self.spec.name, "reason": reason}
-                log.warning("server refused: %s", to_line(self.spec.name), extra=extra)
+                log.warning("server refused: %s: %s", to_line(self.spec.name), to_line(reason), extra=extra)
             self.screened = None
             self.refusal = Refusal(server=self.spec.name, stage=Stage.CONNECT, reason=reason)

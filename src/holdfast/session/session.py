@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.model.budget import TurnTotal
@@ -14,7 +15,7 @@ from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import ForwardOptions
-from holdfast.connect.scope import Scope
+from holdfast.connect.scope import Scope, enter_scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
 from holdfast.model.agent_definition import AgentDefinition
@@ -26,13 +27,14 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import OWN_AGENT, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
+from holdfast.model.option_text import bad_type, parse_text
 from holdfast.model.permission import Mode
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning
 from holdfast.model.seconds import check_seconds
 from holdfast.model.server import ServerSpec
 from holdfast.model.visible_text import to_line
 from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
-from holdfast.session.arguments import Arguments, encode_arguments
+from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.attachment import Attachment
 from holdfast.session.budget import BudgetPool
 from holdfast.session.callbacks import ProgressCallback, as_progress
@@ -43,6 +45,7 @@ from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.permission import PermissionPolicy
 from holdfast.session.permission_rules import NO_RULES, PermissionRules
 from holdfast.session.project_instructions import ProjectInstructions
+from holdfast.session.prompt_blocks import parse_prompt
 from holdfast.session.prompted_turn import PromptedTurn
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
@@ -154,10 +157,34 @@ class Session:
         self._resources = resources
         self._closing: asyncio.Task[None] | None = None
         scope.door = self.doors
+        self._block = ExitStack()
+
+    def set_capability_advice(self, text: str) -> None:
+        """Add this sentence to the message of each call that fails because the program lacks a capability."""
+        self._calls.how_to_give_capability = text
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closing else "open"
         return f"<Session {self.context.session_id} {self.context.trust_level.value}, {state}>"
+
+    async def __aenter__(self) -> Self:
+        """Wait until its servers are available or refused. At the end of the block, the session is closed."""
+        try:
+            await self.wait_ready_and_store()
+        except BaseException:
+            await self.close()
+            raise
+        self._block = ExitStack()
+        self._block.enter_context(enter_scope(self.scope))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._block.close()
+        finally:
+            await self.close()
 
     @property
     def context(self) -> SessionContext:
@@ -188,12 +215,16 @@ class Session:
 
     def attach(self, door: Door, *, may_answer: bool = True) -> Attachment:
         """Attach a door. With `may_answer`, it is asked the session's questions that it can answer."""
+        if isinstance(door, type) or not hasattr(cast("object", door), "capabilities"):
+            raise bad_type("door", "a holdfast.Door", door)
         attached = self.doors.attach(door, may_answer=may_answer)
         return Attachment(attached, self.doors, self.record.events, self._turns)
 
     def subscribe(self, after: int = 0) -> Subscription:
         """All events after this number: first those that are already stored, then each new one."""
-        return self.record.events.subscribe(after)
+        if isinstance(after, bool) or not isinstance(cast("object", after), int):
+            raise bad_type("after", "the number of an event", after)
+        return self.record.events.subscribe(max(after, 0))
 
     def prompt(self, prompt: str | Sequence[JsonObject]) -> PromptedTurn:
         """Let the agent answer a prompt, given as text or as ACP content blocks, after those that are already waiting.
@@ -201,10 +232,7 @@ class Session:
         `await` it for the result, once the whole answer is stored. If the turn failed, the result has a `code`, and its
         `raise_for_error()` raises. Or get the turn's events as they are stored: `async for event in session.prompt("…")`.
         """
-        blocks: Sequence[JsonObject] = (
-            [{"type": "text", "text": prompt}] if isinstance(prompt, str) else prompt
-        )
-        asked = Prompt(blocks=blocks, message_id=new_message_id())
+        asked = Prompt(blocks=parse_prompt(prompt), message_id=new_message_id())
         events = self.record.events
         return PromptedTurn(self._answer(asked), lambda: events.subscribe(events.last), asked.message_id)
 
@@ -223,7 +251,7 @@ class Session:
             raise HoldfastError(
                 codes.BAD_ARGUMENT, "The program that opened the session answers, so it has no model."
             )
-        await agent.set_model(name)
+        await agent.set_model(parse_text("model", name))
         await self.record.keep_setting("model", name)
 
     async def publish_plan(self, entries: Sequence[JsonObject], agent: str = "") -> None:
@@ -286,6 +314,8 @@ class Session:
 
         The arguments are a mapping, a dataclass or a pydantic model. `on_progress` may be sync or async.
         """
+        if not isinstance(cast("object", name), str):
+            raise not_a_tool_name(name)
         # The server stays empty: the name contains it.
         tool_call = ToolCall(
             call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments), meta=meta
@@ -373,7 +403,7 @@ class Session:
 
     def server(self, name: str) -> ServerSpec:
         """The spec of one of the session's servers."""
-        return self._servers.spec(name)
+        return self._servers.spec(parse_text("server", name))
 
     async def wait_ready(self) -> None:
         """Wait until every server is available or has failed; each has a timeout."""
@@ -406,7 +436,7 @@ class Session:
     async def server_info(self, server: str) -> ServerInfo:
         """What a server reports about itself. Starts the server if it is not running."""
         self._check_open()
-        _, connection = await self._servers.connection(server)
+        _, connection = await self._servers.connection(parse_text("server", server))
         return connection.server_info
 
     def on_tools_listed(self, callback: Callable[[], None]) -> None:
@@ -430,26 +460,28 @@ class Session:
     async def list_resources(self, server: str) -> list[dict[str, Any]]:
         """The server's resources."""
         self._check_open()
-        return await self._calls.list_all(server, "resources/list", "resources")
+        return await self._calls.list_all(parse_text("server", server), "resources/list", "resources")
 
     async def read_resource(self, server: str, uri: str) -> dict[str, Any]:
         """Read one of a server's resources."""
         self._check_open()
-        return await self._calls.request(server, "resources/read", {"uri": uri})
+        params = {"uri": parse_text("uri", uri)}
+        return await self._calls.request(parse_text("server", server), "resources/read", params)
 
     async def list_prompts(self, server: str) -> list[dict[str, Any]]:
         """The server's prompts."""
         self._check_open()
-        return await self._calls.list_all(server, "prompts/list", "prompts")
+        return await self._calls.list_all(parse_text("server", server), "prompts/list", "prompts")
 
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
         """Get one of a server's prompts, filled in with the arguments."""
         self._check_open()
-        return await self._calls.request(
-            server, "prompts/get", {"name": name, "arguments": dict(arguments or {})}
-        )
+        if arguments is not None and not isinstance(cast("object", arguments), Mapping):
+            raise bad_type("arguments", "a dictionary", arguments)
+        params = {"name": parse_text("name", name), "arguments": dict(arguments or {})}
+        return await self._calls.request(parse_text("server", server), "prompts/get", params)
 
     async def lower_trust(self) -> None:
         """Make the session sandboxed, permanently: its links are closed, and the servers it may still use are restarted.

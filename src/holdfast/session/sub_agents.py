@@ -1,7 +1,6 @@
 """Sub-agents: an agent with a fresh history, in its parent's session, whose answer is the result of the parent's call."""
 
 import asyncio
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from holdfast.model.event import Origin, Outcome, StopReason
 from holdfast.model.ids import new_agent_id
 from holdfast.model.server import SPAWNING_TOOLS
 from holdfast.model.tool_pattern import ToolPattern
+from holdfast.session.arguments import Arguments
 from holdfast.session.budget import BudgetShare
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.turn_context import SessionTurnContext
@@ -127,8 +127,8 @@ class SubAgentContext(SessionTurnContext):
             tool for tool in await super().tools() if self._allows(tool.server.name, tool.definition.name)
         )
 
-    async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
-        tool = next((tool for tool in await super().tools() if tool.name == name), None)
+    async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
+        tool = next((tool for tool in await super().tools() if name in (tool.name, tool.model_name)), None)
         if tool is not None and not self._allows(tool.server.name, tool.definition.name):
             error = HoldfastError(codes.NOT_PERMITTED, f"{name} is not among the tools of this sub-agent.")
             return replace(failed_result(error), outcome=Outcome.REFUSED)

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from holdfast.agent.agent import ServerStatus
 from holdfast.agent.model.budget import NO_BUDGET, Budget, TurnTotal
@@ -27,7 +27,7 @@ from holdfast.model.message_text import mark_message
 from holdfast.model.permission import Mode
 from holdfast.model.server import SPAWNING_TOOLS
 from holdfast.model.visible_text import replace_surrogates
-from holdfast.session.arguments import encode_arguments
+from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.calls import Calls
 from holdfast.session.inbox import Inbox
 from holdfast.session.permission import PermissionPolicy
@@ -101,7 +101,9 @@ class SessionTurnContext:
     def report_failure(self, error: HoldfastError) -> None:
         self.failure = error
 
-    async def call(self, name: str, arguments: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
+    async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
+        if not isinstance(cast("object", name), str):
+            raise not_a_tool_name(name)
         # The server stays empty: the name contains it.
         tool_call = ToolCall(
             call_id=call_id or new_call_id(),

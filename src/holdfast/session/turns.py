@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -241,7 +241,7 @@ class Turns:
                 await record.append(Replied(message_id=new_message_id(), text=text))
             # What the agent starts is part of this session.
             with enter_scope(self._scope.find_caller_scope()):
-                return _check_reason(await self.agent.run_turn(prompt.blocks, context))
+                return _check_reason(await _require_awaitable(self.agent.run_turn(prompt.blocks, context)))
         except HoldfastError as error:
             context.report_failure(error)
             if error.code is codes.RESULT_NOT_STORED:
@@ -285,6 +285,13 @@ class _PendingPrompt:
         except asyncio.CancelledError:
             return StopReason.CANCELLED
         return StopReason.CANCELLED if self.is_cancelled else reason
+
+
+def _require_awaitable(answer: Awaitable[StopReason]) -> Awaitable[StopReason]:
+    """What `run_turn` returned. Raise if it cannot be awaited: the method is not async."""
+    if isinstance(cast("object", answer), Awaitable):
+        return answer
+    raise HoldfastError(codes.BAD_ARGUMENT, "The agent's `run_turn` must be async: `async def run_turn(…)`.")
 
 
 def _check_reason(reason: object) -> StopReason:

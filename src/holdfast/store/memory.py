@@ -269,7 +269,8 @@ class _MemoryTx:
         return self._page(found, query)
 
     def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
-        return tuple(self._db.events.get(session_id, [])[after : after + limit])
+        first = max(after, 0)  # a negative number would count from the end
+        return tuple(self._db.events.get(session_id, [])[first : first + limit])
 
     def resolution(self, session_id: SessionId) -> ServersResolved | None:
         for stored in reversed(self._db.events.get(session_id, [])):

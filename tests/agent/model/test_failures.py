@@ -42,11 +42,11 @@ async def test_an_error_is_one_sentence_without_the_endpoint_s_words_and_the_ses
     assert reasons == [StopReason.END_TURN] * 5
     assert told == (
         "127.0.0.1 needs a key (HTTP 401). Name the variable that has it, with `holdfast model NAME --base-url URL"
-        " --api-key-env VARIABLE`, or choose another model with /model."
+        " --api-key-env VARIABLE`, or choose another model with `model=` in Python, or with the setting model.name."
         f"127.0.0.1 does not know the model {prefix}:gpt-5 (HTTP 404). Correct model.name or model.base_url, or choose"
-        " another model with /model."
+        " another model with `model=` in Python, or with the setting model.name."
         f"127.0.0.1 rejected the request (HTTP 400). Check that {prefix}:gpt-5 supports tools, or choose another model"
-        " with /model."
+        " with `model=` in Python, or with the setting model.name."
         "The conversation is too large for 127.0.0.1 (HTTP 413). Start a new session."
         "Hello again."
     )
@@ -71,9 +71,9 @@ async def test_429_and_5xx_are_retried_within_bounds(tmp_path: Path, prefix: str
     assert found == ["", "MODEL_UNAVAILABLE", "MODEL_UNAVAILABLE"]
     assert told == (
         "At last."
-        "127.0.0.1 failed (HTTP 529). Try again, or choose another model with /model."
+        "127.0.0.1 failed (HTTP 529). Try again, or choose another model with `model=` in Python, or with the setting model.name."
         "127.0.0.1 refuses more requests for now (HTTP 429): a rate limit or an exhausted quota. Wait and try again, or"
-        " choose another model with /model."
+        " choose another model with `model=` in Python, or with the setting model.name."
     )
     assert len(talk.endpoint.requests) == 9
 
@@ -203,7 +203,7 @@ async def test_garbage_redirects_and_a_missing_endpoint_are_explained(tmp_path: 
     assert "127.0.0.1 redirects to another address, which is not followed." in told
     assert unreachable == (
         "The model's endpoint at http://127.0.0.1:9 could not be reached: it refused the connection. Check that it is running, check model.base_url, or"
-        " choose another model with /model."
+        " choose another model with `model=` in Python, or with the setting model.name."
     )
 
 

@@ -87,6 +87,8 @@ class ModelAgent:
         self._history: History | None = None
         """The conversation so far; None if it must be loaded from the store."""
         self._cost = 0.0
+        self.choose_with = ""
+        """What a program writes to choose a model, in messages; empty for a user, who types `/model`."""
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -98,6 +100,10 @@ class ModelAgent:
         try:
             return await self._run_turn(blocks, turn)
         except HoldfastError as error:
+            if self.choose_with:  # in a program, which has no slash commands
+                message = error.message.replace("with /model", f"with {self.choose_with}")
+                error.message = message.replace("(/model)", f"({self.choose_with})")
+                error.args = (error.message,)
             if error.code is codes.MODEL_UNAVAILABLE and (change := self._models.explain_change()):
                 raise HoldfastError(error.code, f"{error.message}{change}") from error
             raise

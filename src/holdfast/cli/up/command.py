@@ -183,7 +183,11 @@ def _local_credential(given: dict[str, Any]) -> Any:
     from holdfast.gateway.credential import LOCAL
     from holdfast.model.permission import Mode
 
-    return replace(LOCAL, mode=None if given["mode"] is None else Mode(given["mode"]))
+    return replace(
+        LOCAL,
+        mode=None if given["mode"] is None else Mode(given["mode"]),
+        how_to_stop_asking="the operator can add --mode auto to the command that starts the gateway, holdfast up --no-tokens",
+    )
 
 
 def _print_config(given: dict[str, Any]) -> None:

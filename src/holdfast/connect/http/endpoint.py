@@ -1,6 +1,5 @@
 """Sends requests to one remote server, with headers, credentials and cookies, and follows its redirects."""
 
-import shlex
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Protocol, TypeAlias
@@ -12,7 +11,7 @@ from holdfast import __version__
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.cookies import Cookies
 from holdfast.connect.http.event_stream import EventTooLongError
-from holdfast.connect.http.login_store import uses_login
+from holdfast.connect.http.login_store import how_to_log_in, uses_login
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
 from holdfast.connect.http.url import display_url, join_url, parse_url
@@ -86,6 +85,7 @@ class Endpoint:
         self._headers = {"user-agent": f"holdfast/{__version__}"} | _drop_reserved(spec.transport.headers)
         self._cookies = None if "cookie" in self._headers else Cookies()
         self._uses_login = uses_login(spec)
+        self._how_to_log_in = how_to_log_in(spec)
         self._options = options
         self._sign = sign
         self._mask = mask
@@ -145,8 +145,7 @@ class Endpoint:
             text = f"{self.display_url} redirects to {where}, which is not followed. If the server has moved there, change its entry."
             return HoldfastError(codes.PEER_ERROR, text)
         if status == _UNAUTHORIZED and self._uses_login:
-            command = shlex.join(["holdfast", "servers", "login", self._name])
-            text = f"{self._name!r} requires a login. Run: {command}"
+            text = f"{self._name!r} requires a login. {self._how_to_log_in}"
             return HoldfastError(codes.LOGIN_NEEDED, text)
         if status == _UNAUTHORIZED:
             return HoldfastError(

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -42,6 +43,13 @@ def uses_login(spec: ServerSpec) -> bool:
     if spec.source is Source.CLIENT or isinstance(spec.transport, Stdio | InProcess):
         return False
     return not any(name.lower() == "authorization" for name in spec.transport.headers)
+
+
+def how_to_log_in(spec: ServerSpec) -> str:
+    """What to do if the server requires a login. No command knows the servers of an application."""
+    if spec.source is Source.APP:
+        return 'Give its entry the credentials: "headers": {"Authorization": "Bearer …"}.'
+    return f"Run: {shlex.join(['holdfast', 'servers', 'login', spec.name])}"
 
 
 def login_file(folder: Path, url: str) -> Path:

@@ -1,7 +1,6 @@
 """OAuth credentials for a remote server: a saved login, which the MCP SDK refreshes."""
 
 import asyncio
-import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
@@ -23,7 +22,7 @@ from yarl import URL
 from holdfast import __version__
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http.login_checks import check_code_origin, check_encrypted
-from holdfast.connect.http.login_store import SavedLogin, read_login, write_login
+from holdfast.connect.http.login_store import SavedLogin, how_to_log_in, read_login, write_login
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, HttpResponse, UnreachableError
 from holdfast.connect.http.url import display_url, join_url, parse_url
@@ -165,6 +164,7 @@ class OAuthCredentials:
         is_interactive: bool = False,
     ) -> None:
         self._name = spec.name
+        self._how_to_log_in = how_to_log_in(spec)
         self._provider = provider
         self._choose_pool = choose_pool
         self._options = options
@@ -183,13 +183,13 @@ class OAuthCredentials:
         if self._provider.is_ready and self._provider.header != refused_header:
             return self._provider.header
         if not refused_header and not self._is_interactive:
-            raise login_needed_error(self._name)  # there is no token to refresh
+            raise login_needed_error(self._name, self._how_to_log_in)  # there is no token to refresh
         if self._login_failure is not None:
             raise self._login_failure  # do not ask the user to log in a second time
         self._provider.reload(refused_header)
         renewed = await self._run_flow(refused_header, response_401 if self._is_interactive else None)
         if renewed in ("", refused_header):
-            raise login_refused_error(self._name)
+            raise login_refused_error(self._name, self._how_to_log_in)
         return renewed
 
     async def _run_flow(self, refused_header: str = "", response_401: HttpResponse | None = None) -> str:
@@ -224,7 +224,7 @@ class OAuthCredentials:
             reason = str(error).partition("\n")[0]
             if self._is_interactive:
                 raise _login_failed_error(self._name, reason) from None
-            raise login_refused_error(self._name, reason) from None
+            raise login_refused_error(self._name, self._how_to_log_in, reason) from None
         finally:
             await flow.aclose()
 
@@ -280,21 +280,15 @@ def _redirect_request(
     return httpx2.Request(request.method, str(target), headers=headers, content=body)
 
 
-def login_needed_error(name: str) -> HoldfastError:
-    """The error for a server that requires a login, if none is saved."""
-    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} requires a login. Run: {_login_command(name)}")
+def login_needed_error(name: str, how: str) -> HoldfastError:
+    """The error for a server that requires a login, if none is saved. `how` says what to do."""
+    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} requires a login. {how}")
 
 
-def login_refused_error(name: str, why: str = "") -> HoldfastError:
+def login_refused_error(name: str, how: str, why: str = "") -> HoldfastError:
     """The error for a saved login that the server did not accept, or that could not be refreshed."""
     reason = f": {start_of_server_text(why).rstrip('.')}" if why else ""
-    return HoldfastError(
-        codes.LOGIN_NEEDED, f"{name!r} did not accept the saved login{reason}. Run: {_login_command(name)}"
-    )
-
-
-def _login_command(name: str) -> str:
-    return shlex.join(["holdfast", "servers", "login", name])
+    return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} did not accept the saved login{reason}. {how}")
 
 
 def _login_failed_error(name: str, why: str) -> HoldfastError:

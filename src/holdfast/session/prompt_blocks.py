@@ -1,0 +1,35 @@
+"""A prompt, as programs give it: a text, or a list of content blocks."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.json import JsonObject
+
+_EXAMPLE = 'a text, or a list of content blocks: [{"type": "text", "text": "…"}]'
+
+
+def parse_prompt(prompt: str | Sequence[JsonObject]) -> Sequence[JsonObject]:
+    """The content blocks of a prompt. Raise BAD_ARGUMENT if an agent could not read them."""
+    if isinstance(prompt, str):
+        return [{"type": "text", "text": prompt}]
+    given = cast("object", prompt)
+    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
+        raise _bad_prompt(f"it is a value of the type {type(given).__name__}")
+    if not given:
+        raise _bad_prompt("the list is empty")
+    for index, block in enumerate(cast("Sequence[object]", given)):
+        if not isinstance(block, Mapping):
+            raise _bad_prompt(f"block {index} is a value of the type {type(block).__name__}")
+        members = cast("Mapping[str, object]", block)
+        kind = members.get("type")
+        if not isinstance(kind, str) or not kind:
+            raise _bad_prompt(f'block {index} has no "type"')
+        if kind == "text" and not isinstance(members.get("text"), str):
+            raise _bad_prompt(f'block {index} of the type "text" has no "text"')
+    return prompt
+
+
+def _bad_prompt(why: str) -> HoldfastError:
+    return HoldfastError(codes.BAD_ARGUMENT, f"A prompt must be {_EXAMPLE}; {why}.")
