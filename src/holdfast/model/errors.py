@@ -15,3 +15,9 @@ class HoldfastError(Exception):
         self.code = code
         self.message = message
         self.details = details
+
+    @property
+    def hint(self) -> str:
+        """What to do about it: the hint in the details, which fits this error, or else the hint of the code."""
+        hint = self.details.get("hint")
+        return hint if isinstance(hint, str) and hint else self.code.hint

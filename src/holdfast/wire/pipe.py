@@ -1,6 +1,7 @@
 """Connect a peer to a pair of pipes: those of a child process, or standard input and output."""
 
 import asyncio
+import io
 import os
 import select
 import stat
@@ -68,6 +69,8 @@ def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:
     os.dup2(devnull, 0)
     os.close(devnull)
     os.dup2(2, 1)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a printed line is in the log at once
     return source, target
 
 
