@@ -302,7 +302,7 @@ HEADER_MISMATCH = _add(
 MISSING_CAPABILITY = _add(
     "MISSING_CAPABILITY",
     400,
-    "Use a client that has the capability in the message. In a Holdfast session, `holdfast model` chooses the model for sampling.",
+    "Use a client that has the capability in the message. Terminals and editors have no sampling: use an MCP client of `holdfast up`, `host.session(sample=…)` in Python, or `box.client(sample=…)` in a test.",
     rpc_code=-32021,
 )
 HOST_NOT_ALLOWED = _add(

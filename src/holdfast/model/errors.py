@@ -5,6 +5,10 @@ from holdfast.model.json import Json
 
 IT_IS_REQUIRED = "It is required"
 """The message about a missing argument. It is the same everywhere."""
+WHY_SILENT = (
+    "It ended without an error. If it is a Python file with a Toolbox, it probably does not call box.main()."
+)
+"""What to say about a server that exits with status 0, writes nothing and answers nothing."""
 
 
 class HoldfastError(Exception):
