@@ -164,8 +164,8 @@ def test_the_failure_of_a_remote_server_names_no_log(home: Path, cwd: Path):
         stderr=subprocess.PIPE,
         text=True,
     )
+    assert server.stderr is not None
     try:
-        assert server.stderr is not None
         line = next(line for line in server.stderr if "shop: connect to " in line)
         url = line.strip().rpartition(" ")[2]
         add(home, "shop", type="http", url=f"{url}/")  # the slash at the end is harmless
@@ -174,7 +174,7 @@ def test_the_failure_of_a_remote_server_names_no_log(home: Path, cwd: Path):
     finally:
         server.terminate()
         server.wait(PATIENCE)
-        server.stderr and server.stderr.close()
+        server.stderr.close()
 
     assert url.startswith("http://127.0.0.1:")
     assert "Hint: This is a bug in the server. It has no log on this machine." in failed.stderr

@@ -5,11 +5,11 @@ import functools
 import ipaddress
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import pytest
 
@@ -186,9 +186,12 @@ async def test_objects_with_call_and_partials_are_tools_with_their_own_descripti
     assert results == ["2", "3"]
 
 
-def _literal(choice: Literal["a", Item]) -> str:  # pyright: ignore[reportInvalidTypeForm]
+def _literal(choice: str) -> str:
     """A class is not a value."""
-    return "a"
+    return choice
+
+
+_literal.__annotations__["choice"] = cast("Any", Literal)["a", Item]
 
 
 def _number() -> int:
@@ -201,7 +204,7 @@ def _numbers() -> list[int]:
     return [1]
 
 
-async def _lifespan() -> Any:
+async def _lifespan() -> AsyncIterator[None]:
     yield None
 
 
@@ -209,25 +212,28 @@ def _guard() -> bool:
     return True
 
 
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        (lambda box: box.tool(_literal), "Literal may only contain"),
-        (lambda box: box.prompt(_number), "it returns int. Return a str, a Message"),
-        (lambda box: box.prompt(_numbers), "Return a str, a Message"),
-        (lambda box: box.http_app(auth=lambda: "ann"), "`auth` must take one parameter, the headers"),
-        (lambda box: Toolbox("box", lifespan=_lifespan), "A lifespan must take one parameter, the box"),
-        (lambda box: box.tool(guards=[_guard])(add), "A guard of 'add' must take one parameter, the call"),
-        (lambda box: box.observe(lambda: None), "An observer must take one parameter, the observation"),
-        (lambda box: box.tool(Adder()), "has no name: write @box.tool(name=…)"),
-        (
-            lambda box: box.tool(name="a" * 129)(add),
-            "(129 characters) is not a valid tool name: use 1 to 128",
-        ),
-        (lambda box: box.tool(name="a b")(add), "'a b' is not a valid tool name: use 1 to 128 letters"),
-        (lambda box: box.tool(3), "A tool must be a function, not a int"),
-    ],
-)
+MISTAKES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda box: box.tool(_literal), "Literal may only contain"),
+    (lambda box: box.prompt(_number), "it returns int. Return a str, a Message"),
+    (lambda box: box.prompt(_numbers), "Return a str, a Message"),
+    (lambda box: box.http_app(auth=lambda: "ann"), "`auth` must take one parameter, the headers"),
+    (
+        lambda box: Toolbox("box", lifespan=cast("Any", _lifespan)),
+        "A lifespan must take one parameter, the box",
+    ),
+    (lambda box: box.tool(guards=[_guard])(add), "A guard of 'add' must take one parameter, the call"),
+    (lambda box: box.observe(lambda: None), "An observer must take one parameter, the observation"),
+    (lambda box: box.tool(Adder()), "has no name: write @box.tool(name=…)"),
+    (
+        lambda box: box.tool(name="a" * 129)(add),
+        "(129 characters) is not a valid tool name: use 1 to 128",
+    ),
+    (lambda box: box.tool(name="a b")(add), "'a b' is not a valid tool name: use 1 to 128 letters"),
+    (lambda box: box.tool(3), "A tool must be a function, not a int"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "message"), MISTAKES)
 def test_a_mistake_in_a_definition_is_refused_with_what_is_expected(
     mistake: Callable[[Any], object], message: str
 ):

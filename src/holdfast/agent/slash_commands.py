@@ -199,7 +199,8 @@ def _read_start(result: ToolResult) -> tuple[list[str], str]:
 def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject], log_hint: str) -> str:
     """The result as text; a toolkit envelope is unpacked. `log_hint` says where the server's log is."""
     if (failure := read_envelope(result)) is not None:
-        hint = log_hint if failure["code"] == codes.INTERNAL_ERROR.name and log_hint else failure["hint"]
+        has_log_hint = failure["code"] == codes.INTERNAL_ERROR.name and log_hint
+        hint = log_hint if has_log_hint else str(failure["hint"])
         said = f"{failure['code']}: {failure['error']}"
         return f"{_add_sentence(said, hint)}{''.join(format_issues(failure))}"
     text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
