@@ -27,6 +27,7 @@ help: ## Show this list
 
 setup: ## Install everything that the other targets need
 	@$(PYTHON) scripts/setup
+	$(if $(filter setup,$(MAKECMDGOALS)),@echo "Set-up is complete. Next: source $(BIN)/activate && holdfast --help")
 
 run: setup ## Start Holdfast
 	@$(BIN)/holdfast $(RUN) $(ARGS)

@@ -114,6 +114,8 @@ class FakeTurn:
         return "must ask: mode ask"
 
     async def list_features(self, server: str, kind: str) -> list[JsonObject]:
+        if kind == "resourceTemplates":
+            return [{"uriTemplate": "notes://{title}", "name": "note"}]
         return [{"uri": "notes://one", "name": "one", "description": "The first note."}]
 
     async def request_feature(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
@@ -327,7 +329,7 @@ async def test_long_result_is_shown_in_parts():
 
 async def test_resources_and_prompts_are_listed_and_shown():
     assert await run("/resources", "/resources wiki notes://one", '/prompts wiki greet {"name": "Ann"}') == [
-        "- wiki notes://one  The first note.\n",
+        "- wiki notes://one  The first note.\n- wiki notes://{title}\n",
         "This is note one.\n",
         "user: Greet {'name': 'greet', 'arguments': {'name': 'Ann'}}\n",
     ]

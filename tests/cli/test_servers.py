@@ -220,7 +220,7 @@ def test_approve_fails_and_says_why_if_something_still_awaits_approval(env: Envi
 
     runs = (yes, above, named_above, home, invalid, broken, nothing)
     assert [done.returncode for done in runs] == [1, 1, 1, 1, 1, 1, 0]
-    assert "not approved: --yes alone does not say how it may run. Add --confined" in yes.stdout
+    assert "not approved: say how it may run. Add --confined" in yes.stdout
     assert f"run: holdfast servers approve --cwd {env.project}" in " ".join(above.stderr.split())
     assert f"run: holdfast servers approve c --cwd {env.project}" in " ".join(named_above.stderr.split())
     assert "overlaps with Holdfast's own files" in home.stdout
@@ -229,10 +229,12 @@ def test_approve_fails_and_says_why_if_something_still_awaits_approval(env: Envi
     assert nothing.stdout == "Nothing awaits approval.\n"
 
 
-def test_approve_without_a_terminal_requires_yes(env: Environment):
+def test_approve_without_a_terminal_says_what_to_add(env: Environment):
+    (env.project / ".mcp.json").write_text(json.dumps({"mcpServers": {"c": {"command": sys.executable}}}))
+
     done = env.run("servers", "approve", stdin="")
 
-    assert (done.returncode, "Cannot ask for approval without a terminal" in done.stderr) == (2, True)
+    assert (done.returncode, "not approved: say how it may run. Add --confined" in done.stdout) == (1, True)
 
 
 def test_holdfast_mcp_does_not_run_as_a_server_of_a_session(env: Environment):

@@ -39,7 +39,7 @@ async def test_server_gets_context_in_environment_and_with_every_request(
     assert [(one["era"], one["env"], one["meta"], one["initialize"]) for one in seen] == [
         (
             era,
-            context_env(context),
+            {**context_env(context), "HOLDFAST_WORKSPACE_PATH": context.workspace_path},
             context_fields(context),
             context_fields(context) if era == "handshake" else None,
         )

@@ -133,7 +133,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
         ),
         (
             define_tool(fine, name="bad name"),
-            "'bad name' is not a valid tool name: use letters, digits, '_', '-' and '.'.",
+            "'bad name' is not a valid tool name: use 1 to 128 letters (a-z, A-Z), digits, '_', '-' and '.'.",
         ),
         (define_tool(fine, description=" "), "The tool 'fine' has no description. Give it a docstring."),
     ],

@@ -26,7 +26,7 @@ def blocks(page: str) -> list[str]:
 
 
 def test_first_tool_works_as_documented(tmp_path: Path):
-    (script,) = blocks("first-tool.md")
+    script, _ = blocks("first-tool.md")
     (tmp_path / "notes.py").write_text(script)
     (tmp_path / "blog").mkdir()
     Registry(tmp_path / "data" / "workspaces").add(tmp_path / "blog", "Blog")
@@ -49,7 +49,7 @@ def test_first_tool_works_as_documented(tmp_path: Path):
 
 
 def test_first_tool_knows_its_session(tmp_path: Path):
-    (script,) = blocks("first-tool.md")
+    script, _ = blocks("first-tool.md")
     (tmp_path / "notes.py").write_text(script)
     folder = tmp_path / "blog"
     folder.mkdir()
@@ -66,7 +66,7 @@ def test_first_tool_knows_its_session(tmp_path: Path):
 
 
 def test_first_tool_prints_its_manifest(tmp_path: Path):
-    (script,) = blocks("first-tool.md")
+    script, _ = blocks("first-tool.md")
     (tmp_path / "notes.py").write_text(script)
 
     done = subprocess.run(
@@ -74,6 +74,15 @@ def test_first_tool_prints_its_manifest(tmp_path: Path):
     )
 
     assert [tool["name"] for tool in json.loads(done.stdout)["tools"]] == ["add_note", "list_notes"]
+
+
+def test_an_included_box_has_the_names_that_the_page_says():
+    _, include = blocks("first-tool.md")
+    names: dict[str, Any] = {}
+
+    exec(include, names)
+
+    assert [*names["shop"].tools] == ["orders_cancel"]
 
 
 def test_first_tool_describes_every_operation():

@@ -199,7 +199,22 @@ def test_sessions_workspace_need_not_be_registered_on_this_machine(tmp_path: Pat
 
     found = resolve_workspace("where", "", session("blog", Trust.SANDBOXED), "", elsewhere)
 
-    assert (found.slug, found.path) == ("blog", "")
+    assert found.slug == "blog"
+    with pytest.raises(HoldfastError, match="cannot see the folder of the workspace 'blog'"):
+        _ = found.path
+
+
+@pytest.mark.promise("WSP-04")
+def test_a_server_without_the_registry_gets_the_workspaces_folder_from_its_environment(tmp_path: Path):
+    environ = {
+        **context_env(session("blog", Trust.SANDBOXED)),
+        "HOLDFAST_WORKSPACE_PATH": "/srv/blog",
+        "HOLDFAST_DATA_DIR": str(tmp_path / "none"),
+    }
+    with connect_client(("stdio", "modern"), NOTES, environ=environ) as confined:
+        found = confined.call("where")
+
+    assert _slug_and_path(found) == ("blog", "/srv/blog")
 
 
 @pytest.mark.promise("WSP-05")

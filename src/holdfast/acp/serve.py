@@ -187,7 +187,7 @@ def editor_error(error: HoldfastError, request: Request) -> HoldfastError:
     """Return the error with ACP's field names, a hint, and the id of the session that the request is about."""
     details = {_ACP_FIELD_NAMES.get(key, key): value for key, value in error.details.items()}
     return HoldfastError(
-        error.code, error.message, **{"hint": error.code.hint, **_requested_session(request), **details}
+        error.code, error.message, **{"hint": error.hint, **_requested_session(request), **details}
     )
 
 

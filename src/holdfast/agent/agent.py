@@ -153,8 +153,10 @@ class TurnContext(Protocol):
         """What one of the session's servers wrote to standard error. Raises if other sessions share the server."""
         ...
 
-    async def list_features(self, server: str, kind: Literal["resources", "prompts"]) -> list[JsonObject]:
-        """The resources or the prompts of a server."""
+    async def list_features(
+        self, server: str, kind: Literal["resources", "resourceTemplates", "prompts"]
+    ) -> list[JsonObject]:
+        """The resources, the templates of resources, or the prompts of a server."""
         ...
 
     async def request_feature(

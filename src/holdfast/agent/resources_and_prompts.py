@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Literal
 
 from holdfast.agent.agent import TurnContext
@@ -60,21 +61,25 @@ async def _list(turn: TurnContext, kind: Kind, server: str) -> str:
             if server:  # in a list of all servers, those without resources or prompts are left out
                 return f"{error.message}\n"
             continue
+        if kind == "resources":
+            with suppress(HoldfastError):  # a server may have resources and no templates
+                found = [*found, *await turn.list_features(name, "resourceTemplates")]
         lines += [f"- {name} {line}\n" for line in map(_describe_item, found[:_MAX_LISTED])]
     return "".join(lines) or f"There are no {kind}.\n"
 
 
 def _describe_item(item: JsonObject) -> str:
-    label = str(item.get("uri") or item.get("name") or "")
+    label = str(item.get("uri") or item.get("uriTemplate") or item.get("name") or "")
     description = str(item.get("description") or item.get("title") or "").partition("\n")[0]
-    needs = ", ".join(_required_arguments(item.get("arguments")))
+    needs = ", ".join(_argument_names(item.get("arguments")))
     return f"{label}{f' ({needs})' if needs else ''}{f'  {shorten(description, _MAX_LINE)}' if description else ''}"
 
 
-def _required_arguments(arguments: Json) -> Iterator[str]:
+def _argument_names(arguments: Json) -> Iterator[str]:
+    """The names of the arguments of a prompt. Those that need not be given have a question mark."""
     for argument in arguments if isinstance(arguments, list) else ():
-        if isinstance(argument, dict) and argument.get("required"):
-            yield str(argument.get("name", ""))
+        if isinstance(argument, dict):
+            yield f"{argument.get('name', '')}{'' if argument.get('required') else '?'}"
 
 
 def _content_text(content: Json) -> str:

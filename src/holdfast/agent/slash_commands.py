@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.command_list import COMMAND_NAMES, COMMANDS
@@ -24,8 +24,9 @@ from holdfast.connect.log_files import logs_command
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
-from holdfast.model.json import Json, JsonObject
+from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, STORED_LIMIT, SizeLimit
+from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.model.server import FILES_SERVER
 from holdfast.model.visible_text import display_name
 from holdfast.resolve.screen_tools import approve_command
@@ -147,7 +148,18 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
         )
     result = await turn.call(name, arguments)
     is_large = result.exceeds(_MAX_ON_LOOP)
-    return await _run_in_thread_if_large(turn, _format_result, name, result, is_large=is_large)
+    log_hint = await _log_hint(turn, name) if result.code == codes.INTERNAL_ERROR.name else ""
+    return await _run_in_thread_if_large(turn, _format_result, name, result, log_hint, is_large=is_large)
+
+
+async def _log_hint(turn: TurnContext, tool: str) -> str:
+    """Where the log of a tool's server is, after an unexpected error in it."""
+    server = tool.rpartition(".")[0]
+    try:
+        await turn.read_log(server)
+    except HoldfastError as error:
+        return f"This is a bug in the server. {error.message}"
+    return f"This is a bug in the server. Its log has the details: /logs {server}"
 
 
 async def _run_in_thread_if_large(
@@ -159,14 +171,14 @@ async def _run_in_thread_if_large(
     return await PARSE_THREADS.run(function, *args, owner=f"turn {id(turn)}")
 
 
-def _format_result(name: str, result: ToolResult) -> str:
+def _format_result(name: str, result: ToolResult, log_hint: str) -> str:
     if result.exceeds(STORED_LIMIT):
         types, text = _read_start(result)
         shown = f"{text[:_MAX_START]}… ({result.size} bytes in all)"
     else:
         blocks = result.content
         types = [str(block.get("type")) for block in blocks if block.get("type") != "text"]
-        text = _result_text(name, result, blocks) or ("" if types else "(empty)")
+        text = _result_text(name, result, blocks, log_hint) or ("" if types else "(empty)")
         if result.state_lost and (notice := str(blocks[0].get("text", ""))) not in text:
             text = f"{notice}\n{text}"
         shown = text
@@ -184,8 +196,13 @@ def _read_start(result: ToolResult) -> tuple[list[str], str]:
     return [block.type for block in blocks if block.type != "text"], text or result.start_of_data(_MAX_START)
 
 
-def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject]) -> str:
-    """The result as text; a toolkit envelope is unpacked."""
+def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject], log_hint: str) -> str:
+    """The result as text; a toolkit envelope is unpacked. `log_hint` says where the server's log is."""
+    if (failure := read_envelope(result)) is not None:
+        has_log_hint = failure["code"] == codes.INTERNAL_ERROR.name and log_hint
+        hint = log_hint if has_log_hint else str(failure["hint"])
+        said = f"{failure['code']}: {failure['error']}"
+        return f"{_add_sentence(said, hint)}{''.join(format_issues(failure))}"
     text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
     match result.data:
         case {"ok": True, "_meta": dict(), "text": str(unpacked)}:
@@ -196,9 +213,6 @@ def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject]) ->
                     return shown
                 data.pop("diff", None)  # it is shown separately
             return json.dumps(data, indent=_INDENT, ensure_ascii=False)
-        case {"ok": False, "code": str(code), "error": str(error), "hint": str(hint), **more}:
-            hint = logs_hint(name) if code == codes.INTERNAL_ERROR.name else hint
-            return f"{_add_sentence(f'{code}: {error}', hint)}{''.join(format_issues(more.get('details')))}"
         case data if result.ok and not text and data is not None:
             return json.dumps(data, indent=_INDENT, ensure_ascii=False)
         case _:
@@ -217,21 +231,27 @@ def _hint(result: ToolResult) -> str:
     return known.hint if known is not None and known is not codes.NOT_PERMITTED else ""
 
 
-def logs_hint(tool: str) -> str:
-    """What to do about an unexpected error in the server of a tool."""
-    server = tool.rpartition(".")[0]
-    if server == FILES_SERVER:  # it runs in Holdfast itself
-        return codes.INTERNAL_ERROR.hint
-    return f"This is a bug in the server. Its log has the details: {logs_command(server)}"
+def read_envelope(result: ToolResult) -> JsonObject | None:
+    """The envelope of a tool that failed, from the content or from `_meta`; None if the result has none."""
+    if result.ok:
+        return None
+    in_meta = result.result.meta.get(ENVELOPE_KEY)
+    found = in_meta if isinstance(in_meta, dict) else result.data
+    match found:
+        case {"ok": False, "code": str(), "error": str(), "hint": str()}:
+            return cast("JsonObject", found)
+        case _:
+            return None
 
 
-def format_issues(details: Json) -> Iterator[str]:
-    """A line for each invalid argument. Each begins with a newline."""
-    match details:
+def format_issues(failure: JsonObject) -> Iterator[str]:
+    """A line for each invalid argument that the message of the failure does not describe. Each begins with a newline."""
+    said = str(failure.get("error", ""))
+    match failure.get("details"):
         case {"issues": list() as issues}:
             for issue in issues:
                 match issue:
-                    case {"field": str(field), "message": str(message)}:
+                    case {"field": str(field), "message": str(message)} if message not in said:
                         yield f"\n- {field}: {message}"
                     case _:
                         pass

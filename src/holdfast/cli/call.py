@@ -2,12 +2,13 @@
 
 import shlex
 import sys
+from contextlib import suppress
 from typing import Any
 
 import click
 import msgspec
 
-from holdfast.agent.slash_commands import format_issues, logs_hint
+from holdfast.agent.slash_commands import format_issues, read_envelope
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_error, print_indented_json, print_json, print_line, print_output
@@ -20,6 +21,7 @@ from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.limits import DEFAULT_LIMITS
+from holdfast.model.server import Stdio
 from holdfast.resolve.screen_tools import approve_command
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
@@ -65,12 +67,18 @@ def call(
             f"{tool!r} does not have the form SERVER.TOOL. `holdfast tools` lists the tools."
         )
 
+    has_log = True
+
     async def work(host: Host) -> ToolResult:
+        nonlocal has_log
         async with open_session(host, options.to_open_options(only_server=server, keep=keep)) as session:
             result = await session.call(tool, parsed, timeout=timeout)
             refusals = [refusal for refusal in session.refusals if refusal.server == server]
             if result.code == codes.SERVER_REFUSED.name and refusals:
                 raise HoldfastError(codes.UNKNOWN_SERVER, f"{server}: {refusals[0].reason}")
+            if not result.ok and result.code != codes.UNKNOWN_TOOL.name:
+                with suppress(HoldfastError):
+                    has_log = isinstance(session.server(server).transport, Stdio)
         if result.code == codes.UNKNOWN_TOOL.name and not as_json:
             raise await _unknown_tool(host, options, server, result)
         return result
@@ -79,7 +87,7 @@ def call(
     if as_json:
         print_json(_to_json(result))
     else:
-        _print_result(tool, result)
+        _print_result(tool, result, has_log=has_log)
     if result.ok:
         sys.exit(0)
     is_bad_usage = result.outcome is Outcome.REFUSED and result.code == codes.BAD_ARGUMENT.name
@@ -115,7 +123,7 @@ def _parse_arguments(text: str) -> dict[str, Any]:
         ) from None
 
 
-def _hint(tool: str, code: Code) -> str:
+def _hint(tool: str, code: Code, *, has_log: bool) -> str:
     if code is codes.BAD_ARGUMENT:
         server = tool.rpartition(".")[0]
         return f"Its input schema is in: {shlex.join(['holdfast', 'tools', server, '--json'])}"
@@ -123,10 +131,12 @@ def _hint(tool: str, code: Code) -> str:
         return f"To review and approve it: {approve_command(tool.rpartition('.')[0])}"
     if code is codes.NOT_PERMITTED:
         return "`holdfast settings show` prints the permission rules. To be asked about a call: holdfast chat"
+    logs = logs_command(tool.rpartition(".")[0]) if has_log else ""
     if code is codes.INTERNAL_ERROR:
-        return logs_hint(tool)
-    if code is codes.TOOL_FAILED:
-        return f"The server's log may say more: {logs_command(tool.rpartition('.')[0])}"
+        where = f"Its log has the details: {logs}" if has_log else "It has no log on this machine."
+        return f"This is a bug in the server. {where}"
+    if code is codes.TOOL_FAILED and has_log:
+        return f"The server's log may say more: {logs}"
     return code.hint
 
 
@@ -141,20 +151,16 @@ def _to_json(result: ToolResult) -> dict[str, Any]:
     }
 
 
-def _print_result(tool: str, result: ToolResult) -> None:
-    match result.data:
-        # The envelope of a server that uses the toolkit.
-        case {"ok": False, "error": str(error), "hint": str(hint), **others}:
-            code = codes.find(result.code)
-            if code is not None and hint == code.hint:  # this hint is for a model, not for a user
-                hint = _hint(tool, code)
-            issues = "".join(format_issues(others.get("details")))
-            print_output(f"Error: {error}{issues}\nHint: {hint}", err=True)
-            return
-        case _:
-            pass
+def _print_result(tool: str, result: ToolResult, *, has_log: bool) -> None:
+    if (failure := read_envelope(result)) is not None:
+        code, hint = codes.find(result.code), str(failure["hint"])
+        if code is not None and hint == code.hint:  # this hint is for a model, not for a user
+            hint = _hint(tool, code, has_log=has_log)
+        issues = "".join(format_issues(failure))
+        print_output(f"Error: {failure['error']}{issues}\nHint: {hint}", err=True)
+        return
     if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
-        print_error(HoldfastError(code, result.message, hint=_hint(tool, code)))
+        print_error(HoldfastError(code, result.message, hint=_hint(tool, code, has_log=has_log)))
         return
     for block in result.content:
         match block.get("type"):

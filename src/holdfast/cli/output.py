@@ -142,7 +142,7 @@ def print_error(error: HoldfastError) -> None:
     print_line(f"Error: {first}", err=True)
     for line in rest:
         print_line(f"  {line.removeprefix('  ')}", err=True)
-    print_line(f"Hint: {error.details.get('hint', error.code.hint)}", err=True)
+    print_line(f"Hint: {error.hint}", err=True)
 
 
 def write_json_lines(output: Path | None, lines: Iterable[str]) -> None:

@@ -16,7 +16,7 @@ from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import WHY_SILENT, HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.mcp.client import ServerInfo, negotiate
@@ -85,13 +85,15 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
                 tools = await client.list_tools(timeout=timeout) if offers_tools else []
             return ServerReport(info=client.server_info, tools=tools, ready_seconds=ready_seconds)
         except HoldfastError as error:
+            written = _stderr_tail(stderr)
             has_ended = error.code is codes.CONNECTION_CLOSED
             reason = "The server ended before it answered." if has_ended else error.message
-            raise HoldfastError(
-                error.code,
-                f"{command[0]!r}: {reason}{_stderr_tail(stderr)}",
-                hint="Check that this command starts an MCP server on standard input and output.",
-            ) from None
+            hint = "Check that this command starts an MCP server on standard input and output."
+            if has_ended and written:
+                hint = "Correct what the server wrote to standard error, and try again."
+            elif has_ended and await WorkerThreads("wait", threads=1).run(_exit_status, process) == 0:
+                hint = WHY_SILENT
+            raise HoldfastError(error.code, f"{command[0]!r}: {reason}{written}", hint=hint) from None
         finally:
             await WorkerThreads("stop", threads=1).run(_stop, process)
 
@@ -151,6 +153,14 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait(1.0)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def _exit_status(process: subprocess.Popen[bytes]) -> int | None:
+    """The exit status; None if the server does not exit within a second."""
+    try:
+        return process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _stderr_tail(stderr: IO[bytes]) -> str:

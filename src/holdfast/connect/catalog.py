@@ -95,7 +95,13 @@ class Catalog:
 
         compared = self.tools[:_MAX_COMPARED]
         without_server = [tool.name for tool in compared if tool.definition.name == name]
-        matches = without_server or get_close_matches(name[:120], [tool.name for tool in compared], n=1)
+        server, _, short = name[:120].rpartition(".")
+        of_server = {tool.definition.name: tool.name for tool in compared if tool.server.name == server}
+        if of_server:  # the server's name must not make its tools look alike
+            close = [of_server[near] for near in get_close_matches(short, of_server, n=1)]
+        else:
+            close = get_close_matches(name[:120], [tool.name for tool in compared], n=1)
+        matches = without_server or close
         return f" Did you mean {matches[0]!r}?" if matches else ""
 
 

@@ -17,7 +17,7 @@ from holdfast.connect.server_requests import ServerRequests
 from holdfast.connect.server_text import clean_server_text
 from holdfast.connect.stderr import ServerStderr, capture_stderr
 from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import WHY_SILENT, HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import JsonObject
 from holdfast.model.process import ProcessSpec
@@ -105,10 +105,14 @@ async def _start_error(
         await asyncio.wait_for(stderr.closed.wait(), _EXIT_SECONDS)
     written, reason = stderr.report_since(0), clean_server_text(spec, error.message)
     if error.code is codes.CONNECTION_CLOSED:
-        reason = await _describe_exit(child)
+        status = await _exit_status(child)
+        reason = _describe_exit(status)
         if in_home:
             reason += f' It was started in {Path.home()}, because sessions share it: write absolute paths, or give it a "cwd".'
-        written = written or "It wrote nothing to stderr. Run it by hand to see why."
+        written = (
+            written
+            or f"It wrote nothing to stderr. {WHY_SILENT if status == 0 else 'Run it by hand to see why.'}"
+        )
     if child.view is not None and isinstance(spec.transport, Stdio):
         why = await _explain(spec, child.view, stderr.text_since(0))
         written = "\n".join(filter(None, (written, why)))
@@ -125,10 +129,16 @@ async def _explain(spec: ServerSpec, view: SandboxView, written: str) -> str:
         return ""
 
 
-async def _describe_exit(child: Child) -> str:
+async def _exit_status(child: Child) -> int | None:
+    """The exit status; None if the process is still running."""
     try:
-        status = await asyncio.wait_for(child.wait(), _EXIT_SECONDS)
+        return await asyncio.wait_for(child.wait(), _EXIT_SECONDS)
     except TimeoutError:
+        return None
+
+
+def _describe_exit(status: int | None) -> str:
+    if status is None:
         return "It closed its output before the handshake."
     how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
     return f"It {how} before the handshake."

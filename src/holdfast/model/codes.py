@@ -66,7 +66,7 @@ INVALID_REQUEST = _add(
     "INVALID_REQUEST", 400, "Send a JSON-RPC 2.0 message: no batch, no bare value.", rpc_code=-32600
 )
 METHOD_NOT_FOUND = _add(
-    "METHOD_NOT_FOUND", 404, "Check the method's name and the peer's capabilities.", rpc_code=-32601
+    "METHOD_NOT_FOUND", 404, "Check the method's name, and what the other side supports.", rpc_code=-32601
 )
 BAD_ARGUMENT = _add(
     "BAD_ARGUMENT", 400, "Correct the arguments in the message and call again.", rpc_code=-32602
@@ -74,13 +74,13 @@ BAD_ARGUMENT = _add(
 INTERNAL_ERROR = _add(
     "INTERNAL_ERROR",
     500,
-    "This is a bug; the server's log has the details: `holdfast servers logs`, if the session is kept, or the log of the program that has the toolbox.",
+    "This is a bug; the server's log has the details: `holdfast servers logs` (in Python, if the session is kept), `/logs` in a chat, or the log of the program that has the toolbox.",
 )
 CANCELLED = _add("CANCELLED", 499, "The caller cancelled the request.", rpc_code=-32800)
 TIMEOUT = _add(
     "TIMEOUT",
     504,
-    "The peer did not answer in time; raise the timeout, or request less.",
+    "It took too long: request less, or raise the time limit in the message.",
     rpc_code=-32001,
     retryable=True,
 )
@@ -97,16 +97,20 @@ TOO_LARGE = _add(
 CONNECTION_CLOSED = _add(
     "CONNECTION_CLOSED",
     502,
-    "The peer closed the connection; connect again.",
+    "If the message names a cause, correct it. Then call again.",
     rpc_code=-32005,
     retryable=True,
 )
-PEER_ERROR = _add("PEER_ERROR", 502, "The peer answered with an error; its message has the reason.")
-BAD_ANSWER = _add("BAD_ANSWER", 502, "The peer violated the protocol; report it to its author.")
+PEER_ERROR = _add("PEER_ERROR", 502, "The message has the reason, as the other side sent it.")
+BAD_ANSWER = _add(
+    "BAD_ANSWER",
+    502,
+    "The answer is not valid. If a program made it, report it to the author of that program.",
+)
 UNSUPPORTED_VERSION = _add(
     "UNSUPPORTED_VERSION",
     400,
-    "The peers have no protocol version in common; update the older one.",
+    "There is no protocol version that both sides know; update the older one.",
     rpc_code=-32022,
 )
 
@@ -310,7 +314,7 @@ HEADER_MISMATCH = _add(
 MISSING_CAPABILITY = _add(
     "MISSING_CAPABILITY",
     400,
-    "Use a client that declares the capability that the tool needs.",
+    "Use a client that has the capability in the message. Terminals and editors have no sampling: use an MCP client of `holdfast up`, `host.session(sample=…)` in Python, or `box.client(sample=…)` in a test.",
     rpc_code=-32021,
 )
 HOST_NOT_ALLOWED = _add(
@@ -354,7 +358,7 @@ TOO_MANY_CHILDREN = _add(
 )
 
 # Tools
-BAD_TOOL = _add("BAD_TOOL", 500, "Correct the tool's definition; the server will not start until then.")
+BAD_TOOL = _add("BAD_TOOL", 500, "Correct this in the code of the server.")
 BAD_PLUGIN = _add("BAD_PLUGIN", 500, "Install or correct the plugin, or remove it from the command.")
 TOOL_FAILED = _add(
     "TOOL_FAILED", 422, "The message has the reason; change the arguments, or do something else."
@@ -388,7 +392,7 @@ NOT_RUNNING = _add(
 MISSING_WORKSPACE = _add(
     "MISSING_WORKSPACE",
     400,
-    "Pass `workspace`: a slug, a name, or an absolute path in a workspace.",
+    "Pass `workspace`: a slug, a name, or an absolute path in a workspace. Or open the session in a workspace.",
     rpc_code=-32602,
 )
 WORKSPACE_DENIED = _add(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from holdfast.model.errors import HoldfastError
@@ -17,9 +17,12 @@ ENV_PREFIX = "HOLDFAST"
 SHARED_VARIABLE = "HOLDFAST_SHARED"
 """This variable is set for a server that sessions share. Each request to such a server names its session."""
 
+WORKSPACE_PATH_VARIABLE = f"{ENV_PREFIX}_WORKSPACE_PATH"
+"""The folder of the session's workspace, for a local server that can see it. It is never sent in `_meta` or a token."""
+
 CONTEXT_FIELDS = ("session_id", "workspace_id", "trust_level", "user_id", "parent_session_id")
 CONTEXT_VARIABLES = frozenset(
-    {SHARED_VARIABLE, *(f"{ENV_PREFIX}_{field.upper()}" for field in CONTEXT_FIELDS)}
+    {SHARED_VARIABLE, WORKSPACE_PATH_VARIABLE, *(f"{ENV_PREFIX}_{field.upper()}" for field in CONTEXT_FIELDS)}
 )
 
 
@@ -31,7 +34,8 @@ class SessionContext:
     trust_level: Trust
     workspace_id: str = ""
     workspace_path: str = ""
-    """The path of the workspace's folder. It is not stored. Only local servers get it, and only under an alias."""
+    """The path of the workspace's folder. It is not stored. Only local servers get it: in their environment if they can see the
+    folder, and under an alias."""
     cwd: str = ""
     roots: tuple[str, ...] = ()
     user_id: str | None = None
@@ -119,4 +123,6 @@ def parse_context(fields: Mapping[str, object]) -> SessionContext | None:
 
 def context_from_env(environ: Mapping[str, str], prefix: str = ENV_PREFIX) -> SessionContext | None:
     """The context in the environment of this process, which the host set when it started the process; None if it is incomplete."""
-    return parse_context({field: environ.get(f"{prefix}_{field.upper()}") for field in CONTEXT_FIELDS})
+    context = parse_context({field: environ.get(f"{prefix}_{field.upper()}") for field in CONTEXT_FIELDS})
+    folder = environ.get(f"{prefix}_WORKSPACE_PATH", "")
+    return replace(context, workspace_path=folder) if context is not None and folder else context

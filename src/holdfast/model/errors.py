@@ -5,6 +5,10 @@ from holdfast.model.json import Json
 
 IT_IS_REQUIRED = "It is required"
 """The message about a missing argument. It is the same everywhere."""
+WHY_SILENT = (
+    "It ended without an error. If it is a Python file with a Toolbox, it probably does not call box.main()."
+)
+"""What to say about a server that exits with status 0, writes nothing and answers nothing."""
 
 
 class HoldfastError(Exception):
@@ -15,3 +19,9 @@ class HoldfastError(Exception):
         self.code = code
         self.message = message
         self.details = details
+
+    @property
+    def hint(self) -> str:
+        """What to do about it: the hint in the details, which fits this error, or else the hint of the code."""
+        hint = self.details.get("hint")
+        return hint if isinstance(hint, str) and hint else self.code.hint

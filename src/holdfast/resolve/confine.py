@@ -7,6 +7,7 @@ from pathlib import PurePath
 from urllib.parse import urlsplit
 
 from holdfast.model.address import is_loopback_host, why_host_blocked
+from holdfast.model.context import WORKSPACE_PATH_VARIABLE
 from holdfast.model.process import Confinement, Quota
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
@@ -103,6 +104,14 @@ def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
     return tuple(root for root in policy.roots if PurePath(root).is_relative_to(project))
 
 
+def _without_hidden_workspace(env: Mapping[str, str], roots: tuple[str, ...]) -> Mapping[str, str]:
+    """The variables, without the path of a workspace whose folder is not in the roots: the server cannot see it."""
+    path = env.get(WORKSPACE_PATH_VARIABLE)
+    if path is None or any(PurePath(path).is_relative_to(root) for root in roots):
+        return env
+    return {name: value for name, value in env.items() if name != WORKSPACE_PATH_VARIABLE}
+
+
 def _read_only_roots(roots: tuple[str, ...], policy: ConfinePolicy) -> tuple[str, ...]:
     """Those of the roots that overlap with a folder of approved programs."""
     approved = [PurePath(folder) for folder in policy.approved_folders]
@@ -155,8 +164,8 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     if trust is Trust.DIRECT or server.confines_itself:
         env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
-    env = {**confined_environment(policy.environ), **stdio.env}
     roots = _roots_for(server, policy)
+    env = {**confined_environment(policy.environ), **_without_hidden_workspace(stdio.env, roots)}
     confinement = Confinement(
         roots=roots,
         readable=stdio.readable,

@@ -11,6 +11,7 @@ from holdfast.model.context import (
     CONTEXT_HEADER,
     CONTEXT_VARIABLES,
     SHARED_VARIABLE,
+    WORKSPACE_PATH_VARIABLE,
     SessionContext,
     context_env,
 )
@@ -42,7 +43,8 @@ def inject(
 
 
 def _context_variables(context: SessionContext, aliases: ContextAliases) -> dict[str, str]:
-    return {**aliases.env(context), **context_env(context)}
+    path = {WORKSPACE_PATH_VARIABLE: context.workspace_path} if context.workspace_path else {}
+    return {**aliases.env(context), **context_env(context), **path}
 
 
 def _inject_server(

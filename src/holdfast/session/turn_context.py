@@ -144,8 +144,11 @@ class SessionTurnContext:
     async def read_log(self, server: str) -> str:
         return await self._servers.read_log(server)
 
-    async def list_features(self, server: str, kind: Literal["resources", "prompts"]) -> list[JsonObject]:
-        return await self._calls.list_all(server, f"{kind}/list", kind)
+    async def list_features(
+        self, server: str, kind: Literal["resources", "resourceTemplates", "prompts"]
+    ) -> list[JsonObject]:
+        method = "resources/templates/list" if kind == "resourceTemplates" else f"{kind}/list"
+        return await self._calls.list_all(server, method, kind)
 
     async def request_feature(
         self, server: str, method: Literal["resources/read", "prompts/get"], params: Mapping[str, Any]

@@ -22,6 +22,7 @@ from msgspec import Meta
 from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
 from holdfast.model.context_aliases import ContextAliases
+from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.call import Call, current_session
@@ -54,6 +55,7 @@ __all__ = [
     "Given",
     "Guard",
     "Header",
+    "HoldfastError",
     "Image",
     "Message",
     "Meta",

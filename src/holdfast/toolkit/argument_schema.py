@@ -1,6 +1,7 @@
 """The arguments that a tool takes: their JSON Schema, and how the arguments of a call are decoded and checked."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 
 _EMPTY_SCHEMA: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
 _STRUCT_NAME = "Arguments"
+_STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[\]]+)|\[(?P<index>[^\]]*)\]")
 _MAX_ISSUES = 32  # reported per call
 
 # The fields of the session context, as `_normalize_name` returns them. A prompt injection may make a model send such
@@ -96,8 +98,8 @@ class ArgumentSchema:
                 )
             except DECODE_ERRORS as error:
                 issue = _issue_from_msgspec(name, describe_decode_error(error))
-                if issue["code"] == "choice" and issue["field"] == name and (choices := self._choices(name)):
-                    issue = _issue(name, "choice", f"{issue['message']} Choose one of: {choices}.")
+                if issue["code"] == "choice" and (choices := self._choices(str(issue["field"]))):
+                    issue |= {"message": f"{issue['message']} Choose one of: {choices}."}
                 issues.append(issue)
         known = ", ".join(self.parameters) or "none"
         for name in given:
@@ -116,16 +118,29 @@ class ArgumentSchema:
             whole = write_integers(bytes(raw))
             return msgspec.json.decode(whole, type=parameter.annotation, strict=strict)
 
-    def _choices(self, name: str) -> str:
-        """The values that an argument may have, for a message; empty if it is not one of a list."""
-        properties, definitions = self.json_schema["properties"], self.json_schema.get("$defs", {})
-        assert isinstance(properties, dict)
+    def _choices(self, field: str) -> str:
+        """The values that an argument, or a part of one such as `items[0].color`, may have, for a message; empty if it is not one of a list."""
+        parts: list[JsonObject] = [self.json_schema]
+        for step in _STEP.finditer(field):
+            parts = [inner for part in self._alternatives(parts) for inner in _inner_schemas(part, step)]
+        choices = [choice for part in self._alternatives(parts) for choice in _enum_of(part)]
+        return ", ".join(map(str, choices))
+
+    def _alternatives(self, parts: list[JsonObject]) -> list[JsonObject]:
+        """The schemas, with what they refer to in place of references and unions."""
+        definitions = self.json_schema.get("$defs", {})
         assert isinstance(definitions, dict)
-        argument = properties[name]
-        assert isinstance(argument, dict)
-        found = definitions.get(str(argument.get("$ref", "")).removeprefix("#/$defs/"), argument)
-        choices = found.get("enum") if isinstance(found, dict) else None
-        return ", ".join(map(str, choices)) if isinstance(choices, list) else ""
+        found: list[JsonObject] = []
+        for part in parts:
+            target = definitions.get(str(part.get("$ref", "")).removeprefix("#/$defs/"), part)
+            if not isinstance(target, dict):
+                continue
+            members = target.get("anyOf")
+            if isinstance(members, list):
+                found += self._alternatives([member for member in members if isinstance(member, dict)])
+            else:
+                found.append(target)
+        return found
 
     def _validate_pydantic(self, values: dict[str, Any]) -> list[Issue]:
         """Replace the JSON of each pydantic argument with its value, and return the issues."""
@@ -199,6 +214,24 @@ def drop_repeated_titles(definitions: JsonObject) -> None:
     for name, definition in definitions.items():
         if isinstance(definition, dict) and definition.get("title") == name:
             del definition["title"]
+
+
+def _inner_schemas(schema: JsonObject, step: re.Match[str]) -> Iterator[JsonObject]:
+    """The schemas of a member or of the items of an object or a list."""
+    properties, name = schema.get("properties"), step["name"]
+    if name:
+        inner = [properties.get(name) if isinstance(properties, dict) else None]
+    else:
+        prefix = schema.get("prefixItems")
+        at = int(step["index"]) if step["index"].isdigit() else -1
+        first = prefix[at] if isinstance(prefix, list) and 0 <= at < len(prefix) else None
+        inner = [first, schema.get("items"), schema.get("additionalProperties")]
+    yield from (part for part in inner if isinstance(part, dict))
+
+
+def _enum_of(schema: JsonObject) -> list[Json]:
+    choices = schema.get("enum")
+    return choices if isinstance(choices, list) else []
 
 
 def _issue(field: str, code: str, message: str) -> Issue:

@@ -1,9 +1,11 @@
-"""Check the names of the options that an author gives to a decorator of a box."""
+"""Check the options and functions that an author gives to a box."""
 
+import inspect
 from collections.abc import Collection
 from difflib import get_close_matches
 
 from holdfast.model import codes
+from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 
 
@@ -16,3 +18,20 @@ def check_options(decorator: str, given: Collection[str], known: Collection[str]
                 f"Did you mean {close[0]!r}?" if close else f"The options are: {', '.join(sorted(known))}."
             )
             raise HoldfastError(codes.BAD_TOOL, f"{decorator} has no option {name!r}. {suggestion}")
+
+
+def check_takes(function: object, count: int, rule: str, code: Code = codes.BAD_TOOL) -> None:
+    """Raise an error unless a function can be called with this many values. `rule` says what they are."""
+    if not callable(function):
+        raise HoldfastError(
+            code, f"{rule}: it must be a function, not a value of the type {type(function).__name__}."
+        )
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a function of C without a signature
+        return
+    try:
+        signature.bind(*[None] * count)
+    except TypeError as error:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise HoldfastError(code, f"{rule}. {name}{signature} does not: {error}.") from None

@@ -237,7 +237,7 @@ async def connect(box: "Toolbox", options: ClientOptions) -> AsyncIterator[BoxCl
     authenticator, client.session, workspaces = _caller(box, options)
     server = box.server(authenticator, allow_eval=options.get("allow_eval", False), workspaces=workspaces)
     info = OwnInfo(implementation=Implementation("holdfast-test", "0"), capabilities=capabilities)
-    era = Era(options.get("era", "modern"))
+    era = _era(options.get("era", "modern"))
     try:
         await server.start()
         async with connect_memory(client.peer, server_peer(server)):
@@ -249,6 +249,15 @@ async def connect(box: "Toolbox", options: ClientOptions) -> AsyncIterator[BoxCl
         if client.session is not None:
             server.on_session_end(client.session.session_id)
         await server.close()
+
+
+def _era(name: str) -> Era:
+    try:
+        return Era(name)
+    except ValueError:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f'`era` must be "modern" or "handshake", not {name!r}.'
+        ) from None
 
 
 def _caller(

@@ -21,7 +21,7 @@ from holdfast.toolkit.client_requests import NO_CLIENT
 from holdfast.toolkit.envelope import Result
 from holdfast.toolkit.errors import CodeRegistry, ToolError
 from holdfast.toolkit.eval_gate import check_keywords
-from holdfast.toolkit.failures import to_failure, unexpected_failure
+from holdfast.toolkit.failures import check_result_size, to_failure, unexpected_failure
 from holdfast.toolkit.guards import check_guards, needs_session
 from holdfast.toolkit.observers import Observation, Observer, notify_observers
 from holdfast.toolkit.operation import Operation
@@ -86,14 +86,15 @@ class Dispatcher(msgspec.Struct, frozen=True):
             with bind_call(call):
                 returned = await self._parse_and_run(tool, call, arguments)
             stats = _stats(call, start)
-            encode_success = _SUCCESS_ENCODERS[self.options.envelope]
+            encode_success = _SUCCESS_ENCODERS[tool.envelope]
             data, members = encode_success(tool.return_type, returned, stats)
+            check_result_size(call.tool, sum(map(len, members.values())))
             outcome: DispatchResult | Failed = DispatchResult(Ok(data=data, stats=stats), members)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+        except BaseException as error:
             outcome = msgspec.structs.replace(to_failure(error, call.tool, tool), stats=_stats(call, start))
         # Outside of the `except` block: if the details cannot be encoded, that error must not be chained to the handler's
         # exception in the log.
-        result = self._encode_failure(call, outcome) if isinstance(outcome, Failed) else outcome
+        result = self._encode_failure(tool, call, outcome) if isinstance(outcome, Failed) else outcome
         self._observe(tool, call, arguments, result.envelope, started_at)
         return result
 
@@ -117,7 +118,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         try:
             with bind_call(call):
                 outcome = convert(await self._guard_and_run(tool, call, parse()))
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
+        except BaseException as error:
             outcome = to_failure(error, call.tool, tool)
         stats = _stats(call, start)
         envelope = (
@@ -175,7 +176,9 @@ class Dispatcher(msgspec.Struct, frozen=True):
                 state = await self.server_state.start(lifespan)
         except TimeoutError:
             raise HoldfastError(
-                codes.TIMEOUT, f"The lifespan did not finish starting within {self.options.deadline:g} s."
+                codes.TIMEOUT,
+                f"The lifespan did not finish starting within {self.options.deadline:g} s.",
+                hint="Call again later. The server's author can start less in the lifespan, or raise `box.deadline`.",
             ) from None
         return msgspec.structs.replace(call, state=state)
 
@@ -208,7 +211,11 @@ class Dispatcher(msgspec.Struct, frozen=True):
         except TimeoutError:
             if not deadline.expired():
                 raise  # raised by the handler itself
-            raise HoldfastError(codes.TIMEOUT, f"{tool.name} did not finish within {seconds:g} s.") from None
+            raise HoldfastError(
+                codes.TIMEOUT,
+                f"{tool.name} did not finish within {seconds:g} s.",
+                hint="This limit is the tool's own. Request less; the tool's author can raise its `deadline`.",
+            ) from None
 
     async def _call_in_thread_if_sync(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         if tool.is_async:
@@ -218,8 +225,8 @@ class Dispatcher(msgspec.Struct, frozen=True):
         # A decorator may hide that a handler is async.
         return await returned if inspect.isawaitable(returned) else returned
 
-    def _encode_failure(self, call: Call, envelope: Failed) -> DispatchResult:
-        encode_failure = _FAILURE_ENCODERS[self.options.envelope]
+    def _encode_failure(self, tool: Tool | None, call: Call, envelope: Failed) -> DispatchResult:
+        encode_failure = _FAILURE_ENCODERS[self.options.envelope if tool is None else tool.envelope]
         try:
             return DispatchResult(envelope, encode_failure(envelope, self.codes))
         except Exception as error:  # the details cannot be encoded as JSON

@@ -6,6 +6,8 @@ from typing import Any, TypeAlias, cast
 import msgspec
 
 from holdfast.model import codes
+from holdfast.model.codes import Code
+from holdfast.model.json import JsonObject
 from holdfast.toolkit.content import CONTENT_TYPES, Content, Reply, has_content
 from holdfast.toolkit.errors import CodeRegistry, ResultMismatchError
 from holdfast.toolkit.outcome import CallStats, Failed
@@ -53,18 +55,27 @@ def place_data(body: bytes, return_type: ReturnType) -> bytes:
 def describe_failure(failed: Failed, registry: CodeRegistry) -> dict[str, Any]:
     """The members of a failure."""
     code = registry.find(failed.code) or codes.INTERNAL_ERROR
+    hint, details = split_hint(failed, code)
     failure: dict[str, Any] = {
         "code": code.name,
         "error": failed.message,
-        "hint": code.hint,
+        "hint": hint,
         "retryable": code.retryable,
         "http": code.http_status,
     }
     if failed.next_actions:
         failure["next_actions"] = failed.next_actions
-    if failed.details:
-        failure["details"] = failed.details
+    if details:
+        failure["details"] = details
     return failure
+
+
+def split_hint(failed: Failed, code: Code) -> tuple[str, JsonObject]:
+    """The hint of a failure and its other details. Without a hint of its own, it has the hint of its code."""
+    hint = failed.details.get("hint")
+    if not isinstance(hint, str) or not hint:
+        return code.hint, failed.details
+    return hint, {name: value for name, value in failed.details.items() if name != "hint"}
 
 
 def encode_stats(stats: CallStats, size: int) -> bytes:

@@ -1,23 +1,39 @@
 """Turn an exception of a handler into a failure that clients see."""
 
 import asyncio
+import contextlib
 import logging
+import os
+from pathlib import Path
 from typing import Any, cast
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.visible_text import to_line
 from holdfast.toolkit.argument_schema import BadArgumentsError
-from holdfast.toolkit.errors import ToolError
+from holdfast.toolkit.errors import ResultMismatchError, ToolError
 from holdfast.toolkit.operation import Operation
 from holdfast.toolkit.outcome import Failed
 from holdfast.toolkit.tool import Tool
 
 log = logging.getLogger(__name__)
 
+MAX_RESULT_BYTES = (
+    DEFAULT_LIMITS.line_bytes - 64 * 1024
+)  # the rest is for the id and the other members of the message
 
-# The codes of questions to the client that failed. Handlers need not declare them, because the toolkit raises them.
-_CLIENT_CODES = frozenset({codes.BAD_ANSWER, codes.DECLINED, codes.MISSING_CAPABILITY, codes.PEER_ERROR})
+_OWN_FILES = (
+    str(Path(__file__).parents[1]) + os.sep,
+    str(Path(asyncio.__file__).parent) + os.sep,
+    contextlib.__file__,
+)
+
+# The codes of questions to the client that failed, and of results that are too large. Handlers need not declare them, because
+# the toolkit raises them.
+_CLIENT_CODES = frozenset(
+    {codes.BAD_ANSWER, codes.DECLINED, codes.MISSING_CAPABILITY, codes.PEER_ERROR, codes.TOO_LARGE}
+)
 
 
 def to_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
@@ -62,8 +78,45 @@ def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Fa
     if tool is not None and tool.operation is Operation.EVAL:
         log.error("tool crashed: %s", to_line(name), extra={"tool": name, "exception": type(error).__name__})
     else:
+        _drop_own_frames(error)
         log.error("tool crashed: %s", to_line(name), exc_info=error, extra={"tool": name})
     return Failed(code=codes.INTERNAL_ERROR.name, message=f"{name} failed unexpectedly.")
+
+
+def _drop_own_frames(error: BaseException) -> None:
+    """Remove the frames before the author's code from a traceback, and from those of the errors that led to it.
+
+    A traceback without a frame of the author stays as it is, unless the error is about what the author returned.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        if (each := waiting.pop()) is None or id(each) in seen:
+            continue
+        seen.add(id(each))
+        waiting += (each.__cause__, each.__context__)
+        frame = each.__traceback__
+        while frame is not None and _is_own(frame.tb_frame.f_code.co_filename):
+            frame = frame.tb_next
+        if frame is not None or each.__cause__ is not None or isinstance(each, ResultMismatchError):
+            each.__traceback__ = frame
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file belongs to Holdfast or to the machinery that runs handlers."""
+    return file.startswith(_OWN_FILES)
+
+
+def check_result_size(name: str, size: int) -> None:
+    """Raise TOO_LARGE if a result does not fit into a message, and log it."""
+    if size <= MAX_RESULT_BYTES:
+        return
+    log.error("the result of %s is too large: %d bytes", to_line(name), size, extra={"tool": name})
+    raise HoldfastError(
+        codes.TOO_LARGE,
+        f"The result of {name} has {size} bytes; the maximum is {MAX_RESULT_BYTES}.",
+        hint="Ask for less, if the arguments allow it. The tool's author can return pages, or the path or URI of a file.",
+    )
 
 
 def is_task_cancelled() -> bool:

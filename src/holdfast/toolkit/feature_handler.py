@@ -13,7 +13,7 @@ from holdfast.toolkit.errors import CodeRegistry
 from holdfast.toolkit.guards import Guard
 from holdfast.toolkit.operation import Operation
 from holdfast.toolkit.return_type import ReturnType
-from holdfast.toolkit.signature import read_signature
+from holdfast.toolkit.signature import find_description, find_function, read_signature
 from holdfast.toolkit.tool import Tool, ToolDefinition, possible_codes
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def build_handler(handler: Callable[..., Any], name: str, options: FeatureOption
     definition = ToolDefinition(
         name=name,
         handler=handler,
-        description=options.get("description") or inspect.getdoc(handler) or "",
+        description=options.get("description") or find_description(handler),
         title=options.get("title", ""),
         operation=Operation.QUERY,
         codes=tuple(options.get("codes", ())),
@@ -64,7 +64,7 @@ def build_handler(handler: Callable[..., Any], name: str, options: FeatureOption
         return_type=ReturnType(Any),
         envelope="meta",
         codes=possible_codes(definition, signature, declared),
-        is_async=inspect.iscoroutinefunction(handler),
+        is_async=inspect.iscoroutinefunction(find_function(handler)),
     )
 
 

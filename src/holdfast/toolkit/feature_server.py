@@ -12,6 +12,8 @@ from holdfast.toolkit.authentication import Authenticator, CallerIdentity
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.completion import find_choices, to_completion
 from holdfast.toolkit.dispatcher import Dispatcher
+from holdfast.toolkit.envelope import split_hint
+from holdfast.toolkit.failures import check_result_size
 from holdfast.toolkit.features import Features
 from holdfast.toolkit.message import Messages, to_messages
 from holdfast.toolkit.outcome import Failed
@@ -25,10 +27,11 @@ from holdfast.toolkit.tool import Tool
 from holdfast.toolkit.uri_template import MAX_URI
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import McpRequest
-from holdfast.wire.messages import EMPTY_OBJECT, PeerError, Raw
+from holdfast.wire.messages import EMPTY_OBJECT, PeerError, Raw, encode
 
 T = TypeVar("T")
 _MODERN_RPC_CODES = {codes.UNKNOWN_RESOURCE.rpc_code: codes.BAD_ARGUMENT.rpc_code}
+_RESULT_TOO_LARGE = codes.INTERNAL_ERROR.rpc_code  # the request itself is valid
 
 
 class RunWork(Protocol):
@@ -107,7 +110,7 @@ class FeatureServer:
         caller = self._authenticator.authenticate(request, mutates=False)
         served, texts = self._find_resource(request, uri)
 
-        async def read(call: Call) -> JsonObject:
+        async def read(call: Call) -> dict[str, Raw]:
             outcome = await self._dispatcher.perform(
                 served.tool,
                 msgspec.structs.replace(call, uri=uri),
@@ -116,7 +119,7 @@ class FeatureServer:
                 lambda returned: to_contents(served, uri, returned),
             )
             contents = self._result_or_error(request, outcome, uri=uri)
-            return {"contents": cast("list[Json]", contents)}
+            return {"contents": self._encode(request, uri[:200], contents, uri=uri)}
 
         return await self._run(request, served.tool, Target(caller, request.method, uri, EMPTY_OBJECT), read)
 
@@ -136,7 +139,7 @@ class FeatureServer:
 
         target = Target(caller, request.method, prompt.name, Raw(msgspec.json.encode(arguments)))
 
-        async def get(call: Call) -> JsonObject:
+        async def get(call: Call) -> dict[str, Any]:
             outcome = await self._dispatcher.perform(
                 prompt.tool,
                 call,
@@ -145,7 +148,7 @@ class FeatureServer:
                 lambda returned: to_messages(cast("Messages", returned)),
             )
             messages = self._result_or_error(request, outcome)
-            result: JsonObject = {"messages": cast("list[Json]", messages)}
+            result: dict[str, Any] = {"messages": self._encode(request, prompt.name, messages)}
             if prompt.tool.definition.description:
                 result["description"] = prompt.tool.definition.description
             return result
@@ -247,27 +250,51 @@ class FeatureServer:
             raise self._to_error(request, outcome, **more)
         return outcome
 
+    def _encode(self, request: McpRequest, name: str, value: list[JsonObject], **more: Json) -> Raw:
+        """The JSON of a result, if it fits into a message."""
+        encoded = encode(value)
+        try:
+            check_result_size(name, len(encoded))
+        except HoldfastError as error:
+            failure = Failed(code=error.code.name, message=error.message, details=error.details)
+            raise self._to_error(request, failure, **more) from None
+        return Raw(encoded)
+
     def _to_error(self, request: McpRequest, failed: Failed, **more: Json) -> PeerError:
         """A failure as a JSON-RPC error. Its `data` has what the envelope of a tool has."""
         code = self._dispatcher.codes.find(failed.code) or codes.INTERNAL_ERROR
+        hint, details = split_hint(failed, code)
         data: dict[str, Any] = {
             "code": code.name,
-            "hint": code.hint,
+            "hint": hint,
             "retryable": code.retryable,
             "http": code.http_status,
             **more,
         }
         if failed.next_actions:
             data["next_actions"] = failed.next_actions
-        if failed.details:
-            data["details"] = failed.details
+        if details:
+            data["details"] = details
         is_modern = request.client.era is Era.MODERN
         rpc_code = _MODERN_RPC_CODES.get(code.rpc_code, code.rpc_code) if is_modern else code.rpc_code
+        if code is codes.TOO_LARGE:
+            rpc_code = _RESULT_TOO_LARGE
         try:
             msgspec.json.encode(data)
         except (TypeError, ValueError):  # details that cannot be encoded as JSON
             del data["details"]
-        return PeerError(rpc_code, failed.message, data)
+        return PeerError(rpc_code, _message(failed), data)
+
+
+def _message(failed: Failed) -> str:
+    """The message of a failure. Clients show only the message of an error, so it says what is wrong with each argument."""
+    issues = failed.details.get("issues")
+    if failed.code != codes.BAD_ARGUMENT.name or not isinstance(issues, list):
+        return failed.message
+    said = (
+        f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues if isinstance(issue, dict)
+    )
+    return " ".join((failed.message, *said))
 
 
 class _ListParams(msgspec.Struct):

@@ -41,7 +41,7 @@ async def check_guards(guards: Iterable[Guard], call: Call) -> None:
                 verdict = await verdict
         except HoldfastError:
             raise
-        except Exception:
+        except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit):
             log.exception("guard crashed: %s", to_line(call.tool), extra={"tool": call.tool})
             verdict = False
         if verdict is False:

@@ -15,6 +15,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, CallerIdentity
+from holdfast.toolkit.check_options import check_takes
 from holdfast.wire.mcp.server import HttpCaller, McpRequest
 
 _MIN_TOKEN_LENGTH = 16
@@ -204,6 +205,7 @@ def _make_function_check(function: AuthFunction, trust: Trust) -> Check:
             f"`auth` must be Bearer(…), JwtIssuer(…), HoldfastTokens(…) or a function of the headers, not a value of the type "
             f"{type(function).__name__}.",
         )
+    check_takes(function, 1, "`auth` must take one parameter, the headers", codes.BAD_ARGUMENT)
 
     async def check(headers: Mapping[str, str]) -> SessionContext | None:
         found = cast("object", function(headers))

@@ -383,6 +383,7 @@ def bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"Could not listen on {host}:{port}: {error.strerror}. Choose another host or port.",
+            f"Could not listen on {host}:{port}: {error.strerror}.",
+            hint="Choose another host or port, or end the program that uses this one.",
         ) from None
     return sock

@@ -1,14 +1,22 @@
 """Encode Python values as JSON, find the numbers that JSON does not have, and write whole numbers as integers."""
 
+import os
 import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set
+from contextlib import suppress
 from decimal import Decimal
+from itertools import islice
 from math import isfinite
 from typing import Any, cast
 
 import msgspec
 
+from holdfast.toolkit.errors import ResultMismatchError
+
 _STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\d++(?:\.\d++)?+(?:[eE][+-]?\d++)?+')
 _MAX_REWRITTEN = 64 * 1024  # bytes: more would block the event loop
+_MAX_ITEMS = 1_000_000  # of an iterator or another collection: reading it blocks the event loop
 _MAX_DIGITS = 40  # of a number that is rewritten
 
 
@@ -18,7 +26,7 @@ def is_finite(value: object) -> bool:
         return isfinite(value)
     if isinstance(value, str | int | None):
         return True
-    waiting: list[Any] = [msgspec.to_builtins(value, enc_hook=_dump_model, str_keys=True)]
+    waiting: list[Any] = [msgspec.to_builtins(value, enc_hook=_convert, str_keys=True)]
     while waiting:
         part = waiting.pop()
         if isinstance(part, float):
@@ -45,12 +53,40 @@ def _write_integer(found: re.Match[bytes]) -> bytes:
     return str(int(number)).encode() if is_whole else token
 
 
-def _dump_model(value: object) -> object:
-    """Convert a pydantic model, which msgspec does not support."""
+def _convert(value: object) -> object:
+    """Convert a value that msgspec does not support: a pydantic model, a path, an address, a collection, an iterator."""
     dump = getattr(value, "model_dump", None)
-    if dump is None:
-        raise NotImplementedError(f"{type(value).__name__} cannot be turned into JSON")
-    return dump(mode="json")
+    if dump is not None and not isinstance(value, type):
+        return dump(mode="json")
+    if isinstance(value, os.PathLike):
+        return os.fspath(cast("os.PathLike[str]", value))
+    if isinstance(value, re.Pattern):
+        return cast("re.Pattern[str]", value).pattern
+    if type(value).__module__ == "ipaddress":
+        return str(value)
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[Any, Any]", value))
+    if isinstance(value, Sequence | Set | MappingView | Iterator):
+        return _read_items(cast("Iterable[object]", value))
+    if "pydantic_core" in sys.modules:  # the type may be one of pydantic's
+        from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+        with suppress(PydanticSerializationError):
+            return to_jsonable_python(value)
+    kind = type(value).__name__
+    raise ResultMismatchError(
+        f"The result has a value of the type {kind}, which JSON does not have. Convert it, for example with str(…)."
+    )
 
 
-encode_json = msgspec.json.Encoder(enc_hook=_dump_model).encode
+def _read_items(items: Iterable[object]) -> list[object]:
+    """The items of a collection or an iterator. They are checked here, because an iterator cannot be read again."""
+    read = list(islice(items, _MAX_ITEMS + 1))
+    if len(read) > _MAX_ITEMS:
+        raise ResultMismatchError(f"The result has a collection with more than {_MAX_ITEMS} items.")
+    if not is_finite(read):
+        raise ResultMismatchError("The result has a NaN or an infinity, which JSON does not have.")
+    return read
+
+
+encode_json = msgspec.json.Encoder(enc_hook=_convert).encode

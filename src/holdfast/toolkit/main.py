@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ def main(box: Toolbox, arguments: Sequence[str] | None = None) -> None:
     try:
         _run(box, words)
     except HoldfastError as error:
-        sys.exit(f"Error: {error}\nHint: {error.code.hint} [{error.code.name}]")
+        sys.exit(f"Error: {error}\nHint: {error.hint} [{error.code.name}]")
 
 
 def _run(box: Toolbox, words: list[str]) -> None:
@@ -119,7 +120,7 @@ def _print_how_to_connect(name: str, options: HttpOptions) -> None:
     import json
     import shlex
 
-    url = options.public_url or options.url
+    url = options.public_url or replace(options, host=_reachable_host(options.host)).url
     entry = json.dumps({"mcpServers": {name: {"type": "http", "url": url}}}, ensure_ascii=False)
     lines = [f"  mcp.json     {entry}"]
     if options.keys is None or options.allow_anonymous:
@@ -129,6 +130,11 @@ def _print_how_to_connect(name: str, options: HttpOptions) -> None:
         lines.append("  Only Holdfast's hosts can call it, with the tokens that they sign (--keys).")
     sys.stderr.write("\n".join((f"{name}: connect to {url}", *lines, "  Press Ctrl-C to stop.", "")))
     sys.stderr.flush()
+
+
+def _reachable_host(host: str) -> str:
+    """The host to connect to: an address that means all addresses of this machine is not one of them."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
 def _event_loop_runner() -> Any:

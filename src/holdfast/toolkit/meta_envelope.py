@@ -71,7 +71,11 @@ def _failure_lines(failure: dict[str, Any]) -> Iterator[str]:
     yield f"{failure['code']}: {failure['error']}"
     details = dict(failure.get("details", {}))
     issues = details.pop("issues", [])
-    yield from (f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues)
+    yield from (
+        f"{issue['field'] or 'arguments'}: {issue['message']}"
+        for issue in issues
+        if str(issue["message"]) not in failure["error"]
+    )
     if details:
         yield encode_json(details).decode()
     yield from failure.get("next_actions", ())

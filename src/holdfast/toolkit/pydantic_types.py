@@ -21,7 +21,7 @@ def check_support(annotation: Any) -> None:
     """Raise `UnsupportedTypeError` unless pydantic supports a type and can make its JSON Schema."""
     try:
         json_schema(annotation)
-    except PydanticUserError as error:
+    except (PydanticUserError, PydanticSerializationError) as error:
         raise UnsupportedTypeError(_first_sentence(error)) from None
 
 

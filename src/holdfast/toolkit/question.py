@@ -57,6 +57,7 @@ class Form:
                 codes.BAD_ANSWER,
                 f"The answer of the client does not match the question. {_describe(issues)}",
                 next_actions=["Answer with the fields of requestedSchema, each with a value of its type."],
+                hint="Call again, and answer the question as the message says.",
                 issues=cast("list[Json]", issues),
             ) from None
 
@@ -194,4 +195,5 @@ def _no_form(what: str) -> HoldfastError:
         codes.BAD_TOOL,
         f"call.ask cannot show {what}. MCP's forms are flat: use str, int, float, bool, Literal, a list of Literal, or a "
         "dataclass with such fields.",
+        hint="Correct the type that the tool passes to call.ask.",
     )

@@ -173,7 +173,7 @@ def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> Retu
         raise HoldfastError(
             codes.BAD_TOOL,
             f"The return type of {tool!r} cannot be sent as JSON: {error}. Return a dataclass, a dict, a list, text, "
-            "or a number; or declare the type Any.",
+            "or a number. For another type, return for example str(value).",
         ) from None
 
 

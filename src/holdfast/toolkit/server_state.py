@@ -14,6 +14,7 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext, use_context
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.call import Call
+from holdfast.toolkit.check_options import check_takes
 from holdfast.toolkit.failures import is_task_cancelled
 from holdfast.toolkit.given import GivenParameter, Kind, Provider
 from holdfast.toolkit.guards import needs_session
@@ -53,6 +54,7 @@ class Lifespan:
 
 def read_lifespan(function: LifespanFunction, box: "Toolbox") -> Lifespan:
     """The lifespan of a box. An async generator function need not be decorated with `asynccontextmanager`."""
+    check_takes(function, 1, "A lifespan must take one parameter, the box: async def lifespan(box)")
     if inspect.isasyncgenfunction(function):
         return Lifespan(asynccontextmanager(function), box)
     return Lifespan(function, box)

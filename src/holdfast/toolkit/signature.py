@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -120,13 +121,29 @@ def _read_argument(tool: str, name: str, annotation: Any, default: object) -> Pa
     return read_parameter(tool, name, annotation, default)
 
 
+def find_function(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that has the types and the docstring of a handler: of a `partial`, or of an object with `__call__`."""
+    while isinstance(handler, partial):
+        handler = cast("Callable[..., Any]", handler.func)
+    if inspect.isroutine(handler) or inspect.isclass(handler) or hasattr(handler, "__wrapped__"):
+        return handler
+    return cast("Any", handler).__call__
+
+
+def find_description(handler: Callable[..., Any]) -> str:
+    """The docstring of a handler; for an object with `__call__`, that of the method or else of its class."""
+    own = inspect.getdoc(find_function(handler))
+    return own or (inspect.getdoc(handler) if not isinstance(handler, partial) else None) or ""
+
+
 def _read_type_hints(tool: str, handler: Callable[..., Any]) -> dict[str, Any]:
+    handler = find_function(handler)
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise _bad_tool(tool, "it is a generator. Return the result, and report progress with call.progress.")
     try:
         return get_type_hints(handler, include_extras=True)
     except (AttributeError, NameError, SyntaxError, TypeError) as error:
-        raise _bad_tool(tool, f"its types cannot be read: {error}.") from None
+        raise _bad_tool(tool, f"its types cannot be read: {str(error).rstrip('.')}.") from None
 
 
 def _bad_tool(tool: str, problem: str) -> HoldfastError:

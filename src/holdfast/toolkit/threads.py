@@ -18,5 +18,5 @@ async def run_in_thread(function: Callable[..., Any], arguments: dict[str, Any],
 def _call(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     try:
         return function(**arguments)
-    except StopIteration:  # a future cannot carry it
-        raise RuntimeError("a handler raised StopIteration") from None
+    except (StopIteration, GeneratorExit, KeyboardInterrupt) as error:  # a future cannot carry them
+        raise RuntimeError(f"a handler raised {type(error).__name__}") from error

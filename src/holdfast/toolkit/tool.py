@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_origin
 
 import msgspec
@@ -14,13 +14,13 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.argument_schema import find_param_headers
-from holdfast.toolkit.check_options import check_options
+from holdfast.toolkit.check_options import check_options, check_takes
 from holdfast.toolkit.errors import COMMON_CODES, EVAL_CODES, WORKSPACE_CODES, CodeRegistry
 from holdfast.toolkit.guards import Guard
 from holdfast.toolkit.operation import NO_HINTS, Annotations, Operation, parse_operation
 from holdfast.toolkit.paging import Page
 from holdfast.toolkit.return_type import EnvelopeKind, ReturnType, read_return_type, union_members
-from holdfast.toolkit.signature import Signature, read_signature
+from holdfast.toolkit.signature import Signature, find_description, find_function, read_signature
 from holdfast.wire.mcp.tools import ParamHeader
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 Handler = Callable[..., Any]
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,126}[A-Za-z0-9])?")
+TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+NAME_RULE = "use 1 to 128 letters (a-z, A-Z), digits, '_', '-' and '.'"
 
 
 class ToolOptions(TypedDict, total=False):
@@ -134,9 +135,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 def define_tool(handler: Handler, **options: Unpack[ToolOptions]) -> ToolDefinition:
     """Define a tool for `box.add`. Its name and description default to the handler's name and docstring."""
     check_options("@box.tool", options, ToolOptions.__annotations__)
+    if not callable(handler):
+        raise HoldfastError(codes.BAD_TOOL, f"A tool must be a function, not a {type(handler).__name__}.")
     fields: dict[str, Any] = {
         "name": getattr(handler, "__name__", ""),
-        "description": inspect.getdoc(handler) or "",
+        "description": find_description(handler),
         **options,
         "codes": tuple(options.get("codes", ())),
         "guards": tuple(options.get("guards", ())),
@@ -154,10 +157,9 @@ def build_tool(
 ) -> Tool:
     """Build the tool from its definition; raises BAD_TOOL when the definition is not valid."""
     name, operation = definition.name, parse_operation(definition.operation)
-    if not _TOOL_NAME.fullmatch(name):
-        raise HoldfastError(
-            codes.BAD_TOOL, f"{name[:80]!r} is not a valid tool name: use letters, digits, '_', '-' and '.'."
-        )
+    if not name:
+        raise HoldfastError(codes.BAD_TOOL, f"{definition.handler!r} has no name: write @box.tool(name=…).")
+    _check_name(name)
     if not definition.description.strip():
         raise HoldfastError(codes.BAD_TOOL, f"The tool {name!r} has no description. Give it a docstring.")
     if operation is Operation.EVAL and not definition.requires_eval_flag:
@@ -172,6 +174,8 @@ def build_tool(
             f"Write annotations={_suggest_annotations(definition.annotations)}, "
             'or operation="query" for a tool that only reads.',
         )
+    for guard in definition.guards:
+        check_takes(guard, 1, f"A guard of {name!r} must take one parameter, the call")
     signature = read_signature(name, definition.handler, lax=lax)
     declared = (registry.get(code, name) for code in definition.codes)
     return Tool(
@@ -182,9 +186,25 @@ def build_tool(
         return_type=read_return_type(name, signature.returns, envelope),
         envelope=envelope,
         codes=possible_codes(definition, signature, declared),
-        is_async=inspect.iscoroutinefunction(definition.handler),
+        is_async=inspect.iscoroutinefunction(find_function(definition.handler)),
         is_short=short,
     )
+
+
+def include_tool(tool: Tool, name: str, lifespan: "Lifespan | None") -> Tool:
+    """The tool of another box under another name; raises BAD_TOOL when the name is not valid.
+
+    Without a lifespan of its own box, it gets the one of the box that includes it.
+    """
+    _check_name(name)
+    definition = replace(tool.definition, name=name, lifespan=tool.definition.lifespan or lifespan)
+    return msgspec.structs.replace(tool, definition=definition, name=name.replace(".", "_"))
+
+
+def _check_name(name: str) -> None:
+    if not TOOL_NAME.fullmatch(name):
+        length = f" ({len(name)} characters)" if len(name) > 128 else ""
+        raise HoldfastError(codes.BAD_TOOL, f"{name[:80]!r}{length} is not a valid tool name: {NAME_RULE}.")
 
 
 def possible_codes(

@@ -13,6 +13,7 @@ from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.authentication import Authenticator
+from holdfast.toolkit.check_options import check_takes
 from holdfast.toolkit.dispatcher import Dispatcher, DispatchOptions
 from holdfast.toolkit.driven_sessions import DrivenSessions
 from holdfast.toolkit.errors import CodeRegistry
@@ -22,7 +23,7 @@ from holdfast.toolkit.plugins import load_plugin
 from holdfast.toolkit.return_type import EnvelopeKind
 from holdfast.toolkit.server_state import LifespanFunction, read_lifespan
 from holdfast.toolkit.subscriptions import Change, ListName
-from holdfast.toolkit.tool import Tool, ToolDefinition, ToolOptions, build_tool, define_tool
+from holdfast.toolkit.tool import Tool, ToolDefinition, ToolOptions, build_tool, define_tool, include_tool
 from holdfast.toolkit.tool_server import ToolServer
 from holdfast.toolkit.workspace import LocalWorkspaces, WorkspaceLookup
 from holdfast.wire.mcp.eras import Implementation, OwnInfo
@@ -134,9 +135,12 @@ class Toolbox:
             lax=self.arguments == "lax",
             short=self.listing == "short",
         )
+        return self._add_built(added)
+
+    def _add_built(self, added: Tool) -> Tool:
         if added.name in self._tools:
-            other = self._tools[added.name].definition.name
-            both = "" if other == definition.name else f": {other!r} and {definition.name!r}"
+            name, other = added.definition.name, self._tools[added.name].definition.name
+            both = "" if other == name else f": {other!r} and {name!r}"
             raise HoldfastError(
                 codes.BAD_TOOL,
                 f"Two tools would be called {added.name!r}{both}. Give one another name: @box.tool(name=…).",
@@ -227,16 +231,17 @@ class Toolbox:
         return BoxParts(self._codes, self._lifespan)
 
     def include(self, box: "Toolbox", prefix: str) -> None:
-        """Add the tools and prompts of another box, as `<prefix>_<tool>`, and its resources.
+        """Add the tools and prompts of another box, as `<prefix>_<tool>`, and its resources, whose URIs stay the same.
 
-        Its codes, observers, lifespan and driven sessions are also added. If a name is taken, nothing is added.
+        The tools keep their envelope, their listing and how strict their arguments are. The box's codes, observers, lifespan and
+        driven sessions are also added. If a name is taken, nothing is added.
         """
         codes_before, tools_before = self._codes.custom_codes(), dict(self._tools)
         features_before = self._features.copy()
         try:
             self._codes.include(box._codes.custom_codes())
             for included in box.tools.values():
-                self.add(replace(included.definition, name=f"{prefix}_{included.name}"))
+                self._add_built(include_tool(included, f"{prefix}_{included.name}", self._lifespan))
             self._features.include(box._features, prefix, self._parts())
         except HoldfastError:
             self._codes.restore(codes_before)
@@ -269,6 +274,7 @@ class Toolbox:
 
     def observe(self, observer: Observer) -> Observer:
         """Notify the observer after every call."""
+        check_takes(observer, 1, "An observer must take one parameter, the observation")
         self._observers.append(observer)
         return observer
 
@@ -321,7 +327,7 @@ class Toolbox:
         known = ClientOptions.__annotations__
         if unknown := [name for name in options if name not in known]:
             raise TypeError(f"A client has no option {unknown[0]!r}. The options are: {', '.join(known)}.")
-        return connect(self, options)
+        return connect(self, cast("ClientOptions", _without_none(options)))
 
     def http_app(self, **options: "Unpack[HttpAppOptions]") -> "BoxApp":
         """This box as an ASGI application: `app.mount("/tools", box.http_app(auth=Bearer(token)))`.
@@ -333,7 +339,7 @@ class Toolbox:
         known = HttpAppOptions.__annotations__
         if unknown := [name for name in options if name not in known]:
             raise TypeError(f"http_app has no option {unknown[0]!r}. The options are: {', '.join(known)}.")
-        return BoxApp(self, options)
+        return BoxApp(self, cast("HttpAppOptions", _without_none(options)))
 
     def manifest(self) -> dict[str, Any]:
         """Describe every tool, including eval tools, with its schema and error codes, and explain each code.
@@ -356,6 +362,11 @@ class Toolbox:
         from holdfast.toolkit.main import main
 
         main(self, arguments)
+
+
+def _without_none(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are given: None means that an option is left out."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _one_of(option: str, value: T, allowed: tuple[T, ...]) -> T:

@@ -6,7 +6,7 @@ never used, and no environment variables except those of the session context.
 
 import logging
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
@@ -34,6 +34,31 @@ class WorkspaceLookup(Protocol):
     def find(self, address: str) -> Workspace | None:
         """The workspace with this slug or name, or that contains this path; None when there is none."""
         ...
+
+
+class HiddenWorkspace(Workspace):
+    """A workspace whose folder this server cannot see. Reading `path` raises MISSING_WORKSPACE."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name != "path":
+            return super().__getattribute__(name)
+        raise HoldfastError(
+            codes.MISSING_WORKSPACE,
+            f"This server cannot see the folder of the workspace {self.slug!r}.",
+            hint="Open the session in the workspace's folder: a confined server sees only the session's folders. "
+            "A server on another machine does not see them.",
+        )
+
+    def __repr__(self) -> str:
+        return f"HiddenWorkspace(slug={self.slug!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HiddenWorkspace) and other.slug == self.slug
+
+    def __hash__(self) -> int:
+        return hash(self.slug)
 
 
 class LocalWorkspaces:
@@ -99,17 +124,19 @@ def _session_workspace(
     """The session's own workspace, or the one that an anonymous caller announced; None if there is none."""
     if session is None:
         return _find_announced(announced, registry) if announced else None
-    return _get_or_stub(session.workspace_id, registry) if session.workspace_id else None
+    return _get_or_stub(session, registry) if session.workspace_id else None
 
 
-def _get_or_stub(slug: str, registry: WorkspaceLookup) -> Workspace:
-    """The session's own workspace. If this process cannot find it in the registry, the path is empty."""
+def _get_or_stub(session: SessionContext, registry: WorkspaceLookup) -> Workspace:
+    """The session's own workspace. If this process cannot read the registry, only its slug and perhaps its path are known."""
+    slug, path = session.workspace_id, session.workspace_path
     try:
         return registry.get(slug)
     except HoldfastError as error:
         if error.code is not codes.UNKNOWN_WORKSPACE:
             raise
-        return Workspace(slug=slug, name=slug, path="")
+        kind = Workspace if path else HiddenWorkspace
+        return kind(slug=slug, name=slug, path=path, trust=session.trust_level)
 
 
 def _find_own(

@@ -1,6 +1,7 @@
 """Connect a peer to a pair of pipes: those of a child process, or standard input and output."""
 
 import asyncio
+import io
 import os
 import select
 import stat
@@ -8,7 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from holdfast.model.light_event import LightEvent
 from holdfast.model.worker_threads import WorkerThreads
@@ -68,6 +69,10 @@ def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:
     os.dup2(devnull, 0)
     os.close(devnull)
     os.dup2(2, 1)
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
+        # A printed line is in the log at once.
+        cast("io.TextIOWrapper[Any]", stdout).reconfigure(line_buffering=True)
     return source, target
 
 

@@ -49,7 +49,10 @@ def print_banner(
     if isinstance(session.agent, ModelAgent) and session.agent.model_name:
         _row(printer, "model", replace_unprintable(session.agent.model_name))
     counts = Counter(tool.server.name for tool in session.available_tools)
-    servers = [f"{replace_unprintable(name)} ({counts[name]} tools)" for name in session.available]
+    servers = [
+        f"{replace_unprintable(name)} ({counts[name]} tool{'s' * (counts[name] != 1)})"
+        for name in session.available
+    ]
     _row(printer, "servers", ", ".join(servers) or "none")
     if session.starting:
         _row(printer, "starting", ", ".join(map(replace_unprintable, session.starting)))

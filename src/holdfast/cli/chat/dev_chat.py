@@ -51,6 +51,8 @@ class DevChat(OwnChat):
     @asynccontextmanager
     async def _show_session(self, host: Host, session: Session) -> AsyncIterator[ChatSession]:
         restarter = _Restarter(host, session, self._server, self._folder, self._print_notice)
+        if not self._is_interactive:  # the first command, such as /tools, must find the server's tools
+            await session.wait_ready()
         async with super()._show_session(host, session) as shown:
             watching = asyncio.create_task(restarter.watch())
             try:
@@ -121,7 +123,10 @@ class _Restarter:
         try:
             await links.connect(session.scope, session.server(self._server), ignore_back_off=True)
         except HoldfastError as error:
-            await self._notify(f"{changed} was changed, but the server does not start:", error)
+            fixed = HoldfastError(
+                error.code, error.message, hint="Correct the file and save it: the server is started again."
+            )
+            await self._notify(f"{changed} was changed, but the server does not start:", fixed)
             return
         session.refresh_tools(self._server)
         await session.wait_ready()

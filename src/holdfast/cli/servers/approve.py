@@ -108,11 +108,6 @@ def approve(  # noqa: PLR0913 - the options of the command
                 f"--network: {host[:80]!r} is not a host name. Write example.org or example.org:443."
             )
     is_asking = sys.stdin.isatty() and not yes
-    if rights is None and not yes and not is_asking:
-        raise click.UsageError(
-            "Cannot ask for approval without a terminal. Review each server with `holdfast servers explain NAME`, "
-            "then add --confined, or --direct to approve it with your rights."
-        )
 
     async def ask_user(question: str) -> str:
         return ask(question)
@@ -139,9 +134,7 @@ def approve(  # noqa: PLR0913 - the options of the command
             if yes or is_asking:
                 reviewed += await _review_tools(host, session, names, yes=yes)
             else:
-                reviewed += _print_undecided_tools(
-                    session, names, [f"--{rights}", "--yes", *options.to_words()]
-                )
+                reviewed += await _print_undecided_tools(host, session, names, ["--yes", *options.to_words()])
         if not reviewed.shown:
             print_line("Nothing awaits approval.")
         return reviewed.undecided
@@ -178,14 +171,20 @@ def _find_folder_above(folder: Path) -> Path | None:
     return next((one for one in folder.parents if (one / PROJECT_FILE).is_file()), None)
 
 
-def _print_undecided_tools(session: Session, names: tuple[str, ...], words: list[str]) -> Reviewed:
-    """Print which servers have tools to approve, and the command with these words that does, if there is no terminal to ask at."""
-    waiting = [
-        name for name, tools in session.awaiting_approval.items() if tools and (not names or name in names)
-    ]
-    for name in waiting:
+async def _print_undecided_tools(
+    host: Host, session: Session, names: tuple[str, ...], words: list[str]
+) -> Reviewed:
+    """Print the tools to approve, and the command with these words that approves them: there is no terminal to ask at."""
+    waiting = {
+        name: tools
+        for name, tools in session.awaiting_approval.items()
+        if tools and (not names or name in names)
+    }
+    for name, tools in waiting.items():
         command = shlex.join(["holdfast", "servers", "approve", name, *words])
-        print_wrapped(f"{quote(name)} has new or changed tools. To approve them, run: {command}")
+        print_wrapped(f"{quote(name)} has tools that are new or have changed since you approved them:")
+        print_for_review(await _definition_lines(host, session, name, tools))
+        print_wrapped(f"There is no terminal to ask at. To approve them, run: {command}")
     return Reviewed(shown=len(waiting), undecided=len(waiting))
 
 
@@ -210,13 +209,7 @@ async def _review_definitions(
     host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints], *, yes: bool
 ) -> Reviewed:
     spec, owner, mask = session.server(server), session.context.user_id or "", session.record.mask
-    lines: list[str] = []
-    for tool in tools:
-        approved = await host.approvals.last_definition(spec, tool.name, owner=owner, mask=mask)
-        new_lines = [*describe_tool(tool.definition)]
-        old_lines = _unmask([*describe_tool(approved)], tool.definition, mask)
-        lines += (f"  {quote(tool.name)}", *(f"    {line}" for line in _mark_changes(old_lines, new_lines)))
-    if not print_for_review(lines):
+    if not print_for_review(await _definition_lines(host, session, server, tools)):
         print_line(
             f"The definitions of these {len(tools)} tools are longer than the screen: scroll up and read all of them."
         )
@@ -232,6 +225,20 @@ async def _review_definitions(
         )
         print_line("  approved")
     return Reviewed(shown=1, undecided=int(not is_approved))
+
+
+async def _definition_lines(
+    host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints]
+) -> list[str]:
+    """The definitions of tools, for review, with marks at what changed since they were approved."""
+    spec, owner, mask = session.server(server), session.context.user_id or "", session.record.mask
+    lines: list[str] = []
+    for tool in tools:
+        approved = await host.approvals.last_definition(spec, tool.name, owner=owner, mask=mask)
+        new_lines = [*describe_tool(tool.definition)]
+        old_lines = _unmask([*describe_tool(approved)], tool.definition, mask)
+        lines += (f"  {quote(tool.name)}", *(f"    {line}" for line in _mark_changes(old_lines, new_lines)))
+    return lines
 
 
 def _unmask(stored: list[str], definition: Tool | None, mask: Mask) -> list[str]:

@@ -292,7 +292,7 @@ class _Review:
             rights = Rights.CONFINED if only_confined else self._decision.rights or self._earlier_rights(last)
             if rights is None:
                 print_wrapped(
-                    "  not approved: --yes alone does not say how it may run. Add --confined to run it in a sandbox, or --direct"
+                    "  not approved: say how it may run. Add --confined to run it in a sandbox, or --direct"
                     " to run it with your rights."
                 )
                 return _Outcome.UNDECIDED
