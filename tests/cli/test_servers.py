@@ -121,6 +121,7 @@ def test_a_project_server_runs_only_after_approval_of_its_exact_content(env: Env
     env.in_project(c={**script, "args": [counter_server.__file__, "--more"]})
     changed = env.run("call", "c.count")
 
+    assert env.run("sessions", "list", "--json").stdout == "", "the approval stores no session"
     assert [before.returncode, after.returncode, changed.returncode] == [1, 0, 1]
     assert after.stdout == "1\n"
     assert "It is not approved, or has changed since you approved it" in changed.stderr

@@ -147,7 +147,8 @@ def _describe_confinement(server: ServerSpec, followed: frozenset[str]) -> str:
                 return "built in, limited to the session's folders"
             case Http() | Sse():
                 return "remote"
-    return f"confined, {describe_grants(server.confinement.network, server.confinement.readable)}"
+    confinement = server.confinement
+    return f"confined, {describe_grants(confinement.network, confinement.readable, confinement.writable)}"
 
 
 def _confinement_to_json(server: ServerSpec | None) -> dict[str, Any]:
@@ -156,6 +157,7 @@ def _confinement_to_json(server: ServerSpec | None) -> dict[str, Any]:
         "confined": confinement is not None,
         "network": list(confinement.network) if confinement is not None else [],
         "readable": list(confinement.readable) if confinement is not None else [],
+        "writable": list(confinement.writable) if confinement is not None else [],
     }
 
 
