@@ -123,7 +123,9 @@ class ArgumentSchema:
         assert isinstance(definitions, dict)
         argument = properties[name]
         assert isinstance(argument, dict)
-        found = definitions.get(str(argument.get("$ref", "")).removeprefix("#/$defs/"), argument)
+        members = argument.get("anyOf")
+        named = members[0] if isinstance(members, list) and isinstance(members[0], dict) else argument
+        found = definitions.get(str(named.get("$ref", "")).removeprefix("#/$defs/"), named)
         choices = found.get("enum") if isinstance(found, dict) else None
         return ", ".join(map(str, choices)) if isinstance(choices, list) else ""
 

@@ -53,17 +53,18 @@ def place_data(body: bytes, return_type: ReturnType) -> bytes:
 def describe_failure(failed: Failed, registry: CodeRegistry) -> dict[str, Any]:
     """The members of a failure."""
     code = registry.find(failed.code) or codes.INTERNAL_ERROR
+    details = dict(failed.details)
     failure: dict[str, Any] = {
         "code": code.name,
         "error": failed.message,
-        "hint": code.hint,
+        "hint": details.pop("hint", "") or code.hint,
         "retryable": code.retryable,
         "http": code.http_status,
     }
     if failed.next_actions:
         failure["next_actions"] = failed.next_actions
-    if failed.details:
-        failure["details"] = failed.details
+    if details:
+        failure["details"] = details
     return failure
 
 

@@ -246,17 +246,18 @@ class FeatureServer:
     def _to_error(self, request: McpRequest, failed: Failed, **more: Json) -> PeerError:
         """A failure as a JSON-RPC error. Its `data` has what the envelope of a tool has."""
         code = self._dispatcher.codes.find(failed.code) or codes.INTERNAL_ERROR
+        details = dict(failed.details)
         data: dict[str, Any] = {
             "code": code.name,
-            "hint": code.hint,
+            "hint": details.pop("hint", "") or code.hint,
             "retryable": code.retryable,
             "http": code.http_status,
             **more,
         }
         if failed.next_actions:
             data["next_actions"] = failed.next_actions
-        if failed.details:
-            data["details"] = failed.details
+        if details:
+            data["details"] = details
         is_modern = request.client.era is Era.MODERN
         rpc_code = _MODERN_RPC_CODES.get(code.rpc_code, code.rpc_code) if is_modern else code.rpc_code
         try:
