@@ -21,6 +21,10 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 STDOUT = Path("-")
+AGENT_SERVERS_NOTE = (
+    "Sessions of editors and chats also have the built-in servers agents, plan, shell, stage and team. To list the tools of one: "
+    "holdfast tools SERVER"
+)
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _NAME_WIDTH = 32
 _QUESTION_ROWS = 4
@@ -142,7 +146,9 @@ def print_error(error: HoldfastError) -> None:
     print_line(f"Error: {first}", err=True)
     for line in rest:
         print_line(f"  {line.removeprefix('  ')}", err=True)
-    print_line(f"Hint: {error.details.get('hint', error.code.hint)}", err=True)
+    # The hint of BAD_ARGUMENT is for callers of tools.
+    general = "Correct it, and try again." if error.code is codes.BAD_ARGUMENT else error.code.hint
+    print_line(f"Hint: {error.details.get('hint', general)}", err=True)
 
 
 def write_json_lines(output: Path | None, lines: Iterable[str]) -> None:
