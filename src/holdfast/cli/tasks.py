@@ -235,16 +235,16 @@ async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, An
 
 def _to_error(code: str, envelope: Mapping[str, Any], text: str) -> HoldfastError:
     """The failure of a tool, in the words of the commands."""
-    details = envelope.get("details")
-    issues = details.get("issues", []) if isinstance(details, dict) else []
+    details: dict[str, Any] = envelope.get("details") or {}
+    issues: list[dict[str, str]] = details.get("issues", [])
     message = " ".join(f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues)
-    actions = envelope.get("next_actions")
+    actions: list[str] = envelope.get("next_actions") or []
     if code == "UNKNOWN_TASK":
         hint = "holdfast tasks list"
     elif code == codes.BAD_ARGUMENT.name:
         hint = "holdfast tasks --help"
     else:
-        hint = " ".join(map(str, actions)) if isinstance(actions, list) else str(envelope.get("hint") or "")
+        hint = " ".join(actions) or str(envelope.get("hint") or "")
     return HoldfastError(
         codes.find(code) or codes.BAD_ARGUMENT, message or str(envelope.get("error") or text), hint=hint
     )
