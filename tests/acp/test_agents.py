@@ -58,10 +58,14 @@ async def test_an_editor_chooses_an_agent_whose_limits_then_stay(make_host: Host
         again = await choose(zed, session, "write")
         as_writer = await list_tools(zed, session)
         refused: dict[str, str] = {}
+        with pytest.raises(PeerError) as no_model:
+            await zed.request("session/set_config_option", sessionId=session, configId="model", value="nope")
+        rpc_codes = [no_model.value.rpc_code]
         for name in ("", "strange", "nothing"):
             with pytest.raises(PeerError) as error:
                 await choose(zed, session, name)
             refused[name] = error.value.message
+            rpc_codes.append(error.value.rpc_code)
         after = await list_tools(zed, session)
 
     schema.definition_validator("SessionConfigOption").validate(offered)
@@ -74,6 +78,7 @@ async def test_an_editor_chooses_an_agent_whose_limits_then_stay(make_host: Host
     assert "files.write" in before
     assert as_reader == as_writer == after
     assert "files.write" not in as_reader
+    assert rpc_codes == [-32602] * 4
     assert "never removed" in refused[""]
     assert "not approved" in refused["strange"] or "have not approved" in refused["strange"]
     assert "There is no agent" in refused["nothing"]

@@ -11,9 +11,7 @@ import msgspec
 import pytest
 
 from holdfast.acp.messages import ClientCapabilities
-from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
-from holdfast.wire.messages import Request
+from holdfast.wire.messages import PeerError, Request
 from tests.acp.zed import Zed, connected
 from tests.connect.conftest import HostFactory, make_host
 from tests.journeys import schema
@@ -45,7 +43,7 @@ class TerminalEditor(Zed):
         match self.methods[-1]:
             case "create":
                 if self.refuses:
-                    raise HoldfastError(codes.BAD_ARGUMENT, "no more terminals")
+                    raise PeerError(-32603, "Internal error", {"details": "no more\nterminals"})
                 self.created.append(params)
                 return {"terminalId": await self._create(params)}
             case "wait_for_exit":
@@ -110,7 +108,7 @@ async def test_a_command_runs_in_a_terminal_of_the_editor(make_host: HostFactory
     assert '"exit_code": 3' in shown
     assert zed.created[0]["cwd"] == f"{tmp_path}/sub"
     assert zed.methods == ["create", "wait_for_exit", "output", "release", "create"]
-    assert "The editor did not run the command" in refused
+    assert "The editor did not run the command: Internal error: no more terminals" in refused
     assert not (tmp_path / "here").exists(), "it is not run elsewhere instead"
 
 

@@ -152,9 +152,10 @@ async def test_plain_text_is_answered_with_the_help_once_however_many_lines():
 
 
 async def test_unknown_command_is_named():
-    assert await run("/tool\n/xyz\n/help") == [
+    assert await run("/tool\n/Tools\n/nope\n/help") == [
         "There is no command /tool. Did you mean /tools? /help lists the commands.\n",
-        "There is no command /xyz. /help lists the commands.\n",
+        "There is no command /Tools. Did you mean /tools? /help lists the commands.\n",
+        "There is no command /nope. /help lists the commands.\n",
         HELP,
     ]
 

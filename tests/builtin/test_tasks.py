@@ -158,11 +158,32 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
         outside = [
             add(path) for path in ("/usr", str(data), str(repositories), str(repositories / ".." / "one"))
         ]
+        hidden = client.call("task_list", {"workspace": str(repositories / ".hidden")})
     registered = Registry(data / "workspaces")
 
+    assert "It was not registered automatically: it is hidden" in hidden["error"]
+    assert hidden["hint"] == f"Register the folder: holdfast workspaces add {repositories / '.hidden'}"
     assert added == ["one-1", "one-2", "inner-1", "BAD_WORKSPACE", *["UNKNOWN_WORKSPACE"] * 2]
     assert outside == [*["UNKNOWN_WORKSPACE"] * 3, "BAD_WORKSPACE"]
     assert registered.get("one").trust is Trust.SANDBOXED
+
+
+def test_announced_folder_in_a_repository_registers_the_repository(data: Path, repositories: Path):
+    environ = {"HOLDFAST_DATA_DIR": str(data), "HOLDFAST_WORKSPACES_AUTO_REGISTER": str(repositories)}
+    (repositories / "one" / "src").mkdir()
+    (repositories / "one" / ".git" / "worktrees" / "tree").mkdir(parents=True)
+    tree, entry = repositories / "tree", repositories / "one" / ".git" / "worktrees" / "tree"
+    tree.mkdir()
+    (tree / ".git").write_text(f"gitdir: {entry}\n")
+    (entry / "commondir").write_text("../..\n")
+    (entry / "gitdir").write_text(f"{tree}/.git\n")
+    with connect_client(("stdio", "modern"), SERVER, environ=environ) as client:
+        added = [
+            client.call("task_add", {"title": "t"}, {"orbit": {"workspace": str(path)}})["id"]
+            for path in (tree, repositories / "one" / "src", repositories / "one")
+        ]
+
+    assert added == ["one-1", "one-2", "one-3"]
 
 
 def test_announced_folder_is_not_registered_by_default(data: Path, repositories: Path):
@@ -274,6 +295,87 @@ def test_length_of_title_and_body_is_limited(data: Path, arguments: dict[str, An
         failed = client.call("task_add", {**arguments, "workspace": "blog"})
 
     assert [issue["field"] for issue in failed["details"]["issues"]] == [field]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("title", ["   ", "two\nlines", "a\0b", "\x1b[31mred", "\u200b"])
+async def test_a_title_is_one_line_of_visible_text(data: Path, title: str):
+    box = tasks_toolbox(lambda: data, Registry(data / "workspaces"))
+    async with box.client() as client:
+        added = await client.call("task_add", {"title": "Plant 👩\u200d🌾 seeds", "workspace": "blog"})
+        refused = await client.call("task_add", {"title": title, "workspace": "blog"})
+        changed = await client.call("task_update", {"id": "1", "title": title, "workspace": "blog"})
+
+    assert (added.ok, refused.code, changed.code) == (True, "BAD_ARGUMENT", "BAD_ARGUMENT")
+
+
+@pytest.mark.anyio
+async def test_only_one_agent_can_take_a_task_and_nothing_changes_without_a_change(data: Path):
+    box = tasks_toolbox(lambda: data, Registry(data / "workspaces"))
+    async with box.client() as client:
+
+        async def update(**given: str) -> Any:
+            return await client.call("task_update", {"id": "1", "workspace": "blog", **given})
+
+        added = await client.call("task_add", {"title": "t", "workspace": "blog"})
+        first, second = await update(status="started"), await update(status="started")
+        unchanged, wrong = await update(title="t"), await update(status="closed")
+
+    assert (added.ok, first.ok, second.code) == (True, True, "BAD_TRANSITION")
+    assert unchanged.data["updated_at"] == first.data["updated_at"]
+    assert "done, dropped, open, started" in wrong.envelope["details"]["issues"][0]["message"]
+
+
+def test_commands_say_what_is_wrong_and_what_to_do(data: Path):
+    environ = {**os.environ, "HOLDFAST_DATA_DIR": str(data), "HOLDFAST_CONFIG": ""}
+    blog, other = data.parent / "Blog", data.parent / "other"
+    (other / ".holdfast").mkdir(parents=True)
+    announcement = other / ".holdfast" / "workspace.toml"
+
+    def run(*words: str, cwd: Path = blog) -> str:
+        done = run_holdfast(*words, cwd=cwd, env=environ)
+        return done.stdout + done.stderr
+
+    run("tasks", "add", "One")
+    listed = run("tasks", "list", "--status", "open")
+    dropped = run("tasks", "update", "BLOG-1", "--status", "dropped")
+    empty = run("tasks", "add", "")
+    unknown = run("tasks", "show", "APP-1")
+    announcement.write_text('workspace = "blog"')
+    unbound = run("tasks", "list", cwd=other)
+    announcement.write_text("workspace = blog")
+    broken = [run("tasks", "list", cwd=other), run("workspaces", "bind", cwd=other)]
+    file = data / "workspaces" / "blog.toml"
+    file.write_text(file.read_text().replace("sandboxed", "none"))
+    bad_file = run("tasks", "list", "--workspace", "blog", cwd=other)
+
+    assert ("One" in listed, dropped) == (True, "Changed blog-1: One\n")
+    assert empty.startswith("Error: title: ")
+    assert unknown == (
+        "Error: There is no task 'app-1': there is no workspace 'app'.\nHint: `holdfast workspaces list` shows all workspaces.\n"
+    )
+    assert f"Hint: Agree to it: holdfast workspaces bind {other}" in unbound
+    assert all("it is not valid TOML" in text for text in broken)
+    assert bad_file.startswith("Error: "), "there is no log line"
+
+
+def test_a_folder_does_not_get_the_tasks_of_a_removed_workspace_with_the_same_name(data: Path):
+    environ = {**os.environ, "HOLDFAST_DATA_DIR": str(data), "HOLDFAST_CONFIG": ""}
+    first, second = data.parent / "Blog", data.parent / "elsewhere" / "Blog"
+    second.mkdir(parents=True)
+
+    def run(*words: str, cwd: Path = first) -> str:
+        return run_holdfast(*words, cwd=cwd, env=environ).stdout
+
+    run("tasks", "add", "Of the first")
+    run("workspaces", "remove", "blog", "--yes")
+    added = run("workspaces", "add", ".", cwd=second)
+    others = run("tasks", "list", cwd=second)
+    Registry(data / "workspaces").file_of("blog-2").unlink()
+    run("workspaces", "add", ".")
+
+    assert (added.partition(":")[0], others.partition(".")[0]) == ("Added 'blog-2'", "There are no tasks yet")
+    assert "Of the first" in run("tasks", "list"), "the same folder has its tasks again"
 
 
 def test_every_status_has_a_following_status():

@@ -33,7 +33,10 @@ def test_a_project_s_agent_is_shown_approved_and_asked_for_again_when_it_changed
     definition.write_text(f"{TEXT}Then push it.\n")
     changed = env.run("chat", "--agent", "reviewer", stdin="/help\n")
 
-    assert before == "reviewer  project  not approved\n"
+    assert [line.split() for line in before.splitlines()] == [
+        ["agent", "from", "description"],
+        ["reviewer", "project", "not", "approved"],
+    ]
     assert (shown.splitlines()[0].endswith(": not approved"), "  Review the code." in shown) == (True, True)
     assert (refused.returncode, unasked.returncode, "Add --yes" in unasked.stderr) == (1, 2, True)
     assert approved.stdout.endswith("Approved. Start it with: holdfast chat --agent reviewer\n")
@@ -46,6 +49,17 @@ def test_a_project_s_agent_is_shown_approved_and_asked_for_again_when_it_changed
         "problem": "",
     }
     assert (changed.returncode, "holdfast agents approve reviewer" in changed.stderr) == (1, True)
+
+
+def test_an_approved_agent_that_cannot_be_used_is_named_as_such(env: Environment, definition: Path):
+    definition.write_text(TEXT.replace("mode: read-only", "colour: red"))
+    broken = env.run("agents", "approve", "reviewer", "--yes").stdout
+    definition.write_text(TEXT.replace("mode: read-only", "model: bogus:one"))
+    without_model = env.run("agents", "approve", "reviewer", "--yes").stdout
+
+    assert "Approved, but it cannot be used: " in broken
+    assert "colour" in broken
+    assert "Approved, but it cannot be used: it asks for the model 'bogus:one', which is not" in without_model
 
 
 def test_an_unknown_agent_is_an_error(env: Environment):

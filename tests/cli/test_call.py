@@ -23,6 +23,7 @@ from tests.journeys.editor import SERVER
             "fils.list",
             "There is no server 'fils' here. Did you mean 'files'?",
         ),
+        ("files.nope", "There is no tool 'files.nope'."),
         (
             "files.lst",
             "There is no tool 'files.lst'. Did you mean 'files.list'?",

@@ -298,8 +298,9 @@ def test_only_the_built_in_file_tools_print_a_diff(server: str, capsys: pytest.C
         (None, "a\nb\n", ["/p/f (new file)", "@@ -0,0 +1,2 @@", "+a", "+b"]),
         ("a\nb\nc\n", "a\nB\x1b\rx\nc\n", ["/p/f", "@@ -1,3 +1,3 @@", " a", "-b", "+B\\u001b\\rx", " c"]),
         ("a\n", "a", ["/p/f", "@@ -1 +1,2 @@", " a", "+\\ No newline at end of file"]),
+        ("a\n", "a\n", ["/p/f", "(the content stays the same)"]),
     ],
-    ids=["new file", "changed line", "line end"],
+    ids=["new file", "changed line", "line end", "no change"],
 )
 async def test_a_permission_question_shows_the_change_instead_of_the_arguments(
     old: str | None, new: str, shown: list[str]

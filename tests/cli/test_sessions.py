@@ -144,9 +144,11 @@ def test_replay_prints_the_conversation_and_calls_no_tools(home: Path, tmp_path:
 def test_search_finds_messages(home: Path):
     hits = run(home, "sessions", "search", "LOGIN", "bug").stdout
     nothing = run(home, "sessions", "search", "logout")
+    empty = run(home, "sessions", "search", "").stderr
     for_programs = run(home, "sessions", "search", "--json", "login").stdout.splitlines()
 
     assert "the login bug" in hits
+    assert empty.endswith("Hint: Correct it, and try again.\n")
     assert (nothing.stdout, nothing.stderr) == (
         "",
         "No message or title contains all of: logout. The search matches whole words.\n",

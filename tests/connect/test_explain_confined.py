@@ -41,7 +41,7 @@ def spec(source: Source = Source.USER, *args: str, **fields: Any) -> ServerSpec:
             Source.CLIENT,
             (
                 "a server that a client brings gets no more than the session's folders. "
-                "Configure it in your own list of servers."
+                'Configure it in your own list of servers, with "confined": true.'
             ),
         ),
     ],

@@ -64,7 +64,9 @@ async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
             await zed.prompt(session, WRITE)
             await asyncio.to_thread(screen.until, "answered elsewhere: allowed once")
             await asyncio.to_thread(screen.until, "✓")
+            marked = [line for line in screen.shown.rstrip().splitlines()[:-1] if line.startswith(READY[0])]
     assert (cwd / "note").read_text() == "hi"
+    assert marked == [f"› {WRITE}"], "no empty prompt is left on the screen"
 
 
 async def test_prompt_of_the_terminal_and_its_answer_are_shown_in_the_editor(home: Path, cwd: Path):

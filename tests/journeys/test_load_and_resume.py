@@ -17,7 +17,7 @@ from tests.journeys.editor import HOLDFAST, RpcError, editor, prompt_params, too
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("ACP-13")]
 
 AGENT = ["-m", "tests.journeys.sample_agent"]
-ALREADY_OPEN = "The session {} is already open on this connection: use it, or close it first."
+ALREADY_OPEN = "The session {} is already open on this connection."
 NOT_REPLAYED = ("available_commands_update", "config_option_update")
 
 
@@ -155,6 +155,7 @@ async def test_only_an_unknown_session_is_reported_as_not_found(home: Path, cwd:
         }
     assert (already_open.value.code, already_open.value.message) == (-32003, ALREADY_OPEN.format(session))
     assert already_open.value.data["sessionId"] == session
+    assert already_open.value.data["hint"] == "Use it, or send session/close first."
     assert f"holdfast sessions move {session} {other}" in refusals["elsewhere"].message
     assert not_open.value.code == -32602
 

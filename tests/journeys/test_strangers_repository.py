@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -302,3 +303,27 @@ async def test_folders_that_an_editor_adds_are_not_part_of_the_approval(clone: R
     assert advice in said
     # The control: with the folder in the approval, the server reads it.
     assert (await look())[1] == "canary"
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+def test_the_advice_for_a_read_only_folder_lets_a_confined_server_write_and_keeps_it_confined(
+    clone: Repository,
+):
+    entry = {"command": sys.executable, "args": ["server.py"]}
+    (clone.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"stranger": entry, "rights": entry}}))
+
+    def rows(state: str) -> list[dict[str, Any]]:
+        listed = map(json.loads, clone.run("servers", "list", "--json").stdout.splitlines())
+        return [row for row in listed if row["state"] == state and row["server"] == "stranger"]
+
+    clone.run("servers", "approve", "rights", "--direct")
+    clone.run("servers", "approve", "stranger", "--confined")
+    (warning,) = rows("warning")
+    approved = clone.run(*shlex.split(warning["text"].partition("run: holdfast ")[2])).stdout
+    (server,), warnings = rows("available"), rows("warning")
+    (clone.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"stranger": entry}}))
+    told, written = clone.perform(("told", {}), ("leave", {"text": "mine"}))
+
+    assert 'can write: ".", the whole folder' in approved
+    assert (server["confined"], server["writable"], warnings) == (True, ["."], [])
+    assert (told["environment"], written["result"]) == ("sandboxed", "written")

@@ -52,6 +52,19 @@ def test_root_of_the_file_system_contains_everything():
         assert folders.contain(str(Path("/etc/passwd")))
 
 
+def test_roots_that_a_server_can_only_read_do_not_count():
+    folders, roots = ConfinedFolders(), ("/home/ann/blog", "/srv/app", "/home/ann/notes")
+    confinement = Confinement(roots=roots, read_only=("/home/ann/blog",), executed=("/srv",))
+    granted = Confinement(roots=roots, read_only=("/home/ann/blog",), writable=(".git",))
+
+    with folders.running(confinement):
+        reader = [folders.contain(f"{root}/x") for root in roots]
+    with folders.running(granted):
+        writer = [folders.contain(f"{root}/x") for root in roots]
+
+    assert (reader, writer) == ([False, False, True], [True, True, True])
+
+
 # The folder of the locks, for a user who has neither a runtime folder nor a home
 
 AS_USER = """
@@ -67,6 +80,7 @@ try:
     locks = lock_root(root, [os.stat(root)])
     found += ["locked", is_confined_server_running_in(root)]
     locks.running.close()
+    locks.writing.close()
     locks.setup.close()
 except HoldfastError as error:
     found += [error.message, is_confined_server_running_in(root)]

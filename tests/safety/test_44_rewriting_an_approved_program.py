@@ -214,9 +214,9 @@ async def test_confined_server_cannot_write_where_an_approved_program_lies(
 
     assert (written, control) == (["Read-only file system"] * len(paths), "written")
     assert warning.server == "w"
-    assert warning.text == (
+    assert warning.text.startswith(
         f"It can read {folder} but not change it: you approved a server that runs programs in this folder with your rights."
-        ' To let it write there, add "writable": ["."] to its entry in your own list of servers.'
+        f' To let it write there, write "writable": ["."] in its entry in {tmp_path}/config/'
     )
     assert "ssl.py is new" in changed
 

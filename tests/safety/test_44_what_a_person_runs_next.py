@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.confined_folders import locks_folder
+from holdfast.model.confined_folders import is_confined_server_running_in, locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import GUARDED_NAMES, ProcessSpec
 from holdfast.model.trust import Trust
@@ -116,6 +116,27 @@ async def test_placeholders_are_there_while_a_server_runs_and_gone_afterwards(
 
 
 @pytest.mark.promise("BOX-01")
+async def test_the_last_server_removes_the_placeholders_even_if_the_root_is_read_only_for_it(
+    keeper: Keeper, project: Path
+) -> None:
+    before = {path.name for path in project.iterdir()}
+    spec = ProcessSpec(argv=("sh", "-c", "echo ready; read line"), env=PATH, cwd=str(project))
+    async with started(keeper, confined(spec, project, read_only=(str(project),))) as reader:
+        await read_line(reader)
+        only_reader = is_confined_server_running_in(str(project))
+        async with started(keeper, confined(spec, project)) as writer:
+            await read_line(writer)
+            with_writer = is_confined_server_running_in(str(project))
+        await wait_for_cleanups()
+        during = {path.name for path in project.iterdir()}
+    await wait_for_cleanups()
+
+    assert (only_reader, with_writer) == (False, True)
+    assert during == before | set(GUARDED_NAMES), "the other server still runs"
+    assert {path.name for path in project.iterdir()} == before
+
+
+@pytest.mark.promise("BOX-01")
 async def test_server_that_gives_itself_the_permission_leaves_nothing_behind(
     keeper: Keeper, root: Path
 ) -> None:
@@ -137,7 +158,9 @@ async def test_server_that_gives_itself_the_permission_leaves_nothing_behind(
 async def test_guarded_name_that_is_a_link_is_refused(keeper: Keeper, root: Path) -> None:
     (root / ".vscode").symlink_to("elsewhere")
 
-    with pytest.raises(HoldfastError, match=r'is a symbolic link.*"writable": \["\.vscode"\]'):
+    with pytest.raises(
+        HoldfastError, match=r'is a symbolic link.*--writable \.vscode.*"writable": \["\.vscode"\]'
+    ):
         await attack(keeper, root, files=("x",))
 
 

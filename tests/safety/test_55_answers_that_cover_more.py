@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +91,12 @@ async def test_every_door_says_what_always_covers(scope: str):
     async with connect_memory(ours, Peer(on_request=handle, cancel_method=ACP_CANCEL)):
         await EditorDoor(ours, ClientCapabilities(), "s").request_permission(question)
 
+    await TerminalDoor(ask).request_permission(replace(question, title="Give it the file?"))
+
     assert shown == [
         f"  Do it may change something. [o]nce, [a]lways {scope}, [r]eject? ",
         f"Always allow {scope}",
+        f"  Give it the file? [o]nce, [a]lways {scope}, [r]eject? ",
     ]
 
 

@@ -126,7 +126,12 @@ async def test_an_ask_rule_asks_about_every_call_in_every_mode_and_a_deny_rule_a
                 outcomes.append("ran" if result.ok else result.message)
 
     denied = "c.count is denied by the rule 'c.*' of the agent 'reviewer'. Remove the rule to allow it."
-    assert outcomes == ["ran", "c.count was not permitted.", "ran", *[denied] * 3]
+    assert outcomes == [
+        "ran",
+        "c.count was not permitted: the question about this call was rejected.",
+        "ran",
+        *[denied] * 3,
+    ]
     assert user.questions == 3
 
 

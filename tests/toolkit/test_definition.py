@@ -267,8 +267,15 @@ def test_description_lists_the_codes_of_the_tool_and_the_manifest_lists_all():
 
     assert added.description == "Put something in.\n\nFails with: BOX_FULL, NOT_RUNNING."
     assert box.manifest()["tools"][0]["codes"] == [
-        *("BAD_ARGUMENT", "BAD_WORKSPACE", "BOX_FULL", "INTERNAL_ERROR", "MISSING_WORKSPACE", "NOT_RUNNING"),
-        *("TIMEOUT", "TOOL_FAILED", "UNKNOWN_WORKSPACE", "WORKSPACE_DENIED"),
+        *("BAD_ARGUMENT", "BAD_FOLDER", "BAD_WORKSPACE", "BAD_WORKSPACE_FILE", "BOX_FULL", "INTERNAL_ERROR"),
+        *(
+            "MISSING_WORKSPACE",
+            "NOT_RUNNING",
+            "TIMEOUT",
+            "TOOL_FAILED",
+            "UNKNOWN_WORKSPACE",
+            "WORKSPACE_DENIED",
+        ),
     ]
 
 

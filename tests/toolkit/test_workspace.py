@@ -90,7 +90,7 @@ def test_missing_workspace_error_names_the_accepted_forms(anonymous: Client):
         "MISSING_WORKSPACE",
         (
             "missing workspace: pass `workspace` (a workspace's slug, its name, or an absolute path in it),"
-            " or call from a session that has one."
+            " send it as text in `_meta`, or call from a session that has one."
         ),
     )
 

@@ -48,7 +48,7 @@ def test_file_is_private_to_its_owner_and_no_temporary_file_is_left(
         os.umask(before)
 
     modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (data / "workspaces").iterdir()}
-    assert modes == {"my-project.toml": "0o600", ".lock": "0o600"}
+    assert modes == dict.fromkeys(("my-project.toml", ".lock", "bindings.json"), "0o600")
     assert oct((data / "workspaces").stat().st_mode & 0o777) == "0o700"
 
 

@@ -19,6 +19,7 @@ from holdfast.model.door import CommandResult, DoorCapabilities, PermissionQuest
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
+from holdfast.model.visible_text import to_line
 from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.peer import Peer
 
@@ -30,6 +31,7 @@ _OPTION_KINDS = {
 _DISCONNECTING_CODES = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
 """The codes with which an editor that is about to disconnect answers."""
 _FILE_SECONDS = 30.0
+_MAX_DETAILS = 200  # characters of the editor's reason
 _MAX_QUESTIONS = 8
 """How many questions of one session the editor shows at the same time."""
 _NOT_FOUND = -32002
@@ -197,7 +199,10 @@ class EditorDoor:
             return await self._request(method, params)
 
     async def _request(self, method: str, params: Mapping[str, Any], *, timeout: float | None = None) -> Raw:
-        return await self._peer.request(method, params, timeout=timeout, owner=self._session_id)
+        try:
+            return await self._peer.request(method, params, timeout=timeout, owner=self._session_id)
+        except PeerError as error:
+            raise PeerError(error.rpc_code, _with_details(error), error.data) from None
 
     def _can_elicit(self, mode: str) -> bool:
         supported = self._capabilities.elicitation
@@ -212,6 +217,20 @@ class EditorDoor:
     async def sample(self, params: JsonObject) -> JsonObject:
         """Raise UNSUPPORTED_BY_CLIENT: ACP does not define sampling."""
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This editor does not support sampling.")
+
+
+class _ErrorData(msgspec.Struct):
+    details: str = ""
+
+
+def _with_details(error: PeerError) -> str:
+    """The editor's message, with the reason that some editors send in the error's data."""
+    try:
+        details = msgspec.json.decode(error.data or b"{}", type=_ErrorData).details
+    except (msgspec.DecodeError, TypeError):
+        return error.message
+    reason = to_line(details[: 4 * _MAX_DETAILS])[:_MAX_DETAILS]
+    return f"{error.message}: {reason}" if reason and reason not in error.message else error.message
 
 
 _PARAMS_BY_MODE = {"form": _FormElicitation, "url": _UrlElicitation}

@@ -230,7 +230,8 @@ class SessionMethods:
         if self._find_open(session_id) is not None:
             raise HoldfastError(
                 codes.SESSION_HELD,
-                f"The session {session_id} is already open on this connection: use it, or close it first.",
+                f"The session {session_id} is already open on this connection.",
+                hint="Use it, or send session/close first.",
                 session_id=session_id,
             )
 
@@ -361,7 +362,12 @@ class SessionMethods:
             opened.check_can_reopen()
             assert opened.opened_with is not None
             before = opened.opened_with
-            await self._host.agent_definitions.require(name, str(before.cwd))
+            try:
+                await self._host.agent_definitions.require(name, str(before.cwd))
+            except HoldfastError as error:
+                raise HoldfastError(
+                    codes.BAD_ARGUMENT, error.message, hint="Choose one of the options."
+                ) from None
             door = EditorDoor(
                 self._peer, client_params.client_capabilities, session_id, name=client_params.client_name
             )
@@ -379,6 +385,13 @@ class SessionMethods:
         if option == MODE_OPTION:
             await opened.change_mode(require_mode(value))
         elif option == MODEL_OPTION:
+            models = opened.options.models
+            if value not in models:
+                raise HoldfastError(
+                    codes.BAD_ARGUMENT,
+                    f"{str(value)[:80]!r} is not one of the models that can be chosen: {', '.join(models) or 'none'}.",
+                    hint="Choose one of the options, or type /model NAME.",
+                )
             await opened.set_model(str(value))
         elif option == TRUST_OPTION:
             await _lower_trust(opened, parse_trust(str(value)))

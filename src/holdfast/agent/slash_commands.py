@@ -128,8 +128,10 @@ async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
         case "/help":
             return HELP
         case _:
-            near = get_close_matches(command.slash_name[:80], sorted(COMMAND_NAMES), n=1)
-            suggestion = f" Did you mean {near[0]}?" if near else ""
+            # Without the slash, which all commands have.
+            known = [name.removeprefix("/") for name in sorted(COMMAND_NAMES)]
+            near = get_close_matches(command.slash_name[1:80].lower(), known, n=1)
+            suggestion = f" Did you mean /{near[0]}?" if near else ""
             return f"There is no command {command.slash_name[:80]}.{suggestion} /help lists the commands.\n"
 
 

@@ -62,13 +62,14 @@ def _describe_grant(text: str) -> str:
         grant = msgspec.json.decode(text, type=_Grant)
     except msgspec.DecodeError:
         return ""
-    parts = {"network": grant.network, "readable": grant.readable}
+    parts = {"network": grant.network, "readable": grant.readable, "writable": grant.writable}
     return "".join(f", {name}: {' '.join(values)[:_MAX_GRANT]}" for name, values in parts.items() if values)
 
 
 class _Grant(msgspec.Struct):
     network: list[str] = []
     readable: list[str] = []
+    writable: list[str] = []
 
 
 def unrecorded_approvals(tx: ReadTx, book: int = 0) -> list[Approval]:

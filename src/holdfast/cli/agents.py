@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.options import json_lines_option
-from holdfast.cli.output import confirm_or_abort, print_for_review, print_json, print_line
+from holdfast.cli.output import confirm_or_abort, print_for_review, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from holdfast.host.agent_definitions import FoundAgent
@@ -63,9 +63,8 @@ def list_(cwd: Path, *, as_json: bool) -> None:
                 "No agents are defined. To define one, write NAME.md in the folder `agents` beside your settings file, or in"
                 " .holdfast/agents of the project."
             )
-        for agent in found:
-            about = agent.definition.description if agent.definition is not None else agent.problem
-            print_line(f"{agent.name}  {'project' if agent.is_project else 'own'}  {about}")
+        else:
+            print_table(("agent", "from", "description"), [_row(agent) for agent in found])
 
     run_with_host(work)
 
@@ -123,6 +122,10 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
         if not yes:
             confirm_or_abort("Approve this agent?", action="approve")
         await host.agent_definitions.approve(found, by=user_name())
+        approved = await host.agent_definitions.find(name, folder)
+        if approved is not None and approved.problem:
+            print_line(f"Approved, but it cannot be used: {approved.problem}.")
+            return
         print_line(f"Approved. Start it with: {shlex.join(('holdfast', 'chat', '--agent', name))}")
 
     run_with_host(work)
@@ -166,6 +169,11 @@ def revoke(name: str, cwd: Path) -> None:
             hint="`holdfast servers approvals` lists all approvals.",
         )
     print_line(f"Revoked: {name} in {folder}.")
+
+
+def _row(found: "FoundAgent") -> tuple[str, str, str]:
+    about = found.definition.description if found.definition is not None else found.problem
+    return found.name, "project" if found.is_project else "own", about
 
 
 def _file_lines(found: "FoundAgent") -> list[str]:

@@ -21,6 +21,10 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 STDOUT = Path("-")
+AGENT_SERVERS_NOTE = (
+    "Sessions of editors and chats also have the built-in servers agents, plan, shell and stage, and in a workspace team. To list"
+    " the tools of one: holdfast tools SERVER"
+)
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _NAME_WIDTH = 32
 _QUESTION_ROWS = 4
@@ -142,7 +146,9 @@ def print_error(error: HoldfastError) -> None:
     print_line(f"Error: {first}", err=True)
     for line in rest:
         print_line(f"  {line.removeprefix('  ')}", err=True)
-    print_line(f"Hint: {error.hint}", err=True)
+    # The general hint of BAD_ARGUMENT is for callers of tools.
+    is_general = error.code is codes.BAD_ARGUMENT and error.hint == error.code.hint
+    print_line(f"Hint: {'Correct it, and try again.' if is_general else error.hint}", err=True)
 
 
 def write_json_lines(output: Path | None, lines: Iterable[str]) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +17,7 @@ from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import print_json, print_line, print_lines, print_table
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.workspace import is_slug
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 _workspace_option = click.option(
@@ -23,7 +27,7 @@ _workspace_option = click.option(
     help="The workspace. Default: the one that contains this folder.",
 )
 _status_option = click.option(
-    "--status", type=click.Choice(list(Status)), help="open, started, done or dropped."
+    "--status", type=click.Choice([status.value for status in Status]), help="open, started, done or dropped."
 )
 
 
@@ -171,20 +175,44 @@ def _print_change(verb: str, task: dict[str, Any], *, as_json: bool) -> None:
 
 def _id_and_workspace(task_id: str) -> dict[str, str]:
     """The id of a task, and its workspace: `blog-3` names it, and `3` means the workspace of this folder."""
-    workspace, _, _ = task_id.strip().rpartition("-")
+    task_id = task_id.strip().lower()
+    workspace, _, _ = task_id.rpartition("-")
+    if workspace and (not is_slug(workspace) or _registry().find(workspace) is None):
+        raise HoldfastError(
+            codes.UNKNOWN_WORKSPACE,
+            f"There is no task {task_id!r}: there is no workspace {workspace!r}.",
+        )
     return {"id": task_id, "workspace": workspace or _workspace_here()}
 
 
 def _workspace_here() -> str:
     folder = os.path.realpath(".")
-    found = _registry().find(folder)
+    registry = _registry()
+    found = registry.find(folder)
     if found is None:
+        _raise_for_announcement(registry, folder)
         raise HoldfastError(
             codes.MISSING_WORKSPACE,
             f"{folder} does not belong to a workspace.",
             hint="Name the workspace with --workspace, or register this folder: holdfast workspaces add .",
         )
     return found.slug
+
+
+def _raise_for_announcement(registry: Registry, folder: str) -> None:
+    """Raise if the folder names a workspace in a file that is invalid, or that the user has not agreed to."""
+    from holdfast.workspaces.bindings import find_announcement_problem, read_announcement
+
+    if problem := find_announcement_problem(Path(folder)):
+        raise HoldfastError(
+            codes.MISSING_WORKSPACE, problem, hint="Correct the file, or name the workspace with --workspace."
+        )
+    if (announced := read_announcement(Path(folder))) is not None:
+        raise HoldfastError(
+            codes.MISSING_WORKSPACE,
+            f"{announced.folder} names the workspace {announced.workspace!r}, but does not belong to it yet.",
+            hint=f"Agree to it: {shlex.join(['holdfast', 'workspaces', 'bind', announced.folder])}",
+        )
 
 
 def _registry() -> Registry:
@@ -201,12 +229,22 @@ async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, An
     async with box.client() as client:
         result = await client.call(tool, arguments)
     if not result.ok:
-        envelope = result.envelope
-        actions = envelope.get("next_actions")
-        hint = " ".join(map(str, actions)) if isinstance(actions, list) else "holdfast tasks list"
-        raise HoldfastError(
-            codes.find(result.code) or codes.BAD_ARGUMENT,
-            str(envelope.get("error") or result.text),
-            hint=hint,
-        )
+        raise _to_error(result.code, result.envelope, result.text)
     return {name: value for name, value in result.data.items() if name not in ("ok", "elapsed_ms")}
+
+
+def _to_error(code: str, envelope: Mapping[str, Any], text: str) -> HoldfastError:
+    """The failure of a tool, in the words of the commands."""
+    details: dict[str, Any] = envelope.get("details") or {}
+    issues: list[dict[str, str]] = details.get("issues", [])
+    message = " ".join(f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues)
+    actions: list[str] = envelope.get("next_actions") or []
+    if code == "UNKNOWN_TASK":
+        hint = "holdfast tasks list"
+    elif code == codes.BAD_ARGUMENT.name:
+        hint = "holdfast tasks --help"
+    else:
+        hint = " ".join(actions) or str(envelope.get("hint") or "")
+    return HoldfastError(
+        codes.find(code) or codes.BAD_ARGUMENT, message or str(envelope.get("error") or text), hint=hint
+    )

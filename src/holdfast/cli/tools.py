@@ -8,7 +8,14 @@ import click
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_lines_option
-from holdfast.cli.output import NO_SERVERS, print_json, print_line, print_lines, print_table
+from holdfast.cli.output import (
+    AGENT_SERVERS_NOTE,
+    NO_SERVERS,
+    print_json,
+    print_line,
+    print_lines,
+    print_table,
+)
 from holdfast.cli.servers.unknown_server import server_names, unknown_server
 from holdfast.cli.terminal_text import quote_lines, replace_unprintable
 from holdfast.connect.catalog import CatalogTool
@@ -91,6 +98,8 @@ def _print(listed: _SessionTools, server: str | None) -> None:
         print_lines(f"{replace_unprintable(refusal.server)}: {quote_lines(refusal.reason)}", err=True)
     if not found and not refusals and not withheld:
         print_line(NO_SERVERS if server is None else f"{server} has no tools.", err=True)
+    if server is None:
+        print_line(AGENT_SERVERS_NOTE, err=True)
 
 
 def _describe_access(tool: CatalogTool, rules: PermissionRules) -> str:

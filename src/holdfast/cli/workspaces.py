@@ -61,6 +61,12 @@ def add(
     else:
         print_line(f"Added {added.slug!r}: {added.path}, {added.trust.value}.")
         print_line(f"To change more settings, edit {registry.file_of(added.slug)}")
+        given = os.path.abspath(path.expanduser())  # noqa: PTH100 - without following links
+        if os.path.islink(given):  # noqa: PTH114 - not a path object
+            print_line(
+                f"{given} is a link; the workspace is the folder that it leads to now. To follow the link at each use, write"
+                f" it as `path` in that file."
+            )
         if os.path.lexists(f"{added.path}/.mcp.json"):
             command = shlex.join(["holdfast", "servers", "approve", "--cwd", str(added.path)])
             print_line(f"To decide about the servers in its .mcp.json: {command}")
@@ -138,6 +144,9 @@ def show(workspace: str, *, as_json: bool) -> None:
 def remove(slug: str, *, yes: bool) -> None:
     """Remove a workspace; its folder is not changed.
 
+    Its tasks and sessions are kept, and no other folder gets its slug. If you register the same folder again, it has its
+    tasks again. If you moved the folder, change `path` in the workspace's file instead.
+
     \b
     Example:
       holdfast workspaces remove blog
@@ -150,7 +159,9 @@ def remove(slug: str, *, yes: bool) -> None:
             f"Remove the workspace {slug!r}? Its folder is not changed.", action="remove the workspace"
         )
     registry.remove(slug)
-    print_line(f"Removed {slug!r}. Its folder was not changed.")
+    print_line(
+        f"Removed {slug!r}. Its folder was not changed. Its tasks are back when you register the folder again."
+    )
 
 
 @workspaces.command()
@@ -169,10 +180,12 @@ def bind(folder: Path, slug: str, *, yes: bool) -> None:
     Example:
       holdfast workspaces bind ~/blog-theme --workspace blog
     """
-    from holdfast.workspaces.bindings import read_announcement
+    from holdfast.workspaces.bindings import find_announcement_problem, read_announcement
 
     registry, path = _registry(), folder.expanduser().resolve()
     announced = None if slug else read_announcement(path)
+    if not slug and (problem := find_announcement_problem(path)):
+        raise click.UsageError(f"{problem} Correct it, or name the workspace with --workspace.")
     if not slug and announced is None:
         raise click.UsageError(
             f"{path} has no file .holdfast/workspace.toml that names a workspace. Name it with --workspace."

@@ -12,6 +12,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
+from holdfast.model.similar_names import closest_tool
 from holdfast.wire.loop_throttle import run_steps
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import decode_json
@@ -91,18 +92,10 @@ class Catalog:
         return tool
 
     def _suggestion(self, name: str) -> str:
-        from difflib import get_close_matches
-
         compared = self.tools[:_MAX_COMPARED]
         without_server = [tool.name for tool in compared if tool.definition.name == name]
-        server, _, short = name[:120].rpartition(".")
-        of_server = {tool.definition.name: tool.name for tool in compared if tool.server.name == server}
-        if of_server:  # the server's name must not make its tools look alike
-            close = [of_server[near] for near in get_close_matches(short, of_server, n=1)]
-        else:
-            close = get_close_matches(name[:120], [tool.name for tool in compared], n=1)
-        matches = without_server or close
-        return f" Did you mean {matches[0]!r}?" if matches else ""
+        meant = next(iter(without_server), "") or closest_tool(name, [tool.name for tool in compared])
+        return f" Did you mean {meant!r}?" if meant else ""
 
 
 def build_catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:

@@ -202,7 +202,7 @@ class Connector:
                 if warm is None
                 else warm.hold_folder()
             )
-            with self.confined_folders.running(spec.confinement) if is_confined else nullcontext():
+            with self.confined_folders.running(started.confinement) if is_confined else nullcontext():
                 async with (
                     started_in as folder,
                     open_stdio(

@@ -98,7 +98,7 @@ def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
             command = shlex.join(["holdfast", "servers", "approve", spec.name, "--confined", *options])
             return f"to allow that, run: {command}"
         case Source.CLIENT:
-            return "a server that a client brings gets no more than the session's folders. Configure it in your own list of servers."
+            return 'a server that a client brings gets no more than the session\'s folders. Configure it in your own list of servers, with "confined": true.'
         case _:
             return f'to allow that, add "{key}": {json.dumps([*values])} to its entry in {spec.origin or "its configuration"}.'
 

@@ -12,7 +12,7 @@ import pwd
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +20,12 @@ from pathlib import Path, PurePath, PurePosixPath
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement
 
-# The kinds of locks on a folder: a server runs in it, or a server is being set up in a folder below it.
-_RUNS, _SETUP_BELOW = "runs", "below"
+# The kinds of locks on a folder: a server runs in it, a server runs in it that can change it, or a server is being set up in
+# a folder below it.
+_RUNS, _WRITES, _SETUP_BELOW = "runs", "writes", "below"
 _LOCK_SECONDS = 5.0
 _END_SECONDS = 0.5  # a session that was just closed may still be ending its servers
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,8 +39,8 @@ class ConfinedFolders:
 
     @contextmanager
     def running(self, confinement: Confinement | None) -> Iterator[None]:
-        """Count a server's roots while it runs; None for a server that is not confined."""
-        roots = confinement.roots if confinement is not None else ()
+        """Count the roots that a server can change while it runs; None for a server that is not confined."""
+        roots = _changeable_roots(confinement) if confinement is not None else ()
         self._roots.update(roots)
         try:
             yield
@@ -53,15 +55,27 @@ class ConfinedFolders:
         return any(str(parent) in self._roots for parent in PurePosixPath(path).parents)
 
 
+def _changeable_roots(confinement: Confinement) -> tuple[str, ...]:
+    """The roots that a server can change, or parts of them."""
+    if confinement.writable:
+        return confinement.roots
+    return tuple(
+        root
+        for root in confinement.roots
+        if not any(is_within(path, root) or is_within(root, path) for path in confinement.read_only)
+        and not any(is_within(root, path) for path in confinement.executed)
+    )
+
+
 def is_confined_server_running_in(path: str) -> bool:
-    """Whether a confined server of any process of this user runs in this folder or in a folder above it.
+    """Whether a confined server of any process of this user runs in this folder or in a folder above it, and can change it.
 
     Such a server can replace anything below its folder with a link, at any time. This function takes a few file operations.
     """
     names: set[str] = set()
     for step in (PurePath(path), *PurePath(path).parents):
         with contextlib.suppress(OSError):
-            names.add(_lock_name(_RUNS, os.stat(step)))  # noqa: PTH116 - a pure path
+            names.add(_lock_name(_WRITES, os.stat(step)))  # noqa: PTH116 - a pure path
     folder = locks_folder()
     if not folder.is_dir():  # no server has been started yet
         return False
@@ -110,6 +124,8 @@ class RootLocks:
 
     running: ExitStack
     """Holds the lock that says that a server runs in this root."""
+    writing: ExitStack
+    """Holds the lock that says that a server can change this root. Closed if the root is read-only for it."""
     setup: ExitStack
     """Holds the locks that keep other servers from starting in folders above the root."""
     is_last: Callable[[], bool]
@@ -128,7 +144,12 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
     begun = time.monotonic()
     folder = locks_folder()
     while True:
-        with ExitStack() as running, ExitStack() as setup, _lock_folder(folder) as directory:
+        with (
+            ExitStack() as running,
+            ExitStack() as writing,
+            ExitStack() as setup,
+            _lock_folder(folder) as directory,
+        ):
             runs_above = any(_is_locked(directory, _lock_name(_RUNS, parent)) for parent in parents)
             if runs_above and time.monotonic() > begun + _END_SECONDS:
                 raise HoldfastError(
@@ -140,13 +161,16 @@ def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
                 name = _lock_name(_RUNS, root)
                 fd = _take_shared_lock(folder, directory, name, running)
                 if fd is not None:
+                    writes = _lock_name(_WRITES, root)
+                    writes_fd = _take_shared_lock(folder, directory, writes, writing)
                     for parent in parents:
                         _take_shared_lock(folder, directory, _lock_name(_SETUP_BELOW, parent), setup)
                     return RootLocks(
                         running=running.pop_all(),
+                        writing=writing.pop_all(),
                         setup=setup.pop_all(),
                         is_last=partial(_is_last, folder, name, fd),
-                        is_held=partial(_is_held, folder, name, fd),
+                        is_held=partial(_are_held, folder, {name: fd, writes: writes_fd}),
                     )
         if time.monotonic() > begun + _LOCK_SECONDS:
             raise HoldfastError(
@@ -214,6 +238,10 @@ def _take_shared_lock(folder: Path, directory: int, name: str, holder: ExitStack
 def _is_last(folder: Path, name: str, fd: int) -> bool:
     with _lock_folder(folder):
         return _is_held(folder, name, fd) and _lock(fd, fcntl.LOCK_EX)
+
+
+def _are_held(folder: Path, locks: Mapping[str, int | None]) -> bool:
+    return all(fd is not None and _is_held(folder, name, fd) for name, fd in locks.items())
 
 
 def _is_held(folder: Path, name: str, fd: int) -> bool:

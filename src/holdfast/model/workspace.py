@@ -63,6 +63,7 @@ def slugify(name: str) -> str:
         raise HoldfastError(
             codes.BAD_WORKSPACE,
             f"{name[:80]!r} has no letter or digit that a slug can use (a-z, 0-9).",
+            hint="Give the workspace a name that has one: holdfast workspaces add PATH --name NAME",
         )
     return slug
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
+from holdfast.model.process import WRITABLE_NAMES
 from holdfast.model.server import Http, InProcess, Sse, Stdio, Transport
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -43,10 +43,9 @@ def _check_stdio(stdio: Stdio) -> None:
                 f"readable[{index}] is not an absolute path. Write it with a / at its beginning."
             )
     for index, name in enumerate(stdio.writable):
-        allowed = (".", *GUARDED_NAMES, *GUARDED_IF_PRESENT)
-        if name not in allowed:
+        if name not in WRITABLE_NAMES:
             raise RefusedEntryError(
-                f"writable[{index}] is not one of {', '.join(allowed)}. Remove it, or write one of them."
+                f"writable[{index}] is not one of {', '.join(WRITABLE_NAMES)}. Remove it, or write one of them."
             )
     if stdio.cwd not in ("", ".") and not stdio.cwd.startswith("/"):
         raise RefusedEntryError(

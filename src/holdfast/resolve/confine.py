@@ -1,5 +1,6 @@
 """Stage six: confine the servers that do not have the user's rights, and build each server's environment."""
 
+import json
 import shlex
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -146,15 +147,29 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
             folder = root if name == "." else f"{root}/{name}"
             text = (
                 f"It can read {folder} but not change it: Holdfast runs programs from there with your rights, because your own list "
-                'of servers or the PATH names them. To let it write there, add "writable": ["."] to its entry in your own list.'
+                f"of servers or the PATH names them. {_how_to_let_it_write(server)}"
             )
             yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
     for root in server.confinement.read_only:
         text = (
             f"It can read {root} but not change it: you approved a server that runs programs in this folder with your "
-            'rights. To let it write there, add "writable": ["."] to its entry in your own list of servers.'
+            f"rights. {_how_to_let_it_write(server)}"
         )
         yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
+
+
+def _how_to_let_it_write(server: ServerSpec) -> str:
+    """What to do so that the server can change a read-only folder. The server stays confined."""
+    match server.source:
+        case Source.PROJECT:
+            words = ["holdfast", "servers", "approve", server.name, "--confined", "--writable", "."]
+            return f"To let it write there, run: {shlex.join(words)}"
+        case Source.CLIENT | Source.BUILTIN:
+            return "It cannot be allowed to write there."
+        case Source.APP | Source.HOST | Source.USER:
+            granted = server.transport.writable if isinstance(server.transport, Stdio) else ()
+            names = json.dumps([*granted, "."])
+            return f'To let it write there, write "writable": {names} in its entry in {server.origin or "its configuration"}.'
 
 
 def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> ServerSpec:

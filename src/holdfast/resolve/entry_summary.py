@@ -29,6 +29,8 @@ class EntrySummary:
     """The hosts that it may reach while it is confined."""
     readable: tuple[str, ...] = ()
     """The paths that it may read while it is confined."""
+    writable: tuple[str, ...] = ()
+    """The names that the user lets it change while it is confined. A project's entry cannot ask for them."""
     is_confined: bool = False
     """Whether the entry says that it runs confined only."""
 

@@ -21,6 +21,8 @@ class ConfinedGrant:
     """Further paths that it may read: `holdfast servers approve --readable`."""
     network: tuple[str, ...] = ()
     """Further hosts that it may reach: `holdfast servers approve --network`."""
+    writable: tuple[str, ...] = ()
+    """Names in its folder that it may change although they are read-only otherwise: `holdfast servers approve --writable`."""
 
     package: PackageGrant | None = None
     """The package that a package runner starts, as it was fetched for the approval."""
@@ -37,6 +39,7 @@ class ConfinedGrant:
                 transport,
                 readable=(*transport.readable, *self.readable),
                 network=(*transport.network, *self.network),
+                writable=(*transport.writable, *self.writable),
             )
         return replace(
             server,

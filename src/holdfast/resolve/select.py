@@ -7,6 +7,7 @@ from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.tool_pattern import ToolPattern
+from holdfast.resolve.server_entry import COPY_HELP
 
 _NO_OVERRIDES: Mapping[str, Mapping[str, str]] = {}
 
@@ -46,7 +47,7 @@ def select(
             servers.append(server)
             text = (
                 f"It does not get the workspace's variables for {server.name}, because its entry comes from a {server.source}. "
-                "To use them, copy the entry to your own list (the setting servers.user_file)."
+                f"To use them, {COPY_HELP}."
             )
             warnings.append(SessionWarning(server=server.name, stage=Stage.SELECT, text=text))
         else:

@@ -24,6 +24,10 @@ TRUSTED_SOURCE_KEYS = (
 )
 # Of these, two also work in a project's entry: the user sees them when approving the server as confined.
 APPROVED_KEYS = ("network", "readable")
+COPY_HELP = (
+    'copy the entry to your own list of servers (the setting servers.user_file), with "confined": true: without this key, '
+    "the server runs with your rights"
+)
 ASKS_HELP = (
     '"asks" says which requests the server may send to its client: "all", "none", or a list of "roots", "sampling" and '
     '"elicitation".'

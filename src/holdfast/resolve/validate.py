@@ -35,6 +35,7 @@ from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.server_entry import (
     APPROVED_KEYS,
     ASKS_HELP,
+    COPY_HELP,
     TRUSTED_SOURCE_KEYS,
     AppFields,
     EntryFields,
@@ -234,7 +235,7 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
             )
         if why := _why_variable_refused(name, entry.source):
             raise RefusedEntryError(
-                f"env: {name} may not come from {entry.origin}: {why}. Remove it there, or copy the entry to your own list of servers."
+                f"env: {name} may not come from {entry.origin}: {why}. Remove it there, or {COPY_HELP}."
             )
     for index, host in enumerate(fields.network):
         if "*" in host:

@@ -22,7 +22,7 @@ from holdfast.sandbox.read_only_names import find_read_only_names
 
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
-_DESCRIPTORS_PER_ROOT = 6  # plus one for each folder above it, for a lock
+_DESCRIPTORS_PER_ROOT = 7  # plus one for each folder above it, for a lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +75,19 @@ def guard_roots(
     for root in roots:
         locks = lock_root(root.path, [step.status for step in root.self_and_parents()])
         after_exit.enter_context(locks.running)
+        after_exit.enter_context(locks.writing)
         after_setup.enter_context(locks.setup)
         opener = PathOpener(resources)
-        placeholders: Mapping[str, PlaceholderVersion] = {}
         opened: list[OpenedPath | None] = []
         others = read_only[root.path]
         _check_grants(root, others, confinement)
         whole_root_read_only = "." in others or any(
             is_within(path, root.path) for path in confinement.read_only
         )
+        # Another server in this root may need placeholders, and this one may be the last to end.
+        wanted = () if whole_root_read_only else names
+        placeholders = after_exit.enter_context(keep_placeholders(root, wanted, locks))
         if not whole_root_read_only:
-            placeholders = after_exit.enter_context(keep_placeholders(root, names, locks))
             opened = [opener.child(root, name) for name in names]
             opened += [child for name in if_present if (child := opener.child(root, name)) is not None]
             known = [child for child in opened if child is not None]
@@ -93,7 +95,10 @@ def guard_roots(
             opened += _open_names(root, others.difference(child.name for child in known), opener)
             whole_root_read_only = None in opened
         if whole_root_read_only:
-            guards += _guard_all_but(root, confinement.writable, opener)
+            changeable = [*_guard_all_but(root, confinement.writable, opener)]
+            guards += changeable
+            if len(changeable) == 1:
+                locks.writing.close()
             continue
         found = {child.path: child for child in opened if child is not None}
         guards += _guard_names(found.values(), placeholders, opener)
@@ -131,7 +136,7 @@ def _check_grants(root: OpenedPath, names: Iterable[str], confinement: Confineme
             raise HoldfastError(
                 codes.SPAWN_FAILED,
                 f"{f'{root.path}/{name}'!r} contains a repository, a hook or other code that your programs run: a link, or a .git"
-                f' file, leads there, or there are too many links to check. The server may change {name!r} ("writable" in its entry), so it could change that code.'
+                f' file, leads there, or there are too many links to check. The server may change {name!r} ("writable" in its entry or its approval), so it could change that code.'
                 f' Remove {name!r} from "writable"; or add ".git", or the name with the link, if the server may change it as well.',
             )
 
@@ -159,7 +164,8 @@ def _check_kinds(found: Iterable[OpenedPath]) -> None:
             raise HoldfastError(
                 codes.SPAWN_FAILED,
                 f"{opened.path!r} is {kind}, so it cannot be made read-only for a confined server. Replace it with a file"
-                f' or folder, or add "writable": ["{opened.name}"] to the server\'s entry in your own list of servers.',
+                f" or folder. Or let the server change it: a server of a project with `holdfast servers approve NAME --confined --writable {opened.name}`,"
+                f' a server of your own list with "writable": ["{opened.name}"] in its entry there.',
             )
 
 

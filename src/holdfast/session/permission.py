@@ -160,8 +160,8 @@ class PermissionPolicy:
                         change = await self._shown_change(result)
                     if await self._ask(tool_call, tool, decision, change) is Decision.REJECT:
                         by = self._door.take_rejecter(tool_call.call_id)
-                        who = f": {by} rejected it first" if by else ""
-                        return _refused(f"{tool.name} was not permitted{who}.")
+                        who = f"{by} rejected it first" if by else "the question about this call was rejected"
+                        return _refused(f"{tool.name} was not permitted: {who}.{_how_to_permit(tool)}")
                     is_asked = True
             except HoldfastError as error:
                 if error.code is codes.NO_ANSWER:
@@ -365,6 +365,16 @@ class _ShellArguments(msgspec.Struct):
 
 class _Meta(msgspec.Struct):
     kind: str = msgspec.field(default="other", name="dev.holdfast/kind")
+
+
+def _how_to_permit(tool: CatalogTool) -> str:
+    """What the user can do, if the server was approved: that does not permit its calls, and some clients reject every question."""
+    if tool.server.source is not Source.PROJECT:
+        return ""
+    return (
+        " The approval of a server does not permit its calls. Allow them when you are asked, or choose the mode"
+        f" {Mode.AUTO}; your client may answer such questions for you."
+    )
 
 
 def _refused(reason: str) -> Permission:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 
 from holdfast.model.permission import ToolPattern
+from holdfast.model.similar_names import closest_tool
 from holdfast.model.visible_text import to_line
 
 log = logging.getLogger(__name__)
@@ -38,8 +39,8 @@ def _describe(
 ) -> str:
     """What the user may have meant by the pattern, as a sentence."""
     tools = [f"{server}.{tool}" for server, names in known.items() for tool in names or ()][:_MAX_COMPARED]
-    if close := get_close_matches(str(pattern), tools, n=1):
-        return f"Did you mean {close[0]!r}?"
+    if meant := closest_tool(str(pattern), tools):
+        return f"Did you mean {meant!r}?"
     servers = sorted({*known, *others})
     matching = [server for server in servers if pattern.matches_server(server)]
     if matching:

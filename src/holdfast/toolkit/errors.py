@@ -10,7 +10,9 @@ from holdfast.model.json import Json
 
 COMMON_CODES = (codes.BAD_ARGUMENT, codes.INTERNAL_ERROR, codes.TIMEOUT, codes.TOOL_FAILED)
 WORKSPACE_CODES = (
+    codes.BAD_FOLDER,
     codes.BAD_WORKSPACE,
+    codes.BAD_WORKSPACE_FILE,
     codes.MISSING_WORKSPACE,
     codes.UNKNOWN_WORKSPACE,
     codes.WORKSPACE_DENIED,

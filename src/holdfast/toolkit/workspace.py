@@ -5,6 +5,7 @@ never used, and no environment variables except those of the session context.
 """
 
 import logging
+import shlex
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -91,6 +92,12 @@ class LocalWorkspaces:
 
         return register_if_allowed(self._registry, address, self._settings)
 
+    def why_not_registered(self, path: str) -> str:
+        """Why the folder of an anonymous caller was not registered, for a message; empty if the operator allows no folder."""
+        from holdfast.workspaces.auto_register import why_refused
+
+        return why_refused(path, self._settings)
+
 
 def resolve_workspace(
     tool: str, address: str, session: SessionContext | None, announced: str, registry: WorkspaceLookup
@@ -102,7 +109,7 @@ def resolve_workspace(
         if own is None:
             raise HoldfastError(
                 codes.MISSING_WORKSPACE,
-                f"missing workspace: pass `workspace` ({_ADDRESS_FORMS}), or call from a session that has one.",
+                f"missing workspace: pass `workspace` ({_ADDRESS_FORMS}), send it as text in `_meta`, or call from a session that has one.",
             )
         return own
     if session is not None and session.trust_level is Trust.SANDBOXED:
@@ -161,7 +168,9 @@ def _find_own(
 def _find_announced(address: str, registry: WorkspaceLookup) -> Workspace:
     """The workspace that an anonymous caller names. The operator may allow that its folder is registered now."""
     if isinstance(registry, LocalWorkspaces):
-        return _require(address, registry.find_or_register(address))
+        found = registry.find_or_register(address)
+        why = registry.why_not_registered(address) if found is None else ""
+        return _require(address, found, why)
     return _find_registered(address, registry)
 
 
@@ -169,7 +178,14 @@ def _find_registered(address: str, registry: WorkspaceLookup) -> Workspace:
     return _require(address, registry.find(address))
 
 
-def _require(address: str, found: Workspace | None) -> Workspace:
+def _require(address: str, found: Workspace | None, why: str = "") -> Workspace:
+    if found is None and address.startswith("/"):
+        reason = f" It was not registered automatically: {why}." if why else ""
+        raise HoldfastError(
+            codes.UNKNOWN_WORKSPACE,
+            f"{address[:200]!r} belongs to no workspace.{reason}",
+            hint=f"Register the folder: {shlex.join(['holdfast', 'workspaces', 'add', address[:200]])}",
+        )
     if found is None:
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE, f"There is no workspace {address[:80]!r}. Pass {_ADDRESS_FORMS}."

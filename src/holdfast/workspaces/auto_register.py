@@ -1,12 +1,14 @@
 """Register a folder that a client names, where the operator allows it (`workspaces.auto_register`)."""
 
 import logging
+import os
 from pathlib import Path
 
-from holdfast.model.real_path import real_path
+from holdfast.model.real_path import StepBudget, real_path
 from holdfast.model.workspace import Workspace
 from holdfast.settings import Settings
 from holdfast.workspaces.registry import Registry
+from holdfast.workspaces.worktree import find_repository
 
 log = logging.getLogger(__name__)
 
@@ -20,22 +22,61 @@ def register_if_allowed(registry: Registry, path: str, settings: Settings) -> Wo
     None if it is not an existing folder below an allowed one, or is hidden, contains the user's home or overlaps with
     Holdfast's own folders. Raise if it overlaps with a workspace, or if there are too many.
     """
-    parents = [
-        Path(real_path(str(Path(parent).expanduser()))) for parent in settings.workspaces.auto_register
-    ]
-    try:
-        folder = Path(real_path(path))
-    except (OSError, ValueError):
+    if why_refused(path, settings) or not settings.workspaces.auto_register:
         return None
-    above = [parent for parent in parents if folder.is_relative_to(parent) and folder != parent]
-    if ".." in Path(path).parts or not above or not folder.is_dir() or _is_private(folder, above, settings):
-        return None
-    workspace = registry.add_below(folder, parents, at_most=MAX_REGISTERED)
+    folder, parents = Path(real_path(path)), _parents(settings)
+    workspace = registry.add_below(_find_project(folder, parents, settings), parents, at_most=MAX_REGISTERED)
     log.warning(
         "a client's folder was registered as a sandboxed workspace",
         extra={"workspace": workspace.slug, "path": workspace.path},
     )
     return workspace
+
+
+def why_refused(path: str, settings: Settings) -> str:
+    """Why the folder is not registered, for a message; empty if it may be, or if there is no `workspaces.auto_register`."""
+    if not settings.workspaces.auto_register:
+        return ""
+    try:
+        folder = Path(real_path(path))
+    except (OSError, ValueError):
+        return "the path cannot be resolved"
+    if ".." in Path(path).parts:
+        return "the path contains '..'"
+    return _why_private(folder, _parents(settings), settings)
+
+
+def _parents(settings: Settings) -> list[Path]:
+    return [Path(real_path(str(Path(parent).expanduser()))) for parent in settings.workspaces.auto_register]
+
+
+def _why_private(folder: Path, parents: list[Path], settings: Settings) -> str:
+    above = [parent for parent in parents if folder.is_relative_to(parent) and folder != parent]
+    if not above:
+        return (
+            "it does not lie in a folder of workspaces.auto_register, or it is a link that leads out of one"
+        )
+    if not folder.is_dir():
+        return "it is not an existing folder"
+    if _is_private(folder, above, settings):
+        return "it is hidden, contains your home, or overlaps with Holdfast's own folders"
+    return ""
+
+
+def _find_project(folder: Path, parents: list[Path], settings: Settings) -> Path:
+    """The folder to register: the root of the git repository that contains the folder, else the folder itself.
+
+    For a git worktree, it is the worktree's repository, so that all worktrees have one list of tasks.
+    """
+    for root in (folder, *folder.parents):
+        if _why_private(root, parents, settings):
+            break
+        if not os.path.lexists(root / ".git"):
+            continue
+        repository = find_repository(root, StepBudget())
+        is_usable = repository is not None and not _why_private(repository, parents, settings)
+        return repository if repository is not None and is_usable else root
+    return folder
 
 
 def _is_private(folder: Path, above: list[Path], settings: Settings) -> bool:

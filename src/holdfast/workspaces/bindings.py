@@ -44,6 +44,8 @@ class Bindings:
 
     bound: Mapping[str, str] = field(default_factory=dict[str, str])
     declined: Mapping[str, str] = field(default_factory=dict[str, str])
+    used: Mapping[str, str] = field(default_factory=dict[str, str])
+    """By slug: the folder of the workspace that has or had this slug. Tasks and sessions are stored with the slug."""
 
     def bind(self, folder: str, slug: str) -> "Bindings":
         """A copy in which this folder is part of the workspace."""
@@ -55,7 +57,7 @@ class Bindings:
 
     def forget(self, folder: str) -> "Bindings":
         """A copy without an answer for this folder."""
-        return Bindings(bound=_without(self.bound, folder), declined=_without(self.declined, folder))
+        return replace(self, bound=_without(self.bound, folder), declined=_without(self.declined, folder))
 
     def forget_workspace(self, slug: str) -> "Bindings":
         """Without the answers about a workspace. A later one of the same name is another workspace."""
@@ -64,7 +66,11 @@ class Bindings:
             for answers in (self.bound, self.declined)
         )
         bound, declined = kept
-        return Bindings(bound=bound, declined=declined)
+        return replace(self, bound=bound, declined=declined)
+
+    def use(self, slug: str, path: str) -> "Bindings":
+        """A copy that says which folder a slug belongs to. An empty path changes nothing if the folder is known."""
+        return replace(self, used={**self.used, slug: path or self.used.get(slug, "")})
 
 
 def read_bindings(registry_folder: Path) -> Bindings:
@@ -93,7 +99,11 @@ def read_bindings(registry_folder: Path) -> Bindings:
     if not isinstance(content, dict):
         raise _bad_file(file, "it is not a JSON object")
     table = cast("dict[str, object]", content)
-    return Bindings(bound=_slugs(file, table.get("bound")), declined=_slugs(file, table.get("declined")))
+    return Bindings(
+        bound=_slugs(file, table.get("bound")),
+        declined=_slugs(file, table.get("declined")),
+        used=_folders(file, table.get("used")),
+    )
 
 
 def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
@@ -101,7 +111,12 @@ def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
     descriptor, temporary = mkstemp(prefix=".new-", dir=registry_folder)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"bound": {**bindings.bound}, "declined": {**bindings.declined}}, file, indent=2)
+            content = {
+                "bound": {**bindings.bound},
+                "declined": {**bindings.declined},
+                "used": {**bindings.used},
+            }
+            json.dump(content, file, indent=2)
             file.flush()
             os.fsync(descriptor)
         Path(temporary).replace(registry_folder / _FILE)
@@ -123,15 +138,37 @@ def read_announcement(folder: Path) -> Announcement | None:
     return None
 
 
+def find_announcement_problem(folder: Path) -> str:
+    """What is wrong with the file that names the workspace of this (resolved) folder; empty if it is valid or missing."""
+    for above in (folder, *folder.parents):
+        if os.path.lexists(above / ANNOUNCEMENT):
+            _, problem = _read_name(above / ANNOUNCEMENT)
+            return f"{above / ANNOUNCEMENT}: {problem}." if problem else ""
+        if os.path.lexists(above / ".git"):
+            return ""
+    return ""
+
+
 def _announced_name(file: Path) -> str:
+    return _read_name(file)[0]
+
+
+def _read_name(file: Path) -> tuple[str, str]:
+    """The name in the file, and what is wrong with the file."""
     import tomllib
 
     try:
         text = read_untrusted_file(file, limit=_MAX_ANNOUNCEMENT_BYTES, follow_link=False).decode("utf-8")
         name = tomllib.loads(text).get("workspace")
-    except (OSError, ValueError, RecursionError):
-        return ""
-    return name.strip() if isinstance(name, str) and name.isprintable() else ""
+    except OSError as error:
+        return "", f"it cannot be read: {error.strerror}"
+    except tomllib.TOMLDecodeError as error:
+        return "", f"it is not valid TOML: {error}"
+    except (ValueError, RecursionError):
+        return "", "it is not valid TOML in UTF-8"
+    if not isinstance(name, str) or not name.strip() or not name.isprintable():
+        return "", 'it does not name a workspace. Write workspace = "NAME"'
+    return name.strip(), ""
 
 
 def _slugs(file: Path, raw: object) -> dict[str, str]:
@@ -140,6 +177,14 @@ def _slugs(file: Path, raw: object) -> dict[str, str]:
     if raw is not None and (not isinstance(raw, dict) or len(slugs) != len(table)):
         raise _bad_file(file, "it has a value that is not a workspace's slug")
     return slugs
+
+
+def _folders(file: Path, raw: object) -> dict[str, str]:
+    table: dict[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
+    folders = {slug: path for slug, path in table.items() if is_slug(slug) and isinstance(path, str)}
+    if raw is not None and (not isinstance(raw, dict) or len(folders) != len(table)):
+        raise _bad_file(file, "it has a slug without a folder")
+    return folders
 
 
 def _without(answers: Mapping[str, str], folder: str) -> dict[str, str]:

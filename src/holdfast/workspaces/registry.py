@@ -153,7 +153,8 @@ class Registry:
             if overlaps := self.find_overlaps([str(folder)]):
                 raise HoldfastError(
                     codes.BAD_WORKSPACE,
-                    f"{str(path)!r} overlaps with the workspace {overlaps[0].file.stem!r}. It was not registered.",
+                    f"{str(path)!r} overlaps with the workspace {overlaps[0].file.stem!r} ({overlaps[0].folder}). It was not registered.",
+                    hint=f"Use the workspace {overlaps[0].file.stem!r}, or remove it: holdfast workspaces remove {overlaps[0].file.stem}",
                 )
             folders = [other for other, _ in _require_folders(self._scan())]
             below = sum(any(other.is_relative_to(parent) for parent in allowed) for other in folders)
@@ -225,11 +226,14 @@ class Registry:
         return self._folder / f"{parse_slug(slug)}{SUFFIX}"
 
     def remove(self, slug: str) -> None:
-        """Unregister a workspace, valid or not. Its folder is not touched. Folders that were bound to it belong to none."""
+        """Unregister a workspace, valid or not. Its folder is not touched. Folders that were bound to it belong to none.
+
+        No other folder gets its slug: the tasks and sessions that are stored with the slug belong to this folder.
+        """
         file = self.file_of(slug)
-        bindings = read_bindings(self._folder)
-        if slug in (*bindings.bound.values(), *bindings.declined.values()):
-            self._change_bindings(lambda bindings: bindings.forget_workspace(slug))
+        if (entry := self._entry_of(slug)) is not None:
+            path = entry.content.path
+            self._change_bindings(lambda bindings: bindings.forget_workspace(slug).use(slug, path))
         try:
             file.unlink()
         except FileNotFoundError:
@@ -415,9 +419,12 @@ class Registry:
             write_bindings(self._folder, change(read_bindings(self._folder)))
 
     def _create_unique(self, new: Workspace) -> Workspace:
-        """Create the file, under another slug if this one is taken. The caller holds the lock."""
+        """Create the file, under another slug if this one is taken, or was that of another folder. The caller holds the lock."""
+        bindings = read_bindings(self._folder)
         taken = {_slug(entry).lower() for entry in self._scan()}
+        taken |= {slug for slug, path in bindings.used.items() if path != new.path}
         workspace = replace(new, slug=unique_slug(new.slug, taken))
+        write_bindings(self._folder, bindings.use(workspace.slug, workspace.path))
         self._create(workspace)
         return workspace
 

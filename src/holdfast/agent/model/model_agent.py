@@ -211,12 +211,18 @@ class ModelAgent:
                 f"{current}{more} /model NAME changes it; in a shell, `holdfast model` lists models that you can use."
                 f"{change}\n"
             )
+        known = self.model_names
         try:
             await self.set_model(argument.strip())
         except HoldfastError as error:
             return f"{error.message}{self._models.explain_change()}\n"
         await turn.keep_setting("model", self.model_name)
-        return f"This session's model is {self.model_name} from now on.\n"
+        text = f"This session's model is {self.model_name} from now on."
+        if self._models.settings.base_url and self.model_name not in known:
+            text += (
+                f" It was not checked: the next prompt shows whether {self._models.settings.base_url} has it."
+            )
+        return f"{text}\n"
 
     async def _usage_command(self, argument: str, turn: TurnContext) -> str:
         del argument

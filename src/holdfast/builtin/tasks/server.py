@@ -1,5 +1,6 @@
 """The task tools. Each call uses one workspace, and sees only that workspace's tasks."""
 
+import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,10 +8,12 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from holdfast import __version__
 from holdfast.builtin.tasks.store import Status, Task, TaskStore, task_number
+from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
+from holdfast.model.visible_text import to_line
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.toolkit import Call, Meta, Toolbox, ToolError, Trust, Workspace
+from holdfast.toolkit import Annotations, Call, Meta, Toolbox, ToolError, Trust, Workspace
 from holdfast.toolkit.authentication import EnvironmentAuthenticator
 from holdfast.toolkit.workspace import WorkspaceLookup
 from holdfast.wire.mcp.server import Service
@@ -26,6 +29,17 @@ _THREADS = WorkerThreads("tasks", threads=8, per_owner=1)
 Title: TypeAlias = Annotated[str, "What to do, in one line.", Meta(min_length=1, max_length=200)]
 Body: TypeAlias = Annotated[str, "Further details.", Meta(max_length=20_000)]
 TaskId: TypeAlias = Annotated[str, "The task's id, such as blog-3.", Meta(min_length=1, max_length=100)]
+
+
+def _check_title(title: str) -> None:
+    """Raise unless the title is one line of visible text. Joiners and selectors in emoji are allowed."""
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in title):
+        raise ToolError(
+            codes.BAD_ARGUMENT,
+            "title: It must be one line, without control characters. Put further lines into `body`.",
+        )
+    if not to_line(title):
+        raise ToolError(codes.BAD_ARGUMENT, "title: It has no visible text. Say what to do.")
 
 
 def tasks_service(context: SessionContext, data_dir: Path) -> Service:
@@ -81,9 +95,12 @@ def tasks_toolbox(
         number = read_number(id, workspace)
         return require_task(await _run(call, store.change, workspace.slug, number, apply), id, workspace)
 
-    @box.tool(name="task_add", title="Add a task")
+    adds = Annotations(destructive=False)
+
+    @box.tool(name="task_add", title="Add a task", annotations=adds)
     async def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
         """Add a task to the workspace's list."""
+        _check_title(title)
         return await _run(call, store.add, workspace.slug, title, body, _session_id(call))
 
     @box.tool(name="task_list", title="List tasks", operation="query", codes=["UNKNOWN_TASK"])
@@ -117,9 +134,13 @@ def tasks_toolbox(
         status: Status | None = None,
     ) -> Task:
         """Change a task's title, body or status: open, started, done, dropped."""
+        if title is not None:
+            _check_title(title)
 
         def apply(task: Task) -> Task:
-            task = task if status in (None, task.status) else with_status(task, status)
+            # Who sets `started` takes the task, so only one agent can.
+            is_same = status == task.status and status is not Status.STARTED
+            task = task if status is None or is_same else with_status(task, status)
             return replace(
                 task,
                 title=task.title if title is None else title,

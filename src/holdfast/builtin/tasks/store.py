@@ -119,6 +119,8 @@ class TaskStore:
             if task is None:
                 return None
             changed = change(task)
+            if changed == task:
+                return task
             now = _now()
             db.execute(
                 "UPDATE tasks SET title = ?, body = ?, status = ?, updated_at = ? WHERE workspace = ? AND number = ?",

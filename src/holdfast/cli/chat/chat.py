@@ -277,11 +277,14 @@ class Chat(ABC):
         async with self._question_lock:
             if self._is_turn_cancelled:
                 return None
-            self._printer.new_line()
-            if about:
-                self._printer.print_lines(about)
+
+            def print_about() -> None:
+                self._printer.new_line()
+                if about:
+                    self._printer.print_lines(about)
+
             try:
-                answer = await self._input.ask(question)
+                answer = await self._input.ask(question, print_about)
             except InputInterruptedError:
                 self._cancel_turn()
                 return None

@@ -131,16 +131,18 @@ def _width() -> int:
 
 
 async def _ask_permission(ask: Ask, question: PermissionQuestion) -> Decision:
-    why, always = "needs your permission for every call.", ""
+    why, always = " needs your permission for every call.", ""
     if question.can_remember:
-        why = "runs a command." if question.remembers_arguments else "may change something."
+        why = " runs a command." if question.remembers_arguments else " may change something."
         always = f"[a]lways {replace_unprintable(question.always_scope)}, "
+    if question.title.endswith("?"):  # the title is the whole question, as about AGENTS.md
+        why = ""
     lines = _describe(question)
     shown, rest = lines[:_MAX_LINES_SHOWN], lines[_MAX_LINES_SHOWN:]
     while True:
         view = f"[v]iew the other {len(rest)} lines, " if rest else ""
         answer = await ask(
-            f"  {replace_unprintable(question.title)} {why} {view}[o]nce, {always}[r]eject? ",
+            f"  {replace_unprintable(question.title)}{why} {view}[o]nce, {always}[r]eject? ",
             _join_lines(shown, rest),
         )
         if answer is None:
@@ -158,6 +160,8 @@ def _describe(question: PermissionQuestion) -> list[str]:
     if change is None:
         return format_arguments(msgspec.json.decode(question.call.arguments), width)
     lines = [change.path + (" (new file)" if change.old_text is None else ""), *diff_lines(change)]
+    if change.old_text == change.new_text:
+        lines.append("(the content stays the same)")
     return [row for line in lines for row in wrap(f"    {escape_unprintable(line)}", width)]
 
 

@@ -52,8 +52,11 @@ class ChatInput(Protocol):
         """Read the next prompt, which may have several lines. Returns None at the end of the input."""
         ...
 
-    async def ask(self, question: str) -> str | None:
-        """Ask a question and read the answer. Returns None at the end of the input."""
+    async def ask(self, question: str, print_before: Callable[[], None] | None = None) -> str | None:
+        """Ask a question and read the answer. Returns None at the end of the input.
+
+        `print_before` prints what the question is about, once no prompt is on the screen.
+        """
         ...
 
     @property
@@ -85,7 +88,9 @@ class PipeInput:
             text = f"{text}\n{more}"
         return text
 
-    async def ask(self, question: str) -> str | None:
+    async def ask(self, question: str, print_before: Callable[[], None] | None = None) -> str | None:
+        if print_before is not None:
+            print_before()
         return await self._read_line()
 
     @property
@@ -193,7 +198,7 @@ class TerminalInput:
             self.typed.append(text)
         return text
 
-    async def ask(self, question: str) -> str | None:
+    async def ask(self, question: str, print_before: Callable[[], None] | None = None) -> str | None:
         """Ask a question and read the answer, which is not added to the history. Raises `InputInterruptedError` on Ctrl-C.
 
         Keys that were pressed before the question was shown are discarded. A prompt that is being typed is closed during
@@ -202,6 +207,8 @@ class TerminalInput:
         self._question_closed.clear()
         try:
             await self._suspend_prompt()
+            if print_before is not None:
+                print_before()
             return await self._ask(question)
         finally:
             self._question_closed.set()
@@ -210,8 +217,12 @@ class TerminalInput:
         app = self._prompts.app
         if self._open is self._prompts and app.is_running and not app.is_done:
             self._prompt_closed.clear()
-            app.exit(exception=_PromptSuspendedError(self._prompts.default_buffer.text))
-            await self._prompt_closed.wait()
+            app.erase_when_done = True  # it is drawn again, with its text, after the question
+            try:
+                app.exit(exception=_PromptSuspendedError(self._prompts.default_buffer.text))
+                await self._prompt_closed.wait()
+            finally:
+                app.erase_when_done = False
 
     async def _ask(self, question: str) -> str | None:
         self._discard_keys()

@@ -93,13 +93,14 @@ def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterat
             "audit": "no record" if (approval.key, approval.content_hash) in unrecorded else "recorded",
             "network": list(grant.network),
             "readable": list(grant.readable),
+            "writable": list(grant.writable),
         }
 
 
 def _describe(row: Mapping[str, Any]) -> str:
     """What was approved, with the hosts and paths that were granted besides those of the entry."""
-    granted = describe_grants(row["network"], row["readable"]) if row["network"] or row["readable"] else ""
-    return f"{row['approved']}, {granted}" if granted else row["approved"]
+    grants = row["network"], row["readable"], row["writable"]
+    return f"{row['approved']}, {describe_grants(*grants)}" if any(grants) else row["approved"]
 
 
 def _parse_key(key: str) -> list[str]:

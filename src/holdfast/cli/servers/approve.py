@@ -25,6 +25,7 @@ from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.process import WRITABLE_NAMES
 from holdfast.model.server import Source
 from holdfast.model.trust import Trust
 from holdfast.resolve.load import PROJECT_FILE
@@ -63,6 +64,14 @@ _MAX_COMPARED_LINES = 2000  # comparing more would take too long
     help="A host that a confined server may reach. Implies --confined. Can be repeated.",
 )
 @click.option(
+    "--writable",
+    multiple=True,
+    metavar="NAME",
+    type=click.Choice(WRITABLE_NAMES),
+    help="A read-only name in the project's folder that a confined server may change, such as .git; . for the whole folder,"
+    " if it is read-only because programs in it run with your rights. Implies --confined. Can be repeated.",
+)
+@click.option(
     "--yes",
     is_flag=True,
     help="Approve everything that is shown, without asking. Servers keep the rights of their last approval; a server that"
@@ -76,6 +85,7 @@ def approve(  # noqa: PLR0913 - the options of the command
     follow_edits: bool,
     readable: tuple[Path, ...],
     network: tuple[str, ...],
+    writable: tuple[str, ...],
     yes: bool,
 ) -> None:
     """Review and approve a project's servers, and new or changed tools.
@@ -98,9 +108,9 @@ def approve(  # noqa: PLR0913 - the options of the command
         raise click.UsageError(
             "--follow-edits needs --direct: only edits of a server with your rights are followed."
         )
-    if readable or network:
+    if readable or network or writable:
         if rights == Rights.DIRECT:
-            raise click.UsageError("--direct cannot be combined with --readable or --network.")
+            raise click.UsageError("--direct cannot be combined with --readable, --network or --writable.")
         rights = Rights.CONFINED
     for host in network:
         if not is_granted_host(host):
@@ -113,7 +123,7 @@ def approve(  # noqa: PLR0913 - the options of the command
         return ask(question)
 
     async def work(host: Host) -> int:
-        opening = options.to_open_options()
+        opening = options.to_open_options(keep=False)
         await _check_files(host, opening, names)
         is_sandboxed = await host.trust_of(opening) is Trust.SANDBOXED
         if follow_edits and is_sandboxed:
@@ -128,6 +138,7 @@ def approve(  # noqa: PLR0913 - the options of the command
             follow_edits=follow_edits,
             readable=tuple(str(path.resolve()) for path in readable),
             network=network,
+            writable=writable,
         )
         reviewed = await review_servers(host, opening, decision, names=names)
         async with open_session(host, opening) as session:

@@ -36,15 +36,25 @@ def describe_entry(summary: EntrySummary, environ: Mapping[str, str] | None = No
         lines.append(f"uses:      {', '.join(values)} from your environment")
     lines += _column("network:", map(quote, summary.network))
     lines += _column("can read:", map(quote, summary.readable))
+    lines += _column("can write:", map(_describe_writable, summary.writable))
     if summary.is_confined:
         lines.append("confined:  yes, in every session")
     return lines
 
 
-def describe_grants(network: Sequence[str], readable: Sequence[str]) -> str:
-    """What a confined server may reach and read, in a few words."""
+def describe_grants(network: Sequence[str], readable: Sequence[str], writable: Sequence[str]) -> str:
+    """What a confined server may reach, read and change, in a few words."""
     paths = f", can read: {', '.join(readable)}" if readable else ""
-    return f"network: {', '.join(network) or 'none'}{paths}"
+    names = f", can write: {', '.join(writable)}" if writable else ""
+    return f"network: {', '.join(network) or 'none'}{paths}{names}"
+
+
+def _describe_writable(name: str) -> str:
+    return (
+        f"{quote(name)}, the whole folder, with programs that run with your rights"
+        if name == "."
+        else quote(name)
+    )
 
 
 def _with_value(name: str, environ: Mapping[str, str] | None) -> str:

@@ -7,7 +7,14 @@ import click
 
 from holdfast.cli.open_session import SessionOptions, run_with_host, session_options
 from holdfast.cli.options import json_lines_option, json_option
-from holdfast.cli.output import NO_SERVERS, print_json, print_line, print_table, print_wrapped
+from holdfast.cli.output import (
+    AGENT_SERVERS_NOTE,
+    NO_SERVERS,
+    print_json,
+    print_line,
+    print_table,
+    print_wrapped,
+)
 from holdfast.cli.servers.describe_entry import ascii_host, describe_entry, describe_grants
 from holdfast.cli.servers.review_server import describe_as_in_review
 from holdfast.cli.servers.unknown_server import server_names, unknown_server
@@ -56,6 +63,7 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
         print_table(("server", "from", "command or URL", "status"), rows)
     else:
         print_line(NO_SERVERS, err=True)
+    print_line(AGENT_SERVERS_NOTE, err=True)
     for warning in resolution.warnings:
         print_line(f"{warning.subject}: {mask_listing(warning.text)}", err=True)
 
@@ -147,7 +155,8 @@ def _describe_confinement(server: ServerSpec, followed: frozenset[str]) -> str:
                 return "built in, limited to the session's folders"
             case Http() | Sse():
                 return "remote"
-    return f"confined, {describe_grants(server.confinement.network, server.confinement.readable)}"
+    confinement = server.confinement
+    return f"confined, {describe_grants(confinement.network, confinement.readable, confinement.writable)}"
 
 
 def _confinement_to_json(server: ServerSpec | None) -> dict[str, Any]:
@@ -156,6 +165,7 @@ def _confinement_to_json(server: ServerSpec | None) -> dict[str, Any]:
         "confined": confinement is not None,
         "network": list(confinement.network) if confinement is not None else [],
         "readable": list(confinement.readable) if confinement is not None else [],
+        "writable": list(confinement.writable) if confinement is not None else [],
     }
 
 

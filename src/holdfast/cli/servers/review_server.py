@@ -68,6 +68,8 @@ class ReviewOptions:
     """More paths that a confined server may read."""
     network: tuple[str, ...] = ()
     """More hosts that a confined server may reach."""
+    writable: tuple[str, ...] = ()
+    """Names in its folder that a confined server may change although they are read-only otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +250,7 @@ class _Review:
             is_seen
             and {*decision.readable} <= {*granted.readable}
             and {*decision.network} <= {*granted.network}
+            and {*decision.writable} <= {*granted.writable}
         )
 
     def _with_grants(self, granted: ConfinedGrant | None) -> EntrySummary:
@@ -255,8 +258,12 @@ class _Review:
         earlier = granted or ConfinedGrant()
         paths = (*self._summary.readable, *earlier.readable, *self._decision.readable)
         hosts = (*self._summary.network, *earlier.network, *self._decision.network)
+        writable = (*earlier.writable, *self._decision.writable)
         return replace(
-            self._summary, readable=tuple(dict.fromkeys(paths)), network=tuple(dict.fromkeys(hosts))
+            self._summary,
+            readable=tuple(dict.fromkeys(paths)),
+            network=tuple(dict.fromkeys(hosts)),
+            writable=tuple(dict.fromkeys(writable)),
         )
 
     async def _changes(self, summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
@@ -379,6 +386,7 @@ class _Review:
             program_paths=files.outside,
             readable=tuple(path for path in summary.readable if path not in own.readable),
             network=tuple(host for host in summary.network if host not in own.network),
+            writable=summary.writable,
             package=files.package.grant if files.package is not None else None,
         )
         await self._host.approvals.approve_server(

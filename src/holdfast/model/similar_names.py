@@ -1,0 +1,23 @@
+"""Find the tool that a mistyped name may have meant."""
+
+from collections.abc import Iterable
+
+
+def closest_tool(name: str, tools: Iterable[str]) -> str:
+    """The tool whose name (`server.tool`) is most similar; empty if none is. Server and tool are compared separately.
+
+    Otherwise the server's name, which is the same for all its tools, would make each of them similar.
+    """
+    from difflib import get_close_matches
+
+    known = [*tools]
+    server, dot, tool = name[:120].rpartition(".")
+    if not dot:
+        return next(iter(get_close_matches(tool, known, n=1)), "")
+    by_server: dict[str, list[str]] = {}
+    for one in known:
+        by_server.setdefault(one.rpartition(".")[0], []).append(one.rpartition(".")[2])
+    for similar_server in get_close_matches(server, by_server, n=1):
+        for similar_tool in get_close_matches(tool, by_server[similar_server], n=1):
+            return f"{similar_server}.{similar_tool}"
+    return ""
