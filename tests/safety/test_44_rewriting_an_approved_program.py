@@ -308,6 +308,60 @@ async def test_planted_bytecode_does_not_run(make_host: HostFactory, folder: Pat
 
 
 @pytest.mark.promise("RES-07")
+@pytest.mark.parametrize("options", [["-BE"], ["-B", "-X", "pycache_prefix="]])
+async def test_planted_bytecode_does_not_run_if_the_command_drops_the_variable(
+    make_host: HostFactory, folder: Path, options: list[str]
+):
+    write_server(folder)
+    command = [sys.executable, *options, "server.py", "tools.txt"]
+    async with make_host({}) as host:
+        await approve_project(host, folder, *command[1:])
+        approved = await open_and_call(host, folder)
+        plant_bytecode(folder)
+        answer = await open_and_call(host, folder)
+    ran = (folder / "evil").exists()
+    environment = {"PYTHONPYCACHEPREFIX": str(folder.parent / "elsewhere")}
+    subprocess.run(command, cwd=folder, input=b"", check=True, env=environment)
+
+    assert (approved, ran) == ("run ran", False)
+    assert answer.startswith("Its program is not as it was approved: __pycache__/helper.")
+    assert (folder / "evil").exists(), "the control did not run the planted code"
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize(
+    ("command", "first_line", "is_read"),
+    [
+        *((f"python3 {options} server.py", "", True) for options in ("-E", "-I", "-bsE", "-X pycache_prefix=x")),
+        *((f"{launcher} python3 server.py", "", True) for launcher in ("env -i", "env -u X", "sudo", "tox run --")),
+        ("sh -c 'unset PYTHONPYCACHEPREFIX; python3 server.py'", "", True),
+        ("uv run env -i python3 server.py", "", True),
+        ("uv run --env-file .env server.py", "", True),
+        ("uv run python3 -E server.py", "", True),
+        ("python3.7 server.py", "", True),
+        ("python3 -m installed server.py", "", True),
+        ("./server.py", "#!/usr/bin/python3 -E", True),
+        ("python3 server.py", "import sys; sys.pycache_prefix = None", True),
+        # In these, Python certainly gets the variable. What a test run leaves in `__pycache__` needs no approval.
+        *((f"{python} server.py", "#!/usr/bin/env python3", False) for python in ("python3", "/opt/bin/python3.12 -u")),
+        ("python3 -X utf8 -m server", "", False),
+        ("uv run --directory . server.py", "#!/usr/bin/env -S uv run --script", False),
+    ],
+)  # fmt: skip
+def test_bytecode_that_python_may_read_is_part_of_the_program(
+    tmp_path: Path, command: str, first_line: str, is_read: bool
+):
+    write_server(tmp_path)
+    (tmp_path / "server.py").write_text(f"{first_line}\nimport helper\n")
+    plant_bytecode(tmp_path)
+
+    program = read_program(shlex.split(command), str(tmp_path))
+
+    assert {*program.files} >= {"server.py", "helper.py"}
+    assert any(path.endswith(".pyc") for path in program.files) == is_read
+
+
+@pytest.mark.promise("RES-07")
 def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
     for path in ("project/server.py", "elsewhere/server.py", "elsewhere/lib/x"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

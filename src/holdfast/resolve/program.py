@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
@@ -18,6 +18,12 @@ import msgspec
 from holdfast.model.json import JsonObject
 from holdfast.model.real_path import real_path
 from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
+from holdfast.resolve.bytecode import (
+    SOURCE_SUFFIXES,
+    compiled_modules,
+    is_bytecode_elsewhere,
+    mentions_bytecode,
+)
 from holdfast.resolve.command_words import (
     CODE_SUFFIXES,
     MAX_WORDS,
@@ -176,6 +182,8 @@ class _Reader:
         self._packages: set[str] = set()
         self._task_files: set[tuple[str, str]] = set()
         self._manifest_texts: dict[str, dict[str, list[str]]] = {}
+        self._python_sources: dict[str, None] = {}
+        self._reads_bytecode = False
 
     def read(self, argv: Sequence[str], search_path: str) -> None:
         argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
@@ -193,6 +201,10 @@ class _Reader:
             for imported in import_candidates(path, start, dict.fromkeys(roots)):
                 if not self._look_up(imported):
                     break
+        for source in self._python_sources if self._reads_bytecode else ():
+            self._hashes.check_deadline(source)
+            for compiled in compiled_modules(source):
+                self._add(compiled)
 
     def _add_command(self, argv: Sequence[str], folder: str) -> list[str]:
         """Add what a command in this folder runs. Return this folder, and those that the command changes into."""
@@ -208,6 +220,7 @@ class _Reader:
                 raise UnusableFileError(
                     errno.EFBIG, "changed into with too many others; write one `cd`", word
                 )
+        self._reads_bytecode |= not is_bytecode_elsewhere(argv, lambda name: self._has_module(name, bases))
         for base in bases:
             self._add_named(argv, base)
             for word in argv:
@@ -357,6 +370,11 @@ class _Reader:
                 self._add(file)
                 self.is_partial |= file == UNCHECKED
 
+    def _has_module(self, name: str, bases: Iterable[str]) -> bool:
+        """Whether Python finds a module in the project when it is started in one of these folders."""
+        places = (f"{base}/{name.replace('.', '/')}" for base in bases)
+        return any(_is_file(f"{place}.py") or _is_file(f"{place}/__main__.py") for place in places)
+
     def _add_package(self, name: str, base: str) -> None:
         """Add a package: the one in a folder, an installed one, or the script with this name in a manifest."""
         path = self._absolute(name, base)
@@ -408,11 +426,15 @@ class _Reader:
             self.is_partial = True
             return
         real = real_path(path)
+        self._python_sources.update(
+            (place, None) for place in (path, real) if place.endswith(SOURCE_SUFFIXES)
+        )
         if real.startswith(_SYSTEM_FOLDERS) and not self._is_under_project_folder(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
             self._check_approved(relative, self.files[relative])
             return
         start = self._hash(path, relative)
+        self._reads_bytecode |= path.endswith(SOURCE_SUFFIXES) and mentions_bytecode(start)
         if start.startswith(b"#!"):
             self._queue_command(start[2:].partition(b"\n")[0].decode(errors="replace").split(), self._folder)
         if may_be_source(path) and b"\0" not in start:
