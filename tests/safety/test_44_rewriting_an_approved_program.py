@@ -17,14 +17,17 @@ from holdfast.audit.audit import Audit
 from holdfast.host.approvals import Approvals
 from holdfast.host.host import Host
 from holdfast.model.errors import HoldfastError
-from holdfast.model.server import Http, ServerSpec, Source
+from holdfast.model.server import Http, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.entry_summary import entry_command
+from holdfast.resolve.executed_paths import executed_by
 from holdfast.resolve.file_hashes import MAX_BYTES, FileHashes
 from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.load import load_file
 from holdfast.resolve.program import describe_change, quote_path, read_program
 from holdfast.resolve.program_imports import python_module_candidates
+from holdfast.resolve.unconfined_paths import UnconfinedPaths
+from holdfast.sandbox.own_code import resolve_with_links
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.cost import count_calls
 from tests.sandbox.support import bind_mount
@@ -862,6 +865,84 @@ async def test_nothing_in_a_sandboxed_session_can_write_where_own_programs_lie(
     assert written == ["Read-only file system"] * 5 + ["written"]
     assert control == ["written"] * 6
     assert {f"It can read {folder}/{name}" for name in ("bin", ".venv", "tools", "app", "cwd")} <= warned
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+@pytest.mark.usefixtures("bwrap")
+async def test_confined_server_creates_or_changes_no_program_that_own_servers_will_run(
+    make_host: HostFactory, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in (".venv/bin", "dist", "tools"):
+        (folder / name).mkdir(parents=True)
+    (folder / "tools" / "mine").write_text("#!/bin/sh\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "mine").symlink_to(folder / "tools" / "mine")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    own = {
+        "missing": {"command": f"{folder}/.venv/bin/notes"},
+        "not-built": {"command": "node", "args": [f"{folder}/dist/index.js"]},
+    }
+    writer = own_writer(tmp_path)
+    paths = [".venv/bin/notes", "dist/index.js", "tools/mine"]
+    async with (
+        make_host({"w": writer, "granted": {**writer, "writable": ["."]}, **own}) as host,
+        host.session(cwd=folder, trust=Trust.SANDBOXED, tools=["w.*", "granted.*", "files.*"]) as session,
+    ):
+        tools = [(await session.call("files.write", {"path": path, "text": ""})).ok for path in paths]
+        written = [(await session.call("w.write", {"path": str(folder / path)})).text for path in paths]
+        control = [(await session.call("granted.write", {"path": str(folder / path)})).text for path in paths]
+
+    assert tools == [False] * 3
+    assert written == ["Read-only file system"] * 3
+    assert control == ["written"] * 3
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("node {}/server", "node {}/dist/index.js", "{}/.venv/bin/notes", "make -f {}/Makefile", "elixir {}/s.exs"),
+        *("mix run {}/s.exs", "rake -f {}/Rakefile", "mvn -f {}/pom.xml", "just -d {} -f {}/justfile", "gradle -p {}"),
+        *("nix run {}", "direnv exec {} notes", "conda run -p {} notes", "sudo -u x {}/run", "docker run -v{}:/x y"),
+        *("cargo run --manifest-path={}/Cargo.toml", "sh -c 'cd {} && ./run'", "sh -c 'exec ~/run'", "sh -c $HOME/run"),
+        *("python -c 'import sys; sys.path.insert(0,\"{}\"); import x'", "node --import file://{}/hook.mjs /opt/x.js"),
+        *("env NODE_OPTIONS=--require={}/x.js node /opt/x.js", "python {}/data.db", "{}/folder/../run", "{}/dangling/x"),
+    ],
+)  # fmt: skip
+def test_every_path_that_a_trusted_entry_names_is_read_only(folder: Path, command: str):
+    for name in ("Makefile", "run", "pom.xml", "s.exs", "data.db"):
+        (folder / name).write_text("")
+    (folder / "folder").mkdir()
+    (folder / "dangling").symlink_to(folder / "missing")
+    argv = shlex.split(command.replace("{}", str(folder)))
+
+    assert str(folder) in read_only_in(folder, Stdio(command=argv[0], args=tuple(argv[1:])))
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+def test_paths_in_variables_that_load_code_are_read_only_and_data_is_not(folder: Path):
+    (folder / "lib").mkdir()
+    (folder / "conf.json").write_text("{}")
+    program = Stdio(
+        command="notes",
+        args=(
+            "--db",
+            f"{folder}/notes.db",
+            "--config",
+            f"{folder}/conf.json",
+            "--url",
+            "http://example.org/x",
+        ),
+        env={"PYTHONPATH": f"/opt/x:{folder}/lib", "NOTES": f"{folder}/notes"},
+    )
+
+    assert {*read_only_in(folder, program)} == {f"{folder}/lib", f"{folder}/conf.json"}
+
+
+def read_only_in(folder: Path, program: Stdio) -> list[str]:
+    """What nothing confined can change in a folder, because of a server in the user's own list."""
+    found = executed_by(program, {"PATH": os.defpath, "HOME": str(folder)})
+    return UnconfinedPaths(programs=resolve_with_links(map(Path, found))).read_only_in([str(folder)])
 
 
 @pytest.mark.promise("RES-07", "BOX-01")

@@ -83,6 +83,8 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
     "flask": ("app.py", "wsgi.py", ".flaskenv", ".env"),
     "composer": ("composer.json",),
 }
+MANIFEST_NAMES = frozenset(name for names in _LAUNCHER_FILES.values() for name in names)
+"""The names of the files that launchers read. Code in their folder runs because of them."""
 # These files contain commands. The files of the project that their words name are part of the program.
 TASK_FILES = frozenset(
     (

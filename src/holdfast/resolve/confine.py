@@ -136,8 +136,9 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
         for name in sorted(top_level_names(root, server.confinement.executed)):
             folder = root if name == "." else f"{root}/{name}"
             text = (
-                f"It can read {folder} but not change it: Holdfast runs programs from there with your rights, because your own list "
-                'of servers or the PATH names them. To let it write there, add "writable": ["."] to its entry in your own list.'
+                f"It can read {folder} but not change it: a server in your own list, or the PATH, names a path there, so programs "
+                'there may run with your rights. To let it write there, add "writable": ["."] to its entry in your own list, or '
+                '"confined": true to the entry of the server that names the path.'
             )
             yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
     for root in server.confinement.read_only:
