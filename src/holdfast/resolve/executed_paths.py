@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from holdfast.model.mounts import is_within
 from holdfast.model.real_path import StepBudget, follow_links, real_path
 from holdfast.model.reserved_variables import risky_variable_reason
+from holdfast.model.search_path import absolute_search_path
 from holdfast.model.server import Stdio
 from holdfast.model.untrusted_file import open_untrusted_file
 from holdfast.resolve.command_words import MANIFEST_NAMES, NamedFile, base_folders, find_named_items
@@ -50,7 +51,8 @@ def executed_by(stdio: Stdio, environ: Mapping[str, str]) -> Iterator[str]:
     base = stdio.cwd if stdio.cwd.startswith("/") else ""
     program = stdio.command
     if "/" not in program:
-        program = shutil.which(program, path=own_path or environ.get("PATH", os.defpath)) or program
+        search_path = own_path or environ.get("PATH", "")
+        program = shutil.which(program, path=absolute_search_path(search_path)) or program
     loading = [value for name, value in stdio.env.items() if name != "PATH" and risky_variable_reason(name)]
     argv = [_expand(word, environ) for word in (program, *stdio.args, *loading)]
     bases = [base, *(os.path.join(base, folder) for folder in base_folders(argv))]  # noqa: PTH118 - words, not paths yet

@@ -17,6 +17,7 @@ import msgspec
 
 from holdfast.model.json import JsonObject
 from holdfast.model.real_path import real_path
+from holdfast.model.search_path import absolute_search_path
 from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
 from holdfast.resolve.bytecode import (
     SOURCE_SUFFIXES,
@@ -513,7 +514,11 @@ class _Reader:
 
 
 def _find_in_path(command: str, search_path: str) -> str:
-    return command if "/" in command else shutil.which(command, path=search_path) or command
+    return (
+        command
+        if "/" in command
+        else shutil.which(command, path=absolute_search_path(search_path)) or command
+    )
 
 
 def _files_in(folder: str) -> list[str]:
