@@ -507,6 +507,23 @@ def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
         ({"justfile": "import 'rules'", "rules": "serve:\n  node b/x", "b/x.js": ""}, "just serve", "b/x.js"),
         ({".yarnrc": 'yarn-path "./y"', "y": "", "package.json": START}, "yarn start", "y"),
         ({"a/b/s.py": ""}, "sh -c 'cd a && cd b && exec python3 s.py'", "a/b/s.py"),
+        ({"Procfile": "web: python s.py", "s.py": ""}, "honcho start", "s.py"),
+        ({"Procfile": "web: true"}, "honcho start", "Procfile"),
+        ({"Procfile.test": "web: node b/x", "b/x.js": ""}, "foreman start -f Procfile.test", "b/x.js"),
+        *(
+            ({"Makefile": "", "rules": "serve:\n\tnode b/x", "b/x.js": ""}, f"make {option} serve", "b/x.js")
+            for option in ("-f rules", "-frules", "--file=rules")
+        ),
+        ({"Makefile": "", "rules": "serve:\n\ttrue"}, "make -f rules serve", "rules"),
+        ({"gunicorn.conf.py": "import h", "h.py": "", "app.py": ""}, "gunicorn app:app", "h.py"),
+        ({".Rprofile": "source('renv/a.R')", "renv/a.R": "", "s.R": ""}, "Rscript s.R", "renv/a.R"),
+        (
+            {"node.config.json": "{}", "s.js": ""},
+            "node --experimental-default-config-file s.js",
+            "node.config.json",
+        ),
+        ({".env": "", "s.py": ""}, "dotenv run -- python s.py", ".env"),
+        ({".env.local": "", "s.py": ""}, "dotenv -f .env.local run python s.py", ".env.local"),
         ({"a b/s.py": ""}, "sh -c 'cd \"a b\" && exec python3 s.py'", "a b/s.py"),
     ],
 )
@@ -533,6 +550,7 @@ def test_what_a_program_loads_is_part_of_it(
         ("npm start", "npm runs what a file in the project's folder says, and no such file was found."),
         ("deno task dev", "deno runs what a file in the project's folder says"),
         ("make serve", "make runs what a file in the project's folder says"),
+        ("honcho start", "honcho runs what a file in the project's folder says"),
         ("npm run start -w server", "with '-w', npm runs another package of the project."),
         ("pnpm --filter=server start", "with '--filter', pnpm runs another package of the project."),
         ("yarn workspace server start", "with 'workspace', yarn runs another package of the project."),

@@ -19,16 +19,15 @@ from holdfast.model.reserved_variables import risky_variable_reason
 from holdfast.model.search_path import absolute_search_path
 from holdfast.model.server import Stdio
 from holdfast.model.untrusted_file import open_untrusted_file
-from holdfast.resolve.command_words import MANIFEST_NAMES, NamedFile, base_folders, find_named_items
+from holdfast.resolve.command_words import (
+    DATA_SUFFIXES,
+    NamedFile,
+    base_folders,
+    find_named_items,
+    is_manifest,
+)
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
-# Nothing executes these unless a command says so.
-_DATA_SUFFIXES = frozenset(
-    (
-        *(".db", ".db3", ".duckdb", ".sqlite", ".sqlite3", ".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"),
-        *(".log", ".md", ".pdf", ".png", ".jpg", ".svg", ".xlsx", ".docx", ".pem", ".crt", ".key", ".pid"),
-    )
-)
 # These decide what a program does, but code beside them is not loaded because of them, unless they are a launcher's manifest.
 _SETTINGS_SUFFIXES = frozenset((".json", ".jsonc", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env"))
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
@@ -136,7 +135,7 @@ def _what_decides(path: str, *, is_program: bool) -> Iterator[str]:
     """
     name = PurePosixPath(path)
     suffix = name.suffix.lower()
-    if suffix in _DATA_SUFFIXES and not is_program:
+    if suffix in DATA_SUFFIXES and not is_program:
         return
     try:
         followed = follow_links(path, StepBudget())
@@ -152,8 +151,7 @@ def _what_decides(path: str, *, is_program: bool) -> Iterator[str]:
         # For `node x`, the file x.js beside the folder x has precedence.
         yield from (str(name.parent),) if is_program else ()
         return
-    is_manifest = name.name in MANIFEST_NAMES
-    if is_program or is_manifest or suffix not in (*_DATA_SUFFIXES, *_SETTINGS_SUFFIXES):
+    if is_program or is_manifest(name.name) or suffix not in (*DATA_SUFFIXES, *_SETTINGS_SUFFIXES):
         yield from (str(PurePosixPath(place).parent) for place in (path, followed.real) if place)
         yield from _loaded_by(Path(path))
 

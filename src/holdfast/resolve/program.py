@@ -27,6 +27,7 @@ from holdfast.resolve.bytecode import (
 )
 from holdfast.resolve.command_words import (
     CODE_SUFFIXES,
+    DATA_SUFFIXES,
     MAX_WORDS,
     NPM_SETTINGS_FILES,
     PACKAGE_FILES,
@@ -38,10 +39,12 @@ from holdfast.resolve.command_words import (
     find_named_items,
     has_too_many_words,
     imports_from_working_folder,
+    is_manifest,
     launcher_files,
     package_name,
     problem_with_missing_script,
     problem_with_workspace_option,
+    runs_task_files,
     shell_words,
     source_suffixes,
 )
@@ -322,6 +325,7 @@ class _Reader:
                 path = f"{base}/{name}"
                 if problem := problem_with_npm_settings(self._read_manifest(path)):
                     raise UnusableFileError(errno.EPERM, problem, path)
+        has_task_files = runs_task_files(argv)
         for named in find_named_items(argv):
             self._hashes.check_deadline(base)
             match named:
@@ -329,6 +333,8 @@ class _Reader:
                     absolute = self._absolute(path, base)
                     self._include_outside_folder(path, absolute)
                     self._add_named_file(absolute, is_program=is_program)
+                    if has_task_files and PurePosixPath(path).suffix not in DATA_SUFFIXES:
+                        self._add_task_file(absolute, base)
                 case NamedModule(name=name):
                     self._add_module(name, base)
                 case NamedPackage(name=name):
@@ -360,7 +366,11 @@ class _Reader:
         if is_program:  # JavaScript runtimes add a suffix to the name, as they do for imports
             for candidate in javascript_candidates(path):
                 self._look_up(candidate)
-        elif PurePosixPath(path).suffix.lower() in CODE_SUFFIXES or os.access(path, os.X_OK):
+        elif (
+            PurePosixPath(path).suffix.lower() in CODE_SUFFIXES
+            or is_manifest(PurePosixPath(path).name)
+            or os.access(path, os.X_OK)
+        ):
             self._add(path)
         venv = _parent(_parent(path))
         self._add(f"{venv}/pyvenv.cfg")  # if it is a virtual environment
