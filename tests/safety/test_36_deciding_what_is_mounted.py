@@ -298,7 +298,8 @@ def test_folders_of_the_kernel_are_not_mounted(
     assert "settings of the kernel" in why_not_mounted([path], [])
     with pytest.raises(HoldfastError, match="settings of the kernel"):
         mounted(Path("/bin/true"), root, readable=(path,))
-    monkeypatch.setattr(protected_folders, "_shows_kernel", lambda *_: False)
+    monkeypatch.setattr(protected_folders, "_KERNEL_FOLDERS", ())
+    monkeypatch.setattr(protected_folders, "_KERNEL_FILE_SYSTEMS", frozenset[str]())
     if path not in ("/", "/run"):  # they contain Holdfast's own folders
         assert path in mounted(Path("/bin/true"), root, readable=(path,)), "the control"
 
