@@ -3,15 +3,22 @@
 import os
 import socket
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast.host.host import Host
+from holdfast.model.confined_folders import lock_root
+from holdfast.model.door import CommandResult, DoorCapabilities, ShellCommand
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
+from holdfast.model.process import ProcessSpec
 from holdfast.model.trust import Trust
+from holdfast.sandbox.keeper.child import Child
+from holdfast.sandbox.keeper.keeper import Keeper
 from tests.builtin.test_shell import Person, host, open_session
 
 __all__ = ["host"]
@@ -64,6 +71,63 @@ async def test_no_command_starts_outside_of_the_folders(host: Host, root: Path, 
 
     assert [name for name, text in ran.items() if SECRET in text] == []
     assert control.data["output"] == SECRET
+
+
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_a_folder_that_is_swapped_for_a_link_after_the_check_does_not_lead_a_command_outside(
+    host: Host, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_protected: bool
+):
+    spawn = Keeper.spawn
+
+    async def swap_then_spawn(keeper: Keeper, spec: ProcessSpec) -> Child:
+        (root / "src").rename(root / "moved")
+        (root / "src").symlink_to(tmp_path / "outside")
+        return await spawn(keeper, spec if is_protected else replace(spec, cwd_fd=None))
+
+    monkeypatch.setattr(Keeper, "spawn", swap_then_spawn)
+    async with host:
+        session = await open_session(host, root, Person(Decision.ALLOW_ONCE))
+        ran = await session.call("shell.run", {"command": "pwd -P; touch made", "cwd": "src"})
+        await session.close()
+
+    assert (tmp_path / "outside" / "made").exists() == (not is_protected)
+    if is_protected:
+        assert ran.data["output"] == f"{root.resolve()}/moved\n"
+
+
+class EditorWithTerminals(Person):
+    """An editor that remembers which commands it was asked to run."""
+
+    capabilities = DoorCapabilities(permission=True, terminal=True)
+
+    def __init__(self) -> None:
+        super().__init__(Decision.ALLOW_ONCE)
+        self.asked: list[str] = []
+
+    async def run_command(self, command: ShellCommand) -> CommandResult:
+        self.asked.append(command.cwd)
+        return CommandResult(output="from the editor", exit_code=0)
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["attack", "control"])
+async def test_the_editor_opens_no_folder_that_a_confined_server_can_swap(
+    host: Host, root: Path, is_running: bool
+):
+    real, editor = root.resolve(), EditorWithTerminals()
+    with ExitStack() as running:
+        if is_running:
+            locks = lock_root(str(real), [step.stat() for step in (real, *real.parents)])
+            running.enter_context(locks.running)
+            running.enter_context(locks.setup)
+        async with host:
+            session = await open_session(host, root, editor)
+            ran = await session.call("shell.run", {"command": "pwd -P", "cwd": "src"})
+            in_root = await session.call("shell.run", {"command": "pwd -P"})
+            await session.close()
+
+    assert editor.asked == ([str(real)] if is_running else [f"{real}/src", str(real)])
+    assert ran.data["output"] == (f"{real}/src\n" if is_running else "from the editor")
+    assert in_root.data["output"] == "from the editor", "no server can swap the folder that it runs in"
 
 
 async def test_a_confined_command_reaches_nothing_else(

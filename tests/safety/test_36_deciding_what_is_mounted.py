@@ -15,8 +15,10 @@ import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox import protected_folders
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.bwrap.runtime import NO_ROOTS, find_runtime
+from holdfast.sandbox.protected_folders import why_not_mounted
 from tests.sandbox.support import PATH, confined
 
 pytestmark = [pytest.mark.usefixtures("bwrap")]
@@ -286,11 +288,56 @@ def test_bind_mount_of_holdfasts_own_folder_in_a_root_is_refused(root: Path) -> 
     assert str(root) in shown, "without the check, the root is mounted with the folder in it"
 
 
+@pytest.mark.promise("BOX-06")
+@pytest.mark.parametrize(
+    "path", ["/proc", "/proc/1", "/proc/sys", "/sys", "/sys/kernel", "/dev", "/run", "/"]
+)
+def test_folders_of_the_kernel_are_not_mounted(
+    root: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "settings of the kernel" in why_not_mounted([path], [])
+    with pytest.raises(HoldfastError, match="settings of the kernel"):
+        mounted(Path("/bin/true"), root, readable=(path,))
+    monkeypatch.setattr(protected_folders, "_KERNEL_FOLDERS", ())
+    monkeypatch.setattr(protected_folders, "_KERNEL_FILE_SYSTEMS", frozenset[str]())
+    if path not in ("/", "/run"):  # they contain Holdfast's own folders
+        assert path in mounted(Path("/bin/true"), root, readable=(path,)), "the control"
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+@pytest.mark.parametrize("where", [".", "inner"])
+def test_process_list_that_is_mounted_in_a_root_is_refused(root: Path, where: str) -> None:
+    place = root / "project" / where
+    place.mkdir(parents=True)
+    shown = mounted(Path("/bin/true"), root / "project")
+    if subprocess.run(["mount", "-t", "proc", "proc", place], check=False, capture_output=True).returncode:
+        pytest.skip("may not mount here")
+    try:
+        with pytest.raises(HoldfastError, match="settings of the kernel"):
+            mounted(Path("/bin/true"), root / "project")
+        with pytest.raises(HoldfastError, match="settings of the kernel"):
+            mounted(Path("/bin/true"), root, readable=(str(root / "project"),))
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+    assert str(root / "project") in shown, "without the mount, the folder is shown"
+
+
 def mounted(
-    program: Path, root: Path, sandbox: BwrapSandbox | None = None, protected: tuple[str, ...] = ()
+    program: Path,
+    root: Path,
+    sandbox: BwrapSandbox | None = None,
+    protected: tuple[str, ...] = (),
+    readable: tuple[str, ...] = (),
 ) -> set[str]:
     """The paths that bubblewrap would mount or link for this program."""
-    spec = confined(ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root)), root, protected=protected)
+    spec = confined(
+        ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root)),
+        root,
+        protected=protected,
+        readable=readable,
+    )
     prepared = (sandbox or BwrapSandbox()).prepare(spec)
     with prepared.after_exit, prepared.after_setup, prepared.resources:
         assert prepared.ready_fd is not None

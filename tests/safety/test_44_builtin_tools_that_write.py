@@ -128,8 +128,8 @@ def test_downloads_are_not_saved_while_it_is_unknown_what_is_read_only(tmp_path:
     roots = (str(tmp_path),)
 
     with pytest.raises(HoldfastError, match="did not say"):
-        SessionFiles(roots=roots, read_only=None).copy_out(download, "new")
-    SessionFiles(roots=roots).copy_out(download, "control")
+        SessionFiles(roots=roots, read_only=None).copy_out(tmp_path, "download", "new")
+    SessionFiles(roots=roots).copy_out(tmp_path, "download", "control")
 
     assert sorted(_contents(tmp_path)) == ["control", "download"]
 

@@ -3,7 +3,9 @@
 import json
 import os
 import shlex
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,15 @@ import pytest
 
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import ProcessSpec
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.command_words import runs_absolute_script, runs_relative_script
 from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.other_clients import CLIENT_APPS, ImportedServer, read_servers
+from holdfast.sandbox.keeper.keeper import Keeper
 from tests.connect.conftest import HostFactory, folder, make_host
 
 __all__ = ["folder", "make_host"]
@@ -118,6 +123,30 @@ async def test_users_own_servers_run_no_code_of_the_sessions_folder(
     assert {str(Path(path).parent) for path in folders.values()} == {str(tmp_path / "data" / "empty")}
     assert len({*folders.values()}) == len(folders)
     assert not any(map(os.path.exists, folders.values()))
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize(
+    "search_path", ["", ".:/usr/bin:/bin", "/usr/bin:/bin:", "/usr/bin::/bin", "node_modules/.bin:/bin"]
+)
+@pytest.mark.parametrize("command", [("server",), ("sh", "-c", "server")])
+async def test_no_program_is_looked_for_in_the_folder_that_a_server_starts_in(
+    folder: Path, marker: Path, search_path: str, command: tuple[str, ...]
+):
+    for path in (folder / "server", folder / "node_modules" / ".bin" / "server"):
+        path.write_text(f"#!/bin/sh\n: > {shlex.quote(str(marker))}\n")
+        path.chmod(0o755)
+    spec = ProcessSpec(argv=command, env={"PATH": search_path}, cwd=str(folder))
+    async with Keeper() as keeper:
+        with suppress(HoldfastError):  # there is no such program
+            child = await keeper.spawn(spec)
+            child.close()
+            await child.wait()
+    ran = marker.exists()
+    subprocess.run(["/bin/sh", "-c", "server"], env=spec.env, cwd=folder, check=False)
+
+    assert not ran
+    assert marker.exists(), "the control did not run the stranger's program"
 
 
 @pytest.mark.promise("RES-07")

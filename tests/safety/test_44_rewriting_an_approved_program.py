@@ -17,14 +17,17 @@ from holdfast.audit.audit import Audit
 from holdfast.host.approvals import Approvals
 from holdfast.host.host import Host
 from holdfast.model.errors import HoldfastError
-from holdfast.model.server import Http, ServerSpec, Source
+from holdfast.model.server import Http, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.entry_summary import entry_command
+from holdfast.resolve.executed_paths import executed_by
 from holdfast.resolve.file_hashes import MAX_BYTES, FileHashes
 from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.load import load_file
 from holdfast.resolve.program import describe_change, quote_path, read_program
 from holdfast.resolve.program_imports import python_module_candidates
+from holdfast.resolve.unconfined_paths import UnconfinedPaths
+from holdfast.sandbox.own_code import resolve_with_links
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.cost import count_calls
 from tests.sandbox.support import bind_mount
@@ -308,6 +311,60 @@ async def test_planted_bytecode_does_not_run(make_host: HostFactory, folder: Pat
 
 
 @pytest.mark.promise("RES-07")
+@pytest.mark.parametrize("options", [["-BE"], ["-B", "-X", "pycache_prefix="]])
+async def test_planted_bytecode_does_not_run_if_the_command_drops_the_variable(
+    make_host: HostFactory, folder: Path, options: list[str]
+):
+    write_server(folder)
+    command = [sys.executable, *options, "server.py", "tools.txt"]
+    async with make_host({}) as host:
+        await approve_project(host, folder, *command[1:])
+        approved = await open_and_call(host, folder)
+        plant_bytecode(folder)
+        answer = await open_and_call(host, folder)
+    ran = (folder / "evil").exists()
+    environment = {"PYTHONPYCACHEPREFIX": str(folder.parent / "elsewhere")}
+    subprocess.run(command, cwd=folder, input=b"", check=True, env=environment)
+
+    assert (approved, ran) == ("run ran", False)
+    assert answer.startswith("Its program is not as it was approved: __pycache__/helper.")
+    assert (folder / "evil").exists(), "the control did not run the planted code"
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize(
+    ("command", "first_line", "is_read"),
+    [
+        *((f"python3 {options} server.py", "", True) for options in ("-E", "-I", "-bsE", "-X pycache_prefix=x")),
+        *((f"{launcher} python3 server.py", "", True) for launcher in ("env -i", "env -u X", "sudo", "tox run --")),
+        ("sh -c 'unset PYTHONPYCACHEPREFIX; python3 server.py'", "", True),
+        ("uv run env -i python3 server.py", "", True),
+        ("uv run --env-file .env server.py", "", True),
+        ("uv run python3 -E server.py", "", True),
+        ("python3.7 server.py", "", True),
+        ("python3 -m installed server.py", "", True),
+        ("./server.py", "#!/usr/bin/python3 -E", True),
+        ("python3 server.py", "import sys; sys.pycache_prefix = None", True),
+        # In these, Python certainly gets the variable. What a test run leaves in `__pycache__` needs no approval.
+        *((f"{python} server.py", "#!/usr/bin/env python3", False) for python in ("python3", "/opt/bin/python3.12 -u")),
+        ("python3 -X utf8 -m server", "", False),
+        ("uv run --directory . server.py", "#!/usr/bin/env -S uv run --script", False),
+    ],
+)  # fmt: skip
+def test_bytecode_that_python_may_read_is_part_of_the_program(
+    tmp_path: Path, command: str, first_line: str, is_read: bool
+):
+    write_server(tmp_path)
+    (tmp_path / "server.py").write_text(f"{first_line}\nimport helper\n")
+    plant_bytecode(tmp_path)
+
+    program = read_program(shlex.split(command), str(tmp_path))
+
+    assert {*program.files} >= {"server.py", "helper.py"}
+    assert any(path.endswith(".pyc") for path in program.files) == is_read
+
+
+@pytest.mark.promise("RES-07")
 def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
     for path in ("project/server.py", "elsewhere/server.py", "elsewhere/lib/x"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -450,6 +507,23 @@ def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
         ({"justfile": "import 'rules'", "rules": "serve:\n  node b/x", "b/x.js": ""}, "just serve", "b/x.js"),
         ({".yarnrc": 'yarn-path "./y"', "y": "", "package.json": START}, "yarn start", "y"),
         ({"a/b/s.py": ""}, "sh -c 'cd a && cd b && exec python3 s.py'", "a/b/s.py"),
+        ({"Procfile": "web: python s.py", "s.py": ""}, "honcho start", "s.py"),
+        ({"Procfile": "web: true"}, "honcho start", "Procfile"),
+        ({"Procfile.test": "web: node b/x", "b/x.js": ""}, "foreman start -f Procfile.test", "b/x.js"),
+        *(
+            ({"Makefile": "", "rules": "serve:\n\tnode b/x", "b/x.js": ""}, f"make {option} serve", "b/x.js")
+            for option in ("-f rules", "-frules", "--file=rules")
+        ),
+        ({"Makefile": "", "rules": "serve:\n\ttrue"}, "make -f rules serve", "rules"),
+        ({"gunicorn.conf.py": "import h", "h.py": "", "app.py": ""}, "gunicorn app:app", "h.py"),
+        ({".Rprofile": "source('renv/a.R')", "renv/a.R": "", "s.R": ""}, "Rscript s.R", "renv/a.R"),
+        (
+            {"node.config.json": "{}", "s.js": ""},
+            "node --experimental-default-config-file s.js",
+            "node.config.json",
+        ),
+        ({".env": "", "s.py": ""}, "dotenv run -- python s.py", ".env"),
+        ({".env.local": "", "s.py": ""}, "dotenv -f .env.local run python s.py", ".env.local"),
         ({"a b/s.py": ""}, "sh -c 'cd \"a b\" && exec python3 s.py'", "a b/s.py"),
     ],
 )
@@ -476,6 +550,7 @@ def test_what_a_program_loads_is_part_of_it(
         ("npm start", "npm runs what a file in the project's folder says, and no such file was found."),
         ("deno task dev", "deno runs what a file in the project's folder says"),
         ("make serve", "make runs what a file in the project's folder says"),
+        ("honcho start", "honcho runs what a file in the project's folder says"),
         ("npm run start -w server", "with '-w', npm runs another package of the project."),
         ("pnpm --filter=server start", "with '--filter', pnpm runs another package of the project."),
         ("yarn workspace server start", "with 'workspace', yarn runs another package of the project."),
@@ -808,6 +883,84 @@ async def test_nothing_in_a_sandboxed_session_can_write_where_own_programs_lie(
     assert written == ["Read-only file system"] * 5 + ["written"]
     assert control == ["written"] * 6
     assert {f"It can read {folder}/{name}" for name in ("bin", ".venv", "tools", "app", "cwd")} <= warned
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+@pytest.mark.usefixtures("bwrap")
+async def test_confined_server_creates_or_changes_no_program_that_own_servers_will_run(
+    make_host: HostFactory, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in (".venv/bin", "dist", "tools"):
+        (folder / name).mkdir(parents=True)
+    (folder / "tools" / "mine").write_text("#!/bin/sh\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "mine").symlink_to(folder / "tools" / "mine")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    own = {
+        "missing": {"command": f"{folder}/.venv/bin/notes"},
+        "not-built": {"command": "node", "args": [f"{folder}/dist/index.js"]},
+    }
+    writer = own_writer(tmp_path)
+    paths = [".venv/bin/notes", "dist/index.js", "tools/mine"]
+    async with (
+        make_host({"w": writer, "granted": {**writer, "writable": ["."]}, **own}) as host,
+        host.session(cwd=folder, trust=Trust.SANDBOXED, tools=["w.*", "granted.*", "files.*"]) as session,
+    ):
+        tools = [(await session.call("files.write", {"path": path, "text": ""})).ok for path in paths]
+        written = [(await session.call("w.write", {"path": str(folder / path)})).text for path in paths]
+        control = [(await session.call("granted.write", {"path": str(folder / path)})).text for path in paths]
+
+    assert tools == [False] * 3
+    assert written == ["Read-only file system"] * 3
+    assert control == ["written"] * 3
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("node {}/server", "node {}/dist/index.js", "{}/.venv/bin/notes", "make -f {}/Makefile", "elixir {}/s.exs"),
+        *("mix run {}/s.exs", "rake -f {}/Rakefile", "mvn -f {}/pom.xml", "just -d {} -f {}/justfile", "gradle -p {}"),
+        *("nix run {}", "direnv exec {} notes", "conda run -p {} notes", "sudo -u x {}/run", "docker run -v{}:/x y"),
+        *("cargo run --manifest-path={}/Cargo.toml", "sh -c 'cd {} && ./run'", "sh -c 'exec ~/run'", "sh -c $HOME/run"),
+        *("python -c 'import sys; sys.path.insert(0,\"{}\"); import x'", "node --import file://{}/hook.mjs /opt/x.js"),
+        *("env NODE_OPTIONS=--require={}/x.js node /opt/x.js", "python {}/data.db", "{}/folder/../run", "{}/dangling/x"),
+    ],
+)  # fmt: skip
+def test_every_path_that_a_trusted_entry_names_is_read_only(folder: Path, command: str):
+    for name in ("Makefile", "run", "pom.xml", "s.exs", "data.db"):
+        (folder / name).write_text("")
+    (folder / "folder").mkdir()
+    (folder / "dangling").symlink_to(folder / "missing")
+    argv = shlex.split(command.replace("{}", str(folder)))
+
+    assert str(folder) in read_only_in(folder, Stdio(command=argv[0], args=tuple(argv[1:])))
+
+
+@pytest.mark.promise("RES-07", "BOX-01")
+def test_paths_in_variables_that_load_code_are_read_only_and_data_is_not(folder: Path):
+    (folder / "lib").mkdir()
+    (folder / "conf.json").write_text("{}")
+    program = Stdio(
+        command="notes",
+        args=(
+            "--db",
+            f"{folder}/notes.db",
+            "--config",
+            f"{folder}/conf.json",
+            "--url",
+            "http://example.org/x",
+        ),
+        env={"PYTHONPATH": f"/opt/x:{folder}/lib", "NOTES": f"{folder}/notes"},
+    )
+
+    assert {*read_only_in(folder, program)} == {f"{folder}/lib", f"{folder}/conf.json"}
+
+
+def read_only_in(folder: Path, program: Stdio) -> list[str]:
+    """What nothing confined can change in a folder, because of a server in the user's own list."""
+    found = executed_by(program, {"PATH": os.defpath, "HOME": str(folder)})
+    return UnconfinedPaths(programs=resolve_with_links(map(Path, found))).read_only_in([str(folder)])
 
 
 @pytest.mark.promise("RES-07", "BOX-01")

@@ -17,6 +17,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.process import GUARDED_NAMES, ProcessSpec
 from holdfast.model.trust import Trust
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
+from holdfast.sandbox import guard_watch
 from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.placeholders import _rename_or_disable
@@ -770,3 +771,22 @@ async def test_hidden_names_that_a_server_created_are_reported(
     (record,) = caplog.records
     assert nothing == []
     assert (record.levelname, vars(record)["names"]) == ("WARNING", [".helix", ".unknown"])
+
+
+@pytest.mark.promise("BOX-01")
+@pytest.mark.parametrize("limit", [20_000, 30], ids=["names that sort earlier", "more names than are listed"])
+async def test_names_that_matter_are_reported_however_many_others_there_are(
+    keeper: Keeper, root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(guard_watch, "_MAX_LISTED", limit)
+    created = (*(f".a{number:04}" for number in range(40)), ".cargo/config.toml")
+    with caplog.at_level("INFO", logger="holdfast.sandbox.guard_watch"):
+        await attack(keeper, root, files=created)
+        await wait_for_cleanups()
+
+    named, *rest = caplog.records
+    assert ".cargo" not in sorted(path.name for path in root.iterdir())[:20], (
+        "the first names would not contain it"
+    )
+    assert (named.levelname, vars(named)["names"][0]) == ("WARNING", ".cargo")
+    assert ["too many names" in record.getMessage() for record in rest] == ([True] if limit == 30 else [])

@@ -2,8 +2,11 @@
 
 import asyncio
 import ipaddress
+import json
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -168,3 +171,65 @@ async def test_service_on_this_machine_is_not_reached_by_a_mapped_address_if_onl
             await pool.close()
 
     assert len(asked) == (0 if public_only else 1)
+
+
+# Runs in a network of its own, where this machine has a public address.
+_WITH_PUBLIC_ADDRESS = """
+import fcntl, json, socket, struct
+from holdfast.connect.http.egress import AddressPolicy
+from holdfast.model.address import why_host_blocked
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import Confinement
+from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint
+
+PUBLIC = "8.8.4.4"
+endpoint = Endpoint(host="name.example", port=8000)
+
+def why_not_selected():
+    try:
+        AddressPolicy(public_only=True).select("name.example", 8000, [PUBLIC])
+    except HoldfastError as error:
+        return error.message
+
+def ask():
+    return {
+        "proxy": EgressPolicy(Confinement(network=("name.example:8000",))).why_address_refused(endpoint, PUBLIC),
+        "own port": EgressPolicy(
+            Confinement(network=("*",), allowed_private_hosts=("*",), denied_ports=(8000,))
+        ).why_address_refused(endpoint, PUBLIC),
+        "browser": EgressPolicy(Confinement(network=("*",), allowed_private_hosts=("*",))).why_address_refused(endpoint, PUBLIC),
+        "remote": why_not_selected(),
+        "literal": why_host_blocked(PUBLIC),
+        "embedded": why_host_blocked("::ffff:" + PUBLIC),
+    }
+
+before = ask()
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+    address = struct.pack("16sH2s4s8s", b"lo", socket.AF_INET, b"", socket.inet_aton(PUBLIC), b"")
+    fcntl.ioctl(control, 0x8916, address)  # SIOCSIFADDR
+    fcntl.ioctl(control, 0x8914, struct.pack("16sH14s", b"lo", 1, b""))  # SIOCSIFFLAGS, up
+with socket.create_server(("0.0.0.0", 8000)), socket.create_connection((PUBLIC, 8000), timeout=5):
+    print(json.dumps([before, ask(), "reached"]))
+"""
+
+
+@pytest.mark.promise("BOX-02")
+def test_a_public_address_of_this_machine_is_not_on_the_internet():
+    command = ["unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", _WITH_PUBLIC_ADDRESS]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare" in ran.stderr.partition(":")[0]:
+        pytest.skip("this machine allows no network namespaces")
+
+    before, found, control = json.loads(ran.stdout)
+
+    assert before == dict.fromkeys(before), "an address of another machine is not blocked"
+    assert control == "reached", "a program on this machine is reached at the address"
+    assert found == {
+        "proxy": "name.example:8000 is at 8.8.4.4, an address of this machine. To allow it, add it to servers.reachable in the settings.",
+        "own port": "name.example:8000 is a port of Holdfast itself. No page or server may reach it.",
+        "browser": None,
+        "remote": "name.example is at 8.8.4.4, an address of this machine, which may not be reached from here. "
+        "To allow it, add the host to the setting servers.reachable.",
+        "literal": "an address of this machine",
+        "embedded": "an address of this machine",
+    }

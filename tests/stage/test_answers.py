@@ -37,7 +37,7 @@ class _Tab:
 
 
 def stage_with(notices: list[tuple[str, str]]) -> Stage:
-    stage = Stage(cast("Browser", None), "s1", "c1", None)
+    stage = Stage(cast("Browser", None), "s1", "c1")
     for what, text in notices:
         stage.notices.add(what, text)
     return stage

@@ -6,6 +6,7 @@ embed another address are blocked.
 
 import ipaddress
 import re
+import socket
 from typing import TypeAlias
 
 IpAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -13,6 +14,7 @@ IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 LOOPBACK_REASON = "a loopback address"
 PRIVATE_REASON = "a private address"
+OWN_REASON = "an address of this machine"
 
 # C libraries read all of these as 127.0.0.1: 2130706433, 0x7f.1 and 0177.0.0.1.
 _NUMBER = re.compile(r"(0[xX][0-9a-fA-F]*|[0-9]+)")
@@ -49,8 +51,26 @@ def is_loopback_host(host: str) -> bool:
 def why_address_blocked(address: IpAddress) -> str | None:
     """Why an address is blocked; None for an address on the internet."""
     if isinstance(address, ipaddress.IPv6Address):
-        return _why_ipv6_blocked(address)
-    return next((why for network, why in _SPECIAL_IPV4 if address in network), None)
+        why = _why_ipv6_blocked(address)
+    else:
+        why = next((why for network, why in _SPECIAL_IPV4 if address in network), None)
+    return why or (OWN_REASON if is_own_address(address) else None)
+
+
+def is_own_address(address: IpAddress) -> bool:
+    """Whether an interface of this machine has this address now. Programs that listen on all interfaces are reached there, too.
+
+    For an own address, the system chooses the same address as the source. Nothing is sent. If a router translates a public address
+    to a private one of this machine, that is not known here.
+    """
+    family = socket.AF_INET if address.version == 4 else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            source = ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0])
+    except OSError:  # there is no route to it
+        return False
+    return source == address
 
 
 def _why_ipv6_blocked(address: ipaddress.IPv6Address) -> str | None:

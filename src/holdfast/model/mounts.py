@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +18,8 @@ class MountPoint:
     source: str
     path: str
     is_read_only: bool = False
+    file_system: str = field(default="", compare=False)
+    """Its type, such as `ext4` or `proc`."""
 
 
 def is_within(path: str, folder: str) -> bool:
@@ -35,6 +37,7 @@ def parse_mountinfo(text: str) -> tuple[MountPoint, ...]:
             source=_unescape(line[3]),
             path=_unescape(line[4]),
             is_read_only="ro" in line[5].split(","),
+            file_system=line[line.index("-", 6) + 1] if "-" in line[6:-1] else "",
         )
         for line in fields
         if len(line) > 5
@@ -57,14 +60,26 @@ def _parse_cached(text: str) -> tuple[MountPoint, ...]:
     return parse_mountinfo(text)
 
 
+def visible_file_systems(path: str, mounts: Iterable[MountPoint]) -> Iterator[str]:
+    """The types of the file systems that are visible at this real path and below it."""
+    known = tuple(mounts)
+    yield _find_mount(path, known).file_system
+    yield from (mount.file_system for mount in known if mount.path.startswith(f"{path.rstrip('/')}/"))
+
+
 def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:
     """The file system that contains a real path, and the path within that file system."""
+    found = _find_mount(path, mounts)
+    rest = path.removeprefix(found.path.rstrip("/"))
+    return found.device, (found.source.rstrip("/") + rest) or "/"
+
+
+def _find_mount(path: str, mounts: Iterable[MountPoint]) -> MountPoint:
     found = MountPoint(device="", source="/", path="/")
     for mount in mounts:  # a later mount covers an earlier one
         if is_within(path, mount.path) and len(mount.path) >= len(found.path):
             found = mount
-    rest = path.removeprefix(found.path.rstrip("/"))
-    return found.device, (found.source.rstrip("/") + rest) or "/"
+    return found
 
 
 def visible_locations(path: str, mounts: Iterable[MountPoint]) -> Iterator[Location]:

@@ -80,4 +80,6 @@ class ProcessSpec:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False, hash=False)
     cwd: str
+    cwd_fd: int | None = None
+    """An open descriptor of the folder `cwd`. An unconfined process starts in this folder, even if the path leads elsewhere by then."""
     confinement: Confinement | None = None

@@ -16,6 +16,13 @@ CODE_SUFFIXES = frozenset(
         *(".rb", ".sh", ".so", ".toml", ".ts", ".tsx", ".wasm", ".whl", ".yaml", ".yml", ".zsh"),
     )
 )
+DATA_SUFFIXES = frozenset(
+    (
+        *(".db", ".db3", ".duckdb", ".sqlite", ".sqlite3", ".csv", ".tsv", ".parquet", ".jsonl", ".ndjson"),
+        *(".log", ".md", ".pdf", ".png", ".jpg", ".svg", ".xlsx", ".docx", ".pem", ".crt", ".key", ".pid"),
+    )
+)
+"""Nothing executes files with these suffixes unless a command says so."""
 _INTERPRETER = re.compile(
     r"(?:python|pypy|pythonw)[0-9.]*|node|nodejs|deno|bun|tsx|ts-node|(?:ba|da|z|k|fi|a)?sh|ruby|perl|php|lua[0-9.]*|java|"
     r"Rscript|pwsh|powershell|osascript|julia|source|busybox|dotnet"
@@ -29,6 +36,8 @@ _PACKAGE_RUNNERS = frozenset(
 _NPM_FILES = (".npmrc",)
 _PNPM_FILES = (*_NPM_FILES, "package.json", ".pnpmfile.cjs", "pnpm-workspace.yaml")
 _UV_FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
+_PROCFILES = ("Procfile", "Procfile.dev", ".env", ".foreman", ".overmind.env")
+_PROCFILE_RUNNERS = ("honcho", "foreman", "goreman", "forego", "overmind", "hivemind")
 _COMPOSE_FILES = tuple(
     f"{name}{part}.{suffix}"
     for name in ("compose", "docker-compose")
@@ -82,15 +91,31 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
     "doit": ("dodo.py",),
     "flask": ("app.py", "wsgi.py", ".flaskenv", ".env"),
     "composer": ("composer.json",),
+    "gunicorn": ("gunicorn.conf.py",),
+    **dict.fromkeys(("R", "Rscript"), (".Rprofile", ".Renviron")),
+    "julia": ("Project.toml", "Manifest.toml", "LocalPreferences.toml"),
+    **dict.fromkeys(("node", "nodejs"), ("node.config.json",)),
+    "nodemon": ("nodemon.json", "package.json"),
+    **dict.fromkeys(("dotenv", "dotenvx"), (".env",)),
+    **dict.fromkeys(_PROCFILE_RUNNERS, _PROCFILES),
 }
+MANIFEST_NAMES = frozenset(name for names in _LAUNCHER_FILES.values() for name in names)
+"""The names of the files that launchers read. Code in their folder runs because of them."""
 # These files contain commands. The files of the project that their words name are part of the program.
 TASK_FILES = frozenset(
     (
         *("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile", "Rakefile", "rakefile"),
         *("Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml", "tox.ini", "Pipfile"),
         *("deno.json", "deno.jsonc", "mise.toml", ".mise.toml", "poe_tasks.toml", "composer.json", ".envrc"),
-        *("Dockerfile", *_COMPOSE_FILES),
+        *("Dockerfile", *_COMPOSE_FILES, "Procfile", "Procfile.dev", ".Rprofile", "nodemon.json"),
         *(".npmrc", "pnpm-workspace.yaml", ".yarnrc", ".yarnrc.yml", "bunfig.toml"),
+    )
+)
+# These programs can be told which task file to read: `make -f rules`.
+_TASK_RUNNERS = frozenset(
+    (
+        *("make", "gmake", "just", "task", "rake", *_PROCFILE_RUNNERS),
+        *("docker", "docker-compose", "podman", "podman-compose"),
     )
 )
 NPM_SETTINGS_FILES = frozenset((".npmrc", "pnpm-workspace.yaml"))
@@ -112,6 +137,7 @@ _SCRIPT_RUNNERS = {
     "deno": ("task",),
     **dict.fromkeys(("node", "nodejs"), ("--run",)),
     **dict.fromkeys(("make", "gmake", "just", "task", "rake", "invoke", "inv", "fab", "doit", "poe"), ("",)),
+    **dict.fromkeys(_PROCFILE_RUNNERS, ("start",)),
     **dict.fromkeys(("cargo", "go", "dotnet", "mix", "swift"), ("run",)),
     **dict.fromkeys(("gradle", "gradlew", "mvn", "mvnw"), ("",)),
 }
@@ -193,6 +219,16 @@ def base_folders(argv: Sequence[str]) -> list[str]:
 def launcher_files(argv: Sequence[str]) -> list[str]:
     """The files that the command's launchers read in their working folder, if they exist."""
     return [name for word in _words(argv) for name in _LAUNCHER_FILES.get(_program_name(word), ())]
+
+
+def runs_task_files(argv: Sequence[str]) -> bool:
+    """Whether a file that the command names may contain commands, whatever its name is: `make -f rules`."""
+    return any(_program_name(word) in _TASK_RUNNERS for word in _words(argv))
+
+
+def is_manifest(name: str) -> bool:
+    """Whether launchers read files with this name, or a variant of it: `Procfile.test`, `.env.local`."""
+    return name in MANIFEST_NAMES or name.startswith((".env.", "Procfile.", "Makefile.", "Dockerfile."))
 
 
 def source_suffixes(argv: Sequence[str]) -> tuple[str, ...]:

@@ -146,8 +146,9 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
         for name in sorted(top_level_names(root, server.confinement.executed)):
             folder = root if name == "." else f"{root}/{name}"
             text = (
-                f"It can read {folder} but not change it: Holdfast runs programs from there with your rights, because your own list "
-                f"of servers or the PATH names them. {_how_to_let_it_write(server)}"
+                f"It can read {folder} but not change it: a server in your own list, or the PATH, names a path there, so programs "
+                f'there may run with your rights. {_how_to_let_it_write(server)} Or add "confined": true to the entry of the '
+                "server that names the path."
             )
             yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
     for root in server.confinement.read_only:

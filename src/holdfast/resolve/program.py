@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePosixPath
@@ -17,9 +17,17 @@ import msgspec
 
 from holdfast.model.json import JsonObject
 from holdfast.model.real_path import real_path
+from holdfast.model.search_path import absolute_search_path
 from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
+from holdfast.resolve.bytecode import (
+    SOURCE_SUFFIXES,
+    compiled_modules,
+    is_bytecode_elsewhere,
+    mentions_bytecode,
+)
 from holdfast.resolve.command_words import (
     CODE_SUFFIXES,
+    DATA_SUFFIXES,
     MAX_WORDS,
     NPM_SETTINGS_FILES,
     PACKAGE_FILES,
@@ -31,10 +39,12 @@ from holdfast.resolve.command_words import (
     find_named_items,
     has_too_many_words,
     imports_from_working_folder,
+    is_manifest,
     launcher_files,
     package_name,
     problem_with_missing_script,
     problem_with_workspace_option,
+    runs_task_files,
     shell_words,
     source_suffixes,
 )
@@ -176,6 +186,8 @@ class _Reader:
         self._packages: set[str] = set()
         self._task_files: set[tuple[str, str]] = set()
         self._manifest_texts: dict[str, dict[str, list[str]]] = {}
+        self._python_sources: dict[str, None] = {}
+        self._reads_bytecode = False
 
     def read(self, argv: Sequence[str], search_path: str) -> None:
         argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
@@ -193,6 +205,10 @@ class _Reader:
             for imported in import_candidates(path, start, dict.fromkeys(roots)):
                 if not self._look_up(imported):
                     break
+        for source in self._python_sources if self._reads_bytecode else ():
+            self._hashes.check_deadline(source)
+            for compiled in compiled_modules(source):
+                self._add(compiled)
 
     def _add_command(self, argv: Sequence[str], folder: str) -> list[str]:
         """Add what a command in this folder runs. Return this folder, and those that the command changes into."""
@@ -208,6 +224,7 @@ class _Reader:
                 raise UnusableFileError(
                     errno.EFBIG, "changed into with too many others; write one `cd`", word
                 )
+        self._reads_bytecode |= not is_bytecode_elsewhere(argv, lambda name: self._has_module(name, bases))
         for base in bases:
             self._add_named(argv, base)
             for word in argv:
@@ -308,6 +325,7 @@ class _Reader:
                 path = f"{base}/{name}"
                 if problem := problem_with_npm_settings(self._read_manifest(path)):
                     raise UnusableFileError(errno.EPERM, problem, path)
+        has_task_files = runs_task_files(argv)
         for named in find_named_items(argv):
             self._hashes.check_deadline(base)
             match named:
@@ -315,6 +333,8 @@ class _Reader:
                     absolute = self._absolute(path, base)
                     self._include_outside_folder(path, absolute)
                     self._add_named_file(absolute, is_program=is_program)
+                    if has_task_files and PurePosixPath(path).suffix not in DATA_SUFFIXES:
+                        self._add_task_file(absolute, base)
                 case NamedModule(name=name):
                     self._add_module(name, base)
                 case NamedPackage(name=name):
@@ -346,7 +366,11 @@ class _Reader:
         if is_program:  # JavaScript runtimes add a suffix to the name, as they do for imports
             for candidate in javascript_candidates(path):
                 self._look_up(candidate)
-        elif PurePosixPath(path).suffix.lower() in CODE_SUFFIXES or os.access(path, os.X_OK):
+        elif (
+            PurePosixPath(path).suffix.lower() in CODE_SUFFIXES
+            or is_manifest(PurePosixPath(path).name)
+            or os.access(path, os.X_OK)
+        ):
             self._add(path)
         venv = _parent(_parent(path))
         self._add(f"{venv}/pyvenv.cfg")  # if it is a virtual environment
@@ -356,6 +380,11 @@ class _Reader:
             for file in python_module_candidates(inner, name):
                 self._add(file)
                 self.is_partial |= file == UNCHECKED
+
+    def _has_module(self, name: str, bases: Iterable[str]) -> bool:
+        """Whether Python finds a module in the project when it is started in one of these folders."""
+        places = (f"{base}/{name.replace('.', '/')}" for base in bases)
+        return any(_is_file(f"{place}.py") or _is_file(f"{place}/__main__.py") for place in places)
 
     def _add_package(self, name: str, base: str) -> None:
         """Add a package: the one in a folder, an installed one, or the script with this name in a manifest."""
@@ -408,11 +437,15 @@ class _Reader:
             self.is_partial = True
             return
         real = real_path(path)
+        self._python_sources.update(
+            (place, None) for place in (path, real) if place.endswith(SOURCE_SUFFIXES)
+        )
         if real.startswith(_SYSTEM_FOLDERS) and not self._is_under_project_folder(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
             self._check_approved(relative, self.files[relative])
             return
         start = self._hash(path, relative)
+        self._reads_bytecode |= path.endswith(SOURCE_SUFFIXES) and mentions_bytecode(start)
         if start.startswith(b"#!"):
             self._queue_command(start[2:].partition(b"\n")[0].decode(errors="replace").split(), self._folder)
         if may_be_source(path) and b"\0" not in start:
@@ -491,7 +524,11 @@ class _Reader:
 
 
 def _find_in_path(command: str, search_path: str) -> str:
-    return command if "/" in command else shutil.which(command, path=search_path) or command
+    return (
+        command
+        if "/" in command
+        else shutil.which(command, path=absolute_search_path(search_path)) or command
+    )
 
 
 def _files_in(folder: str) -> list[str]:

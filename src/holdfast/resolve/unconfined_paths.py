@@ -6,19 +6,17 @@ change by the file tools, because the user can approve a project, or add a serve
 
 import asyncio
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json
 from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
-from holdfast.model.real_path import real_path
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.resolve.approval_store import approved_program_folders
-from holdfast.resolve.command_words import CODE_SUFFIXES, NamedFile, base_folders, find_named_items
+from holdfast.resolve.executed_paths import executed_by, found_in_path
 from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.last_good import LastGood
 from holdfast.resolve.load import LoadedEntries, combine, load_file
@@ -29,22 +27,6 @@ from holdfast.sandbox.read_only_names import find_read_only_names
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 
-_LOADS_SIBLINGS = (b"python", b"node", b"deno", b"bun", b"tsx", b"ruby", b"perl")
-_SIBLING_SUFFIXES = (
-    ".py",
-    ".pyw",
-    ".js",
-    ".mjs",
-    ".cjs",
-    ".ts",
-    ".mts",
-    ".cts",
-    ".rb",
-    ".pl",
-    ".php",
-    ".lua",
-)
-_MAX_PACKAGE_DEPTH = 8
 _READ_SECONDS = 10.0
 _KEEP_SECONDS = 60.0
 
@@ -145,11 +127,10 @@ class UnconfinedPathFinder:
         servers = self._settings.servers
         version = (_stamp(servers.host_file), _stamp(servers.user_file), time.monotonic() // _KEEP_SECONDS)
         if self._known is None or self._known[0] != version:
-            search_path = self._environ.get("PATH", os.defpath)
-            found = [*_path_folders(search_path)]
+            found = [*found_in_path(self._environ.get("PATH", os.defpath))]
             for spec in self._trusted_servers():
                 if isinstance(spec.transport, Stdio) and not spec.is_confined:
-                    found += executed_by(spec.transport, search_path)
+                    found += executed_by(spec.transport, self._environ)
             self._known = version, resolve_with_links(map(Path, dict.fromkeys(found)))
         return self._known[1]
 
@@ -172,71 +153,9 @@ class UnconfinedPathFinder:
         return self._last_good.note(str(file), load_file(source, file), is_open=True)
 
 
-def executed_by(stdio: Stdio, search_path: str) -> Iterator[str]:
-    """The paths of what a server runs: its program, its scripts, the folders that they load code from, and its `cwd`.
-
-    A path that depends on the session's folder is left out: it is another file in each folder.
-    """
-    own_path = stdio.env.get("PATH", "")
-    yield from _path_folders(own_path)
-    base = stdio.cwd if stdio.cwd.startswith("/") else ""
-    program = stdio.command
-    if "/" not in program:
-        program = shutil.which(program, path=own_path or search_path) or program
-    argv = (program, *stdio.args)
-    folders = [base, *(os.path.join(base, folder) for folder in base_folders(argv))]  # noqa: PTH118 - words, not paths yet
-    yield from (folder for folder in folders if folder.startswith("/") and "\0" not in folder)
-    for named in find_named_items(argv):
-        if isinstance(named, NamedFile) and "\0" not in named.path:
-            path = os.path.join(base, named.path)  # noqa: PTH118 - a word, not a path yet
-            is_code = named.is_program or Path(path).suffix in CODE_SUFFIXES
-            if is_code and path.startswith("/") and os.path.exists(path):  # noqa: PTH110 - False for a word that is no path
-                yield path
-                yield from _loaded_by(Path(path))
-
-
 def _stamp(file: Path) -> tuple[int, int, int] | None:
     try:
         status = file.stat()
     except OSError:
         return None
     return status.st_ino, status.st_size, status.st_ctime_ns
-
-
-def _path_folders(search_path: str) -> Iterator[str]:
-    """The folders of a `PATH`. An empty entry is the current folder."""
-    if search_path:
-        yield from (str(Path(folder or ".").absolute()) for folder in search_path.split(os.pathsep))
-
-
-def _loaded_by(program: Path) -> Iterator[str]:
-    """The folders that a program loads code from, and the interpreter that its first line names."""
-    try:
-        real = Path(real_path(str(program)))
-    except OSError:  # it has too many links to be executed
-        return
-    if (program.parent.parent / "pyvenv.cfg").is_file():
-        yield str(program.parent.parent)
-    start = _first_line(real)
-    if start.startswith(b"#!"):
-        for word in os.fsdecode(start[2:]).split()[:2]:
-            if word.startswith("/"):
-                yield word
-                if (Path(word).parent.parent / "pyvenv.cfg").is_file():
-                    yield str(Path(word).parent.parent)
-    is_script = start.startswith(b"#!") and any(name in start for name in _LOADS_SIBLINGS)
-    if not is_script and real.suffix not in _SIBLING_SUFFIXES:
-        return
-    yield str(real.parent)
-    for folder in [*real.parents][:_MAX_PACKAGE_DEPTH]:
-        if (folder / "package.json").is_file():
-            yield str(folder)
-            return
-
-
-def _first_line(path: Path) -> bytes:
-    try:
-        with path.open("rb") as file:
-            return file.read(256).partition(b"\n")[0]
-    except OSError:
-        return b""

@@ -43,7 +43,7 @@ _PAUSE_SECONDS = 0.02  # between two reads, so that a server that floods its roo
 _CHECK_SECONDS = 1.0
 _CHECK_SECONDS_WITHOUT_EVENTS = 0.1
 _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT))
-_MAX_LISTED = 5000
+_MAX_LISTED = 20_000
 _MAX_REPORTED = 20
 _THREADS = WorkerThreads("guards", threads=4, per_owner=1)
 
@@ -95,11 +95,20 @@ class GuardedRoot:
     def report_new_names(self) -> None:
         """Log which files and folders with a hidden name are new since the start: the user's programs may obey some of them."""
         with self._lock:
-            new = sorted(_hidden_names(self._root) - self._hidden_names - {*GUARDED_NAMES})
-        if new:
-            level = logging.INFO if _GUARDED.isdisjoint(new) else logging.WARNING
-            extra = {"root": self.path, "names": new[:_MAX_REPORTED], "number": len(new)}
+            now = _hidden_names(self._root)
+        guarded = sorted(now.guarded - self._hidden_names.guarded - {*GUARDED_NAMES})
+        others = sorted(now.others - self._hidden_names.others) if self._hidden_names.is_complete else []
+        if guarded or others:
+            # A server can create any number of other names, so those that are known to matter come first.
+            reported = [*guarded, *others[: max(0, _MAX_REPORTED - len(guarded))]]
+            level = logging.WARNING if guarded else logging.INFO
+            extra = {"root": self.path, "names": reported, "number": len(guarded) + len(others)}
             log.log(level, "hidden names appeared while a confined server ran; check them", extra=extra)
+        if not now.is_complete:
+            log.warning(
+                "a folder in which a confined server ran has too many names, or cannot be listed; check it for new hidden names",
+                extra={"root": self.path},
+            )
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -137,21 +146,44 @@ def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino
 
 
-def _hidden_names(root_fd: int) -> frozenset[str]:
-    """The hidden and the guarded names in a folder. Empty if it cannot be read, or has too many names."""
-    try:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HiddenNames:
+    """The names in a folder that the user's programs may obey."""
+
+    guarded: frozenset[str]
+    """Those that are known to matter. They are looked up one by one, however many names the folder has."""
+    others: frozenset[str]
+    is_complete: bool
+    """Whether all names of the folder were seen."""
+
+
+def _hidden_names(root_fd: int) -> _HiddenNames:
+    guarded = frozenset(name for name in _GUARDED if _exists(root_fd, name))
+    others: set[str] = set()
+    is_complete = False
+    with contextlib.suppress(OSError), ExitStack() as opened:
         fd = os.open(f"/proc/self/fd/{root_fd}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with os.scandir(fd) as entries:
-                names = [entry.name for entry in islice(entries, _MAX_LISTED + 1)]
-        finally:
-            os.close(fd)
-    except OSError:
-        return frozenset()
-    is_too_many = len(names) > _MAX_LISTED
-    return frozenset(
-        () if is_too_many else (name for name in names if name.startswith(".") or name in _GUARDED)
+        opened.callback(os.close, fd)
+        entries = opened.enter_context(os.scandir(fd))
+        for entry in islice(entries, _MAX_LISTED):
+            if entry.name.startswith("."):
+                others.add(entry.name)
+        is_complete = next(entries, None) is None
+    return _HiddenNames(
+        guarded=guarded,
+        others=frozenset(others - _GUARDED) if is_complete else frozenset(),
+        is_complete=is_complete,
     )
+
+
+def _exists(folder_fd: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    except OSError:  # it may exist
+        return True
+    return True
 
 
 def _duplicate(opened: OpenedPath, resources: ExitStack) -> int:

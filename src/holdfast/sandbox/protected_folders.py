@@ -1,4 +1,4 @@
-"""Refuse to mount Holdfast's own folders, whichever path leads there: links and bind mounts are recognised."""
+"""Refuse to mount Holdfast's own folders and those of the kernel, whichever path leads there: links and bind mounts are recognised."""
 
 import os
 from collections.abc import Iterable
@@ -13,9 +13,46 @@ from holdfast.model.mounts import (
     find_location,
     is_within,
     read_mounts,
+    visible_file_systems,
     visible_locations,
 )
 from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
+
+# Not files on a disk, but other processes, devices, sockets and settings of the kernel. A sandbox has its own of them.
+_KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
+_OTHER_FOLDERS = (
+    "/run/media",
+    "/run/current-system",
+    "/run/wrappers",
+)  # disks that were plugged in; programs of NixOS
+_KERNEL_FILE_SYSTEMS = frozenset(
+    (
+        *(
+            "proc",
+            "sysfs",
+            "devtmpfs",
+            "devpts",
+            "cgroup",
+            "cgroup2",
+            "securityfs",
+            "debugfs",
+            "tracefs",
+            "configfs",
+        ),
+        *(
+            "fusectl",
+            "bpf",
+            "pstore",
+            "mqueue",
+            "binfmt_misc",
+            "efivarfs",
+            "nsfs",
+            "rpc_pipefs",
+            "selinuxfs",
+            "nfsd",
+        ),
+    )
+)
 
 
 class ProtectedFolders:
@@ -25,13 +62,13 @@ class ProtectedFolders:
         self, paths: Iterable[str], resources: ExitStack, mounts: Iterable[MountPoint] | None = None
     ) -> None:
         self._paths = {path: _existing_part(PathOpener(resources), path) for path in dict.fromkeys(paths)}
-        self._mounts = () if not self._paths else tuple(read_mounts() if mounts is None else mounts)
+        self._mounts = tuple(read_mounts() if mounts is None else mounts)
         self._locations = {path: find_location(path, self._mounts) for path in self._paths}
 
     def check(self, opened: OpenedPath) -> None:
         """Raise if this path contains a protected folder or lies in one. Call it right before the path is mounted."""
-        if not self._paths:
-            return
+        if _shows_kernel(opened.path, self._mounts):
+            raise _refused_as_kernels(opened.path)
         self_and_parents: set[Identity] = {step.identity for step in opened.self_and_parents()}
         shown = tuple(visible_locations(opened.path, self._mounts))
         for path, (existing, is_whole) in self._paths.items():
@@ -56,6 +93,21 @@ def why_not_mounted(paths: Iterable[str], protected: Iterable[str]) -> str:
             except (OSError, ValueError):
                 continue
     return ""
+
+
+def _shows_kernel(path: str, mounts: Iterable[MountPoint]) -> bool:
+    """Whether the path is a folder of the kernel, or contains one."""
+    if any(is_within(path, folder) for folder in _KERNEL_FOLDERS):
+        return not any(is_within(path, folder) for folder in _OTHER_FOLDERS)
+    return not _KERNEL_FILE_SYSTEMS.isdisjoint(visible_file_systems(path, mounts))
+
+
+def _refused_as_kernels(path: str) -> HoldfastError:
+    return HoldfastError(
+        codes.SPAWN_FAILED,
+        f"{path!r} cannot be mounted in a sandbox: it shows other processes, devices or settings of the kernel"
+        f" ({', '.join(_KERNEL_FOLDERS)}). Use another path.",
+    )
 
 
 def _overlap(one: Location, other: Location) -> bool:

@@ -73,6 +73,11 @@ def open_folder(handle: PathHandle) -> int:
     )
 
 
+def enter_folder(handle: PathHandle) -> int:
+    """Open a folder to start a program in it. It need not be readable."""
+    return os.open(handle.name, _FOLDER_FLAGS, dir_fd=handle.folder_fd)
+
+
 def os_error(path: str, error: OSError) -> HoldfastError:
     """Convert an error from the operating system to one with a code and the path."""
     shown = repr(path[:200])

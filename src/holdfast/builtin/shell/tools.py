@@ -1,16 +1,20 @@
 """The shell tool: one command in the session's folders, confined unless a person allowed this very command."""
 
 import asyncio
+import os
+import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import Meta
 
 from holdfast import __version__
 from holdfast.builtin.call_facts import read_call_facts
-from holdfast.builtin.files.roots import PathSet, Roots, outside_error
+from holdfast.builtin.files.editor_files import EditorFiles
+from holdfast.builtin.files.roots import PathSet, Roots
+from holdfast.builtin.files.walk import enter_folder, open_path
 from holdfast.builtin.shell.run_command import run_command, shell_arguments
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders
@@ -18,9 +22,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.door import CommandResult, CommandRunner, Door, ShellCommand
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
-from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement, ProcessSpec
-from holdfast.model.real_path import StepBudget, follow_links
 from holdfast.model.trust import Trust
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.toolkit.authentication import EnvironmentAuthenticator
@@ -38,6 +40,8 @@ _CODES = (
     codes.BAD_PATH,
     codes.OUTSIDE_ROOTS,
     codes.DENIED,
+    codes.FILE_CHANGED,
+    codes.FILE_ERROR,
     codes.NO_SANDBOX,
     codes.SPAWN_FAILED,
     codes.EDITOR_REFUSED,
@@ -97,12 +101,17 @@ class _Shell:
         if "\0" in command:
             raise HoldfastError(codes.BAD_ARGUMENT, "The command contains a NUL character.")
         async with self._calls:
-            folder = await run_with_file_timeout(self._folder, cwd, path=self._roots.folders[0])
-            job = ShellCommand(text=command, cwd=folder, seconds=timeout, output_bytes=MAX_OUTPUT_BYTES)
-            is_confined = (
-                self._context.trust_level is Trust.SANDBOXED or not read_call_facts(call).is_confirmed
-            )
-            result = await (self._run_confined(job) if is_confined else self._run_directly(job))
+            opened = await run_with_file_timeout(self._open_folder, cwd, path=self._roots.folders[0])
+            with opened as folder:
+                job = ShellCommand(
+                    text=command, cwd=folder.path, seconds=timeout, output_bytes=MAX_OUTPUT_BYTES
+                )
+                is_confined = (
+                    self._context.trust_level is Trust.SANDBOXED or not read_call_facts(call).is_confirmed
+                )
+                result = await (
+                    self._run_confined(job) if is_confined else self._run_directly(job, folder.descriptor)
+                )
         return _answer(result, timeout, is_confined=is_confined)
 
     async def _run_confined(self, command: ShellCommand) -> CommandResult:
@@ -116,26 +125,44 @@ class _Shell:
         with self._deps.confined_folders.running(confinement) if confinement.roots else nullcontext():
             return await run_command(self._deps.keeper, spec, command)
 
-    async def _run_directly(self, command: ShellCommand) -> CommandResult:
+    async def _run_directly(self, command: ShellCommand, folder: int) -> CommandResult:
         door = self._door
         if door is not None and door.capabilities.terminal and isinstance(door, CommandRunner):
-            return await door.run_command(command)
-        spec = ProcessSpec(argv=shell_arguments(command.text), env=self._deps.direct_env, cwd=command.cwd)
+            editor = EditorFiles(door, self._context.trust_level, self._deps.confined_folders)
+            if await editor.is_allowed(command.cwd):  # the editor opens the folder by its path
+                return await door.run_command(command)
+        spec = ProcessSpec(
+            argv=shell_arguments(command.text), env=self._deps.direct_env, cwd=command.cwd, cwd_fd=folder
+        )
         return await run_command(self._deps.keeper, spec, command)
 
-    def _folder(self, cwd: str) -> str:
-        """The real path of the folder to run in. Raise if it is not in one of the session's folders. Blocks."""
-        rooted = self._roots.resolve(cwd)
-        path = "/".join((rooted.root, *rooted.steps))
+    def _open_folder(self, cwd: str) -> "_OpenFolder":
+        """Walk to the folder to run in, and open it. Raise if it is not in one of the session's folders. Blocks."""
         try:
-            real = follow_links(path, StepBudget()).real
-        except OSError:
-            real = None
-        if real is None or not any(is_within(real, root) for root in self._roots.folders):
-            raise outside_error(cwd, self._roots.folders)
-        if self._roots.protected.contains(real):
-            raise HoldfastError(codes.DENIED, f"{cwd!r} belongs to Holdfast. No command can run there.")
-        return real
+            with open_path(self._roots, cwd) as handle:
+                return _OpenFolder(enter_folder(handle), handle.real)
+        except HoldfastError as error:
+            if error.code is codes.NO_FILE or error.code is codes.NOT_A_FILE:
+                raise HoldfastError(codes.BAD_PATH, f"There is no folder {cwd[:200]!r}.") from None
+            raise
+
+
+class _OpenFolder:
+    """An open folder. The command starts in it, even if its path leads elsewhere by then: a confined server can swap folders for links."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        self.descriptor = descriptor
+        self.path = path
+        """The path without links, at the time it was opened."""
+        self._close = weakref.finalize(
+            self, os.close, descriptor
+        )  # also if the caller was cancelled before it got this
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
 
 
 def _answer(result: CommandResult, timeout: int, *, is_confined: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ async def attach_browser(endpoint: str, numbers: Numbers) -> Stage:
         raise ToolError(LOAD_FAILED, f"Cannot attach to {endpoint[:80]!r}: {error}.") from None
     browser = Browser(connection, None, numbers)
     numbers.stages += 1
-    stage = Stage(browser, f"s{numbers.stages}", "", None)
+    stage = Stage(browser, f"s{numbers.stages}", "")
     stage.is_attached = True
     browser.stages[""] = stage
     try:

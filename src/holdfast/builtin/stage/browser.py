@@ -5,7 +5,6 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 
@@ -14,6 +13,7 @@ from holdfast.builtin.stage.cdp.connection import CdpError, Connection, Connecti
 from holdfast.builtin.stage.codes import BROWSER_GONE, TAB_GONE, TOO_MANY_TABS, browser_failures
 from holdfast.builtin.stage.dialogs import Dialogs
 from holdfast.builtin.stage.downloads import Download, Downloads
+from holdfast.builtin.stage.files import make_folder_in_browser
 from holdfast.builtin.stage.launch import BrowserProcess
 from holdfast.builtin.stage.limits import MAX_KEPT_ANSWERS, MAX_STAGES, MAX_TABS, MAX_TEXT
 from holdfast.builtin.stage.notices import Notices
@@ -27,11 +27,12 @@ _OPEN_SECONDS = 10.0
 class Stage:
     """One browser context. The tabs, dialogs and downloads in it belong to one caller."""
 
-    def __init__(self, browser: "Browser", stage_id: str, context_id: str, folder: Path | None) -> None:
+    def __init__(self, browser: "Browser", stage_id: str, context_id: str, download_folder: str = "") -> None:
         self.browser = browser
         self.id = stage_id
         self.context_id = context_id
-        self.folder = folder
+        self.download_folder = download_folder
+        """In the browser's folder; empty if the browser is attached."""
         self.tabs: dict[str, Tab] = {}
         self.current: Tab | None = None
         self.dialogs = Dialogs()
@@ -158,14 +159,13 @@ class Browser:
             created = await self.connection.send(cdp.TargetCreateBrowserContext(dispose_on_detach=True))
         context = created.browser_context_id
         self.numbers.stages += 1
-        folder = self.process.folder / "downloads" / f"s{self.numbers.stages}"
-        folder.mkdir()
-        folder.chmod(0o777)  # the browser may run as another user; no third user can enter its folder
+        folder = f"downloads/s{self.numbers.stages}"
+        make_folder_in_browser(self.process.folder, folder)
         self.connection.post(
             cdp.BrowserSetDownloadBehavior(
                 behavior="allowAndName",
                 browser_context_id=context,
-                download_path=str(folder),
+                download_path=str(self.process.folder / folder),
                 events_enabled=True,
             )
         )

@@ -30,7 +30,7 @@ class BrowserFolder:
     def give_to_nobody(self) -> None:
         """Let the user `nobody` own it. A confined browser of root runs as the owner of its folder."""
         for path in (self.path, *self.path.rglob("*")):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
     def remove(self) -> None:
         """Delete it with everything in it."""

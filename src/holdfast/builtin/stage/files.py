@@ -1,21 +1,27 @@
 """The session's files: those that a page may get by upload, and where downloads may be saved.
 
-The same code as for the file tools decides which paths may be read and written.
+The same code as for the file tools decides which paths may be read and written. The browser's own folder is handled as such a
+folder, too: a browser that a page has taken over can change everything in it.
 """
 
 import os
-import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import BinaryIO
 
+from holdfast.builtin.files.attributes import give_to_folder_owner
 from holdfast.builtin.files.roots import PathSet, Roots
-from holdfast.builtin.files.walk import open_file, open_path
-from holdfast.builtin.stage.limits import MAX_UPLOAD_BYTES
+from holdfast.builtin.files.walk import PathHandle, open_file, open_path
+from holdfast.builtin.stage.limits import MAX_DOWNLOAD_BYTES, MAX_UPLOAD_BYTES
 from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.real_path import real_path
 from holdfast.toolkit import ToolError
+
+_BLOCK_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,47 +43,45 @@ class SessionFiles:
         """The files in these folders only. Those at the `read_only` paths may not be changed."""
         return replace(self, roots=(), read_only=tuple(read_only)).with_roots(folders)
 
-    def copy_in(self, paths: Sequence[str], folder: Path, owner: tuple[int, int] | None) -> list[str]:
-        """Copy files of the session into the browser's folder. Return their new paths."""
-        roots = self._folders()
+    def copy_in(self, paths: Sequence[str], browser_folder: Path, folder: str) -> list[str]:
+        """Copy files of the session into a new folder in the browser's folder. Return their new paths."""
+        roots, browser = self._folders(), roots_of_browser(browser_folder)
         copies: list[str] = []
         left = MAX_UPLOAD_BYTES
+        too_large = f"At most {MAX_UPLOAD_BYTES // 1024**2} MB can be uploaded at once."
         for number, path in enumerate(paths):
-            with open_path(roots, path) as handle, os.fdopen(open_file(handle), "rb") as source:
-                left -= os.fstat(source.fileno()).st_size
-                if left < 0:
-                    raise ToolError(
-                        codes.FILE_TOO_LARGE,
-                        f"At most {MAX_UPLOAD_BYTES // 1024**2} MB can be uploaded at once.",
-                    )
-                target = folder / str(number) / handle.name
-                target.parent.mkdir(parents=True)
-                with target.open("wb") as copy:
-                    shutil.copyfileobj(source, copy)
-            if owner is not None:
-                for made in (target, target.parent):
-                    os.chown(made, *owner)
-            copies.append(str(target))
-        if owner is not None:
-            os.chown(folder, *owner)
+            with (
+                open_path(roots, path) as handle,
+                os.fdopen(open_file(handle), "rb") as source,
+                ExitStack() as stack,
+            ):
+                if os.fstat(source.fileno()).st_size > left:
+                    raise ToolError(codes.FILE_TOO_LARGE, too_large)
+                target = _open_in_browser(
+                    stack, browser, f"{folder}/{number}/{handle.name}", for_writing=True
+                )
+                left -= _copy_to_new_file(source, target, limit=left, too_large=too_large)
+                copies.append(target.real)
         return copies
 
-    def copy_out(self, source: Path, save_as: str) -> str:
-        """Copy a download into the session's folder, as a new file. Return its path."""
+    def copy_out(self, browser_folder: Path, download: str, save_as: str) -> str:
+        """Copy a download, which lies in the browser's folder, into the session's folder, as a new file. Return its path."""
         roots = self._folders()
         if self.read_only is None:
             raise ToolError(
                 codes.DENIED, "The host did not say which files this sandboxed session may change."
             )
-        with open_path(roots, save_as, for_writing=True) as handle:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        with ExitStack() as stack:
+            handle = _open_in_browser(stack, roots_of_browser(browser_folder), download)
+            source = stack.enter_context(os.fdopen(open_file(handle), "rb"))
+            target = stack.enter_context(open_path(roots, save_as, for_writing=True))
             try:
-                descriptor = os.open(handle.name, flags, 0o644, dir_fd=handle.folder_fd)
+                _copy_to_new_file(
+                    source, target, limit=MAX_DOWNLOAD_BYTES, too_large="The download is too large."
+                )
             except FileExistsError:
                 raise ToolError(codes.FILE_ERROR, f"{save_as!r} exists already. Use another name.") from None
-            with os.fdopen(descriptor, "wb") as target, source.open("rb") as data:
-                shutil.copyfileobj(data, target)
-            return handle.real
+            return target.real
 
     def _folders(self) -> Roots:
         if not self.roots:
@@ -86,6 +90,52 @@ class SessionFiles:
             )
         guarded = (*GUARDED_NAMES, *GUARDED_IF_PRESENT)
         return Roots.of(self.roots, PathSet.of(self.protected), guarded, lambda: self.read_only or ())
+
+
+def roots_of_browser(folder: Path) -> Roots:
+    """The browser's folder as a root. A browser that a page has taken over can put links there, so none may lead out of it."""
+    return Roots.of((_real_path(str(folder)),), PathSet())
+
+
+def make_folder_in_browser(browser_folder: Path, path: str) -> None:
+    """Create a folder in the browser's folder. It belongs to the owner of the folder around it."""
+    with ExitStack() as stack:
+        _open_in_browser(stack, roots_of_browser(browser_folder), f"{path}/new", for_writing=True)
+
+
+def _open_in_browser(stack: ExitStack, browser: Roots, path: str, *, for_writing: bool = False) -> PathHandle:
+    try:
+        return stack.enter_context(
+            open_path(browser, path, for_writing=for_writing, make_parents=for_writing)
+        )
+    except HoldfastError:
+        raise ToolError(
+            codes.FILE_ERROR,
+            "The browser has moved its own files or put links in their place, so they are not used. Close the stage, and open another one.",
+        ) from None
+
+
+def _copy_to_new_file(source: BinaryIO, target: PathHandle, *, limit: int, too_large: str) -> int:
+    """Copy at most `limit` bytes, also if the source grows. Return how many. If it is longer, raise, and remove the new file.
+
+    If root creates the file, it belongs to the owner of its folder.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(target.name, flags, 0o644, dir_fd=target.folder_fd)
+    size = 0
+    try:
+        with os.fdopen(descriptor, "wb") as copy:
+            give_to_folder_owner(descriptor, os.fstat(target.folder_fd))
+            while block := source.read(_BLOCK_BYTES):
+                size += len(block)
+                if size > limit:
+                    raise ToolError(codes.FILE_TOO_LARGE, too_large)
+                copy.write(block)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(target.name, dir_fd=target.folder_fd)
+        raise
+    return size
 
 
 def _real_path(folder: str) -> str:

@@ -22,6 +22,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.resolution import Resolution
+from holdfast.model.search_path import absolute_search_path
 from holdfast.model.server import Source
 from holdfast.resolve.load import LoadedEntries, load_file
 from holdfast.resolve.server_entry import ServerEntry
@@ -192,7 +193,7 @@ def _why_not_found(entry: JsonObject) -> str:
     if not isinstance(command, str) or "$" in command or cwd:
         return ""
     if "/" not in command:
-        found = shutil.which(command)
+        found = shutil.which(command, path=absolute_search_path(os.environ.get("PATH", "")))
         return (
             "" if found else f"There is no program {command!r} on your PATH. Correct the name, or install it."
         )

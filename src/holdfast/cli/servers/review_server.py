@@ -18,6 +18,7 @@ from holdfast.masking.likely_secrets import mask_listing
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.resolution import Stage
+from holdfast.model.search_path import absolute_search_path
 from holdfast.model.server import Source
 from holdfast.resolve.approval_store import ServerAnswer
 from holdfast.resolve.entry_summary import (
@@ -460,7 +461,8 @@ async def _find_program(words: Sequence[str], folder: str) -> str:
 
 def _locate(program: str, folder: str) -> str:
     named = str(Path(folder, program)) if "/" in program else program
-    found = shutil.which(named) if "\0" not in program else None
+    search_path = absolute_search_path(os.environ.get("PATH", ""))
+    found = shutil.which(named, path=search_path) if "\0" not in program else None
     if found is None:
         return "nothing yet: there is no such program here"
     real = os.path.realpath(found)

@@ -4,7 +4,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from holdfast.model.address import LOOPBACK_REASON, PRIVATE_REASON, why_address_blocked
+from holdfast.model.address import LOOPBACK_REASON, OWN_REASON, PRIVATE_REASON, why_address_blocked
 from holdfast.model.process import Confinement
 
 _DEFAULT_PORTS = (80, 443)  # for a grant without a port
@@ -58,7 +58,7 @@ class EgressPolicy:
             return f"{endpoint} is a port of Holdfast itself. No page or server may reach it."
         covering = [grant for grant in self._private_hosts if _covers(grant, endpoint, None)]
         if any(host != _ANY for host, _ in covering) or (
-            covering and why in (LOOPBACK_REASON, PRIVATE_REASON)
+            covering and why in (LOOPBACK_REASON, OWN_REASON, PRIVATE_REASON)
         ):
             return None
         return f"{endpoint} is at {address}, {why}. To allow it, add it to servers.reachable in the settings."

@@ -122,7 +122,8 @@ class KeeperClient:
             with supervisor_end:
                 host_end.setblocking(False)
                 _check_watchable(host_end)
-                fds = [*pipes.server_fds, *request.descriptors]
+                folder = () if request.cwd_fd is None else (request.cwd_fd,)
+                fds = [*pipes.server_fds, *request.descriptors, *folder]
                 sent = socket.send_fds(host_end, [message[:_FIRST_PIECE]], fds)
                 await self._send_socket(supervisor_end)
             await asyncio.get_running_loop().create_unix_connection(lambda: supervisor, sock=host_end)
@@ -292,7 +293,8 @@ def _encode_request(request: SpawnRequest) -> bytes:
                 "argv": request.argv,
                 "env": dict(request.env),
                 "cwd": request.cwd,
-                "descriptors": 3 + len(request.descriptors),
+                "descriptors": 3 + len(request.descriptors) + (request.cwd_fd is not None),
+                "has_cwd_descriptor": request.cwd_fd is not None,
                 "run_as": request.run_as,
                 "cgroups": [
                     (group.parent, [(name, dict(limits)) for name, limits in group.outer], dict(group.limits))

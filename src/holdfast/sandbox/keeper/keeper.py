@@ -4,10 +4,12 @@ The keeper process, whose supervisors end the servers if the host dies, is in `k
 """
 
 import sys
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
 from holdfast.model.process import ProcessSpec
+from holdfast.model.search_path import with_absolute_search_path
 from holdfast.sandbox.guard_watch import GuardWatch
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.client import KeeperClient
@@ -47,10 +49,17 @@ class Keeper:
         """The paths outside of its roots that a confined process would see as its program. Raise if there is no program."""
         if self._sandbox is None:
             return ()
-        return await find_program_paths(self._sandbox, spec)
+        return await find_program_paths(self._sandbox, _with_absolute_search_path(spec))
 
     async def spawn(self, spec: ProcessSpec) -> Child:
         """Start a server. If `spec` has a confinement, the server starts confined or not at all."""
+        spec = _with_absolute_search_path(spec)
         if spec.confinement is None:
             return await self._starter.start(direct_request(spec))
         return await start_confined(self._starter, self._sandbox, spec, self._guards)
+
+
+def _with_absolute_search_path(spec: ProcessSpec) -> ProcessSpec:
+    """No program is looked for in the folder that a server starts in: a stranger may have put one there."""
+    env = with_absolute_search_path(spec.env)
+    return spec if env is spec.env else replace(spec, env=env)

@@ -259,8 +259,11 @@ class _Supervisor:
 def _exec_server(request: dict[str, Any], fds: list[int], report: int, cgroups: "_Cgroups") -> NoReturn:
     step = "descriptors"
     try:
+        folder = fds[-1] if request["has_cwd_descriptor"] else None
+        fds = fds if folder is None else fds[:-1]
         count = len(fds)
         report = fcntl.fcntl(report, fcntl.F_DUPFD_CLOEXEC, count)
+        folder = None if folder is None else fcntl.fcntl(folder, fcntl.F_DUPFD_CLOEXEC, count)
         moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, count) for fd in fds]
         for target, fd in enumerate(moved):
             os.dup2(fd, target)
@@ -283,7 +286,7 @@ def _exec_server(request: dict[str, Any], fds: list[int], report: int, cgroups: 
         ):  # Python ignores them, and the server would inherit that
             signal.signal(ignored, signal.SIG_DFL)
         step = "chdir"
-        os.chdir(request["cwd"])
+        os.chdir(request["cwd"] if folder is None else folder)
         step = "exec"
         os.execvpe(request["argv"][0], request["argv"], request["env"])
     except BaseException as error:

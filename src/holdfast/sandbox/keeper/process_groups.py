@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.sandbox.keeper.child import GONE_SECONDS, Child, Pipes
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest, spawn_error
@@ -39,10 +40,11 @@ class ProcessGroups:
         """Start a process in a new group."""
         with Pipes() as pipes:
             stdin, stdout, stderr = pipes.server_fds
+            folder = request.cwd_fd
             try:
                 process = subprocess.Popen(  # noqa: ASYNC220 - it returns as soon as the program is executed
-                    request.argv, env=request.env, cwd=request.cwd, stdin=stdin, stdout=stdout, stderr=stderr,
-                    start_new_session=True,
+                    request.argv, env=request.env, cwd=request.cwd if folder is None else None, stdin=stdin, stdout=stdout,
+                    stderr=stderr, start_new_session=True, preexec_fn=None if folder is None else partial(os.fchdir, folder),  # noqa: PLW1509 - one system call
                 )  # fmt: skip
             except OSError as error:
                 step = "chdir" if error.filename == request.cwd else "exec"

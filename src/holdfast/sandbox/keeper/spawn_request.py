@@ -29,6 +29,8 @@ class SpawnRequest:
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(repr=False)
     cwd: str
+    cwd_fd: int | None = None
+    """An open descriptor of the folder to start in; None to open `cwd`."""
     descriptors: tuple[int, ...] = ()
     """The process gets them as 3, 4, 5 … It inherits no other descriptors."""
     run_as: tuple[int, int] | None = None
@@ -45,7 +47,7 @@ class SpawnRequest:
 
 def direct_request(spec: ProcessSpec) -> SpawnRequest:
     """The request for an unconfined server: its command, unchanged."""
-    return SpawnRequest(argv=spec.argv, env=spec.env, cwd=spec.cwd)
+    return SpawnRequest(argv=spec.argv, env=spec.env, cwd=spec.cwd, cwd_fd=spec.cwd_fd)
 
 
 _MAX_FOLDERS = 5

@@ -1,6 +1,5 @@
 """Act on pages."""
 
-import os
 from typing import Annotated, Any, Literal
 
 from holdfast.builtin.stage import actions, answers
@@ -17,7 +16,6 @@ from holdfast.builtin.stage.tools.family import (
     ToolFamily,
 )
 from holdfast.model import codes
-from holdfast.sandbox.roots import NOBODY
 from holdfast.toolkit import Call, Meta, ToolError
 
 
@@ -148,8 +146,7 @@ class ActingTools(ToolFamily):
         if stage.browser.process is None:
             raise ToolError(codes.DENIED, "Files are not given to an attached browser.")
         files = await self._session_files(call)
-        walls = stage.browser.process.walls
-        uploads = stage.browser.process.folder / "uploads"
+        browser_folder = stage.browser.process.folder
 
         async def act(tab: Tab, number: int) -> None:
             document = tab.find_ref(number)
@@ -161,9 +158,8 @@ class ActingTools(ToolFamily):
             if len(paths) > 1 and not field["multiple"]:
                 raise ToolError(codes.BAD_ARGUMENT, f"{ref} takes one file.")
             stage.upload_count += 1
-            folder = uploads / f"{stage.id}-{stage.upload_count}"
-            owner = (NOBODY, NOBODY) if walls == "holdfast" and os.geteuid() == 0 else None
-            copies = await answers.THREADS.run(files.copy_in, paths, folder, owner)
+            folder = f"uploads/{stage.id}-{stage.upload_count}"
+            copies = await answers.THREADS.run(files.copy_in, paths, browser_folder, folder)
             _, handle = await tab.element(number)
             await tab.send(cdp.DomSetFileInputFiles(files=copies, object_id=handle), document.session)
 

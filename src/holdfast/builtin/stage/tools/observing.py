@@ -75,12 +75,15 @@ class ObservingTools(ToolFamily):
         stage = self._owners.stage(call)
         if number or save_as:
             download = stage.downloads.recent.get(number)
-            if download is None or not save_as or stage.folder is None:
+            process = stage.browser.process
+            if download is None or not save_as or process is None:
                 raise ToolError(NO_ELEMENT, "Pass the number of a download, and save_as.")
             if download.state != "completed":
                 raise ToolError(NOT_YET, f"Download {number} is {download.state}. {download.reason}")
             files = await self._session_files(call)
-            saved = await answers.THREADS.run(files.copy_out, stage.folder / download.guid, save_as)
+            saved = await answers.THREADS.run(
+                files.copy_out, process.folder, f"{stage.download_folder}/{download.guid}", save_as
+            )
             return {"saved": saved, "bytes": download.received}
         lines = [
             f"{number} {download.state}{f' ({download.reason})' if download.reason else ''} {download.received} bytes"

@@ -1,0 +1,92 @@
+"""Find out whether Python may read compiled modules in a project's `__pycache__`, and which these are.
+
+Python trusts them: their code need not be that of the source. A project's server gets `PYTHONPYCACHEPREFIX`, so that Python looks
+for them in another folder. But options (`-E`, `-I`), launchers and shells can take this variable away again.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import PurePosixPath
+
+from holdfast.model.untrusted_file import UnusableFileError
+
+SOURCE_SUFFIXES = (".py", ".pyw")
+"""The suffixes of the sources that Python keeps compiled modules of."""
+_PYTHON = re.compile(r"python(?:3(?:\.(?:[89]|[1-9]\d)t?)?)?")  # older ones do not know the variable
+_OPTIONS = re.compile(r"-[bBdiOPqRsSuvx]+")
+_OPTIONS_AND_M = re.compile(r"-[bBdiOPqRsSuvx]*m")
+_VALUE_OPTIONS = ("-W", "-X", "--check-hash-based-pycs")
+_UV_VALUE_OPTIONS = ("--directory", "--project", "--python", "-p", "--with", "--extra", "--group")
+_MAX_ENTRIES = 5000
+
+
+def is_bytecode_elsewhere(argv: Sequence[str], is_own_module: Callable[[str], bool]) -> bool:
+    """Whether Python certainly gets the variable: the command is Python or `uv run`, with options that are known to keep it.
+
+    False for every other command. `is_own_module` says whether a module of `python -m` is one of the project.
+    """
+    words = [*argv]
+    if any("pycache" in word.lower() for word in words):
+        return False
+    if words and PurePosixPath(words[0]).name == "env":  # in a `#!` line
+        words = words[2:] if words[1:2] == ["-S"] else words[1:]
+    if not words:
+        return True
+    program, *rest = words
+    if PurePosixPath(program).name == "uv":
+        return _is_kept_by_uv(rest, is_own_module)
+    return _is_python(program) and _is_kept_by_python(rest, is_own_module)
+
+
+def mentions_bytecode(source: bytes) -> bool:
+    """Whether a source may change where Python looks: `sys.pycache_prefix = None`."""
+    return b"pycache" in source.lower()
+
+
+def compiled_modules(source: str) -> list[str]:
+    """The compiled modules of a source file, for all versions of Python. Raise if there are too many files beside them."""
+    folder = os.path.join(os.path.dirname(source), "__pycache__")  # noqa: PTH118, PTH120 - a name, not a path yet
+    stem = f"{PurePosixPath(source).stem}."
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in islice(entries, _MAX_ENTRIES + 1)]
+    except OSError:  # there is none, so Python reads none
+        return []
+    if len(names) > _MAX_ENTRIES:
+        raise UnusableFileError(errno.EFBIG, "a folder with too many files; remove it", folder)
+    return [f"{folder}/{name}" for name in sorted(names) if name.startswith(stem) and name.endswith(".pyc")]
+
+
+def _is_python(word: str) -> bool:
+    return _PYTHON.fullmatch(PurePosixPath(word).name) is not None
+
+
+def _is_kept_by_python(options: Sequence[str], is_own_module: Callable[[str], bool]) -> bool:
+    words = iter(options)
+    for word in words:
+        if _OPTIONS_AND_M.fullmatch(word):
+            return is_own_module(next(words, ""))
+        if not word.startswith("-"):
+            return word.endswith(SOURCE_SUFFIXES)
+        if word in _VALUE_OPTIONS:
+            next(words, "")
+        elif not _OPTIONS.fullmatch(word):
+            return False
+    return True
+
+
+def _is_kept_by_uv(options: Sequence[str], is_own_module: Callable[[str], bool]) -> bool:
+    words = iter(options)
+    for word in words:
+        if _is_python(word):
+            return _is_kept_by_python([*words], is_own_module)
+        if word.endswith(SOURCE_SUFFIXES):
+            return True
+        if word in _UV_VALUE_OPTIONS:
+            next(words, "")
+        elif word != "run" and (not word.startswith("--") or word.startswith("--env-file")):
+            return False
+    return True
