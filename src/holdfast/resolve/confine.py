@@ -147,8 +147,8 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
             folder = root if name == "." else f"{root}/{name}"
             text = (
                 f"It can read {folder} but not change it: a server in your own list, or the PATH, names a path there, so programs "
-                f'there may run with your rights. {_how_to_let_it_write(server)} Or add "confined": true to the entry of the '
-                "server that names the path."
+                'there may run with your rights. If none does, add "confined": true to the entry of the server that names the path. '
+                f"{_how_to_let_it_write(server)}"
             )
             yield SessionWarning(server=server.name, stage=Stage.CONFINE, text=text)
     for root in server.confinement.read_only:
