@@ -13,16 +13,20 @@ from urllib.parse import urlsplit
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.model.context import SessionContext
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.token import Signer
-from holdfast.toolkit import http_server
+from holdfast.toolkit import Call, Toolbox, http_server, round_trips
 from holdfast.toolkit.http_server import ConnectionLimits, Connections, bind, serve_app
 from holdfast.wire.http import HttpApp, HttpLimits, bodies
 from holdfast.wire.http.bodies import Bodies, parse_body
+from holdfast.wire.http.outgoing_messages import OutgoingMessages
 from holdfast.wire.http.request import wait_for_disconnect
 from holdfast.wire.loop_throttle import LoopThrottle
 from tests.safety.server_that_reads_first import SESSIONS
 from tests.toolkit.clients import Client, PlainHttpTransport
+from tests.toolkit.contexts import ANN, BOB
+from tests.toolkit.memory_client import MemoryClient, connect
 from tests.toolkit.server_process import start_http_server
 from tests.toolkit.test_authentication import SigningTransport
 from tests.wire.test_http import INITIALIZE, Echo, handshake_message, modern
@@ -521,3 +525,48 @@ async def test_bodies_of_many_values_are_parsed_within_the_callers_share(
     await asyncio.gather(*parses)
 
     assert (done < 10) is is_charged
+
+
+def asking() -> Toolbox:
+    box = Toolbox("asking")
+
+    @box.tool()
+    async def agree(call: Call, padding: str) -> bool:
+        """Ask the user."""
+        return await call.ask("Agree?", bool)
+
+    return box
+
+
+async def count_waiting(client: MemoryClient, session: SessionContext, number: int) -> int:
+    """Send calls that ask their client. Return how many of them wait for the answer."""
+    waiting = 0
+    for _ in range(number):
+        params = {"name": "agree", "arguments": {"padding": "x" * 1000}}
+        with suppress(Exception):
+            waiting += "requestState" in await client.request("tools/call", params, session=session)
+    return waiting
+
+
+@pytest.mark.anyio
+async def test_calls_that_wait_for_answers_are_limited_in_bytes(monkeypatch: pytest.MonkeyPatch):
+    async with connect(asking(), "modern", answer=lambda method, params: None) as client:
+        control = await count_waiting(client, ANN, 10)
+    monkeypatch.setattr(round_trips, "MAX_WAITING_BYTES_PER_CALLER", 5000)
+    async with connect(asking(), "modern", answer=lambda method, params: None) as client:
+        own = await count_waiting(client, ANN, 10)
+        others = await count_waiting(client, BOB, 2)
+        monkeypatch.setattr(round_trips, "MAX_WAITING_BYTES", 8000)
+        of_all = await count_waiting(client, BOB, 2)
+
+    assert (control, 0 < own < 5, others) == (10, True, 2)
+    assert of_all < 2
+
+
+@pytest.mark.anyio
+async def test_notifications_for_a_stream_that_is_not_read_are_limited_in_bytes():
+    outgoing = OutgoingMessages()
+    for _ in range(60):
+        await outgoing.push("notifications/message", {"data": "x" * 100_000})
+
+    assert 900_000 < sum(map(len, outgoing.take_queued())) <= 1024 * 1024  # of 6 MB

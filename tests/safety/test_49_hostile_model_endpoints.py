@@ -12,11 +12,21 @@ from pydantic_ai.messages import ModelRequest
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
+from holdfast.agent.model.answer_events import EventSplitter, check_event
 from holdfast.agent.model.clients import ModelClients
-from holdfast.agent.model.config import make_config
+from holdfast.agent.model.config import ModelLimits, make_config
 from holdfast.events import StopReason
+from holdfast.model.errors import HoldfastError
 from holdfast.settings import load
-from holdfast.testing.scripted_model import Endless, Fail, LongLine, Redirect, ScriptedModel, answer
+from holdfast.testing.scripted_model import (
+    Endless,
+    Fail,
+    LongLine,
+    RawAnswer,
+    Redirect,
+    ScriptedModel,
+    answer,
+)
 from tests.agent.model.sessions import conversation
 
 pytestmark = pytest.mark.anyio
@@ -67,6 +77,76 @@ async def test_a_line_without_end_is_not_kept_in_memory(tmp_path: Path):
     assert result.reason is StopReason.MAX_TOKENS
     assert "one event has more than 8388608 bytes" in said
     assert max(map(len, lines)) > 32 * MIB  # what a client without a limit has in memory
+
+
+CHUNK = b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[%b]}\n\n'
+CHOICE = b'{"index":0,"delta":{"content":"x"}}'
+COSTLY_EVENTS = {
+    "more than 5": CHUNK % b",".join([CHOICE] * 3000),
+    "values": CHUNK % (CHOICE + b'],"junk":[' + b",".join([b"[]"] * 20_000)),
+    "levels deep": CHUNK % (CHOICE + b'],"junk":[' + b"[" * 2000 + b"]" * 2000),
+    "digits": CHUNK % (CHOICE + b'],"junk":[' + b"9" * 5000),
+    "lines": b"data: 1\n" * 2000 + b"\n",
+}
+
+
+@pytest.mark.promise("AGT-07")
+@pytest.mark.parametrize("reason", COSTLY_EVENTS)
+async def test_an_event_that_is_slow_to_decode_is_not_decoded(tmp_path: Path, reason: str):
+    body = CHUNK % CHOICE + COSTLY_EVENTS[reason] + b"data: [DONE]\n\n"
+    async with conversation(tmp_path, [RawAnswer(body=body)]) as talk:
+        result = await talk.session.prompt("Hello")
+        said = await talk.replies()
+
+    assert result.reason is StopReason.MAX_TOKENS
+    assert (said.startswith("x"), "The model's answer was cut off" in said, reason in said) == (True,) * 3
+
+
+async def test_control_an_unprotected_client_decodes_such_events():
+    script = [RawAnswer(body=COSTLY_EVENTS[kind]) for kind in ("more than 5", "levels deep")]
+    async with (
+        ScriptedModel(script) as endpoint,
+        AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY, max_retries=0) as client,
+    ):
+        many = await client.chat.completions.create(model="m", messages=[], stream=True)
+        built = [len(chunk.choices) async for chunk in many]
+        deep = await client.chat.completions.create(model="m", messages=[], stream=True)
+        with pytest.raises(RecursionError):
+            await anext(aiter(deep))
+
+    assert built == [3000]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b': "\ndata: ' + b"[],".join([b""] * 6000) + b"\n\n",  # a quote in a comment hides nothing
+        b': "\xe2\x80\xa8data: ' + b"[],".join([b""] * 6000) + b"\n\n",  # nor before another line end
+        b"data: [" + b'"a\\"",' * 6000 + b"1]\n\n",
+        b"data: " + b"[" * 600 + b"\ndata: " + b"]" * 600 + b"\n\n",  # nested over two lines
+        b"data: " + b"[" * 600 + b"\n\n",  # a decoder fails at the depth first
+    ],
+)
+def test_no_form_of_an_event_hides_its_values(event: bytes):
+    with pytest.raises(HoldfastError, match="The model's answer was cut off"):
+        check_event(event, ModelLimits(), 0)
+
+
+def test_long_texts_and_repeated_definitions_are_within_the_limits():
+    text = b'data: {"delta":"' + b"[1,{2," * 100_000 + b'"}\n\n'
+    echo = b"data: [" + b"{}," * 5000 + b"1]\n\n"
+
+    assert check_event(text, ModelLimits(), 0) == 0.0
+    assert check_event(echo, ModelLimits(), 300_000) == 0.0  # the request was as long
+    assert check_event(b"data: [" + b"1," * 4000 + b"1]\n\n", ModelLimits(), 0) > 0.1  # others work after it
+
+
+def test_an_event_is_passed_on_only_when_it_is_complete():
+    splitter = EventSplitter(ModelLimits())
+    parts = [splitter.add(bytes([byte])) for byte in b"data: 1\r\n\r\ndata: 2\n\ndata: 3\n\r\nda"]
+
+    assert [event for part in parts for event in part] == [b"data: 1\r\n\r\n", b"data: 2\n\n"]
+    assert splitter.take_rest() == [b"data: 3\n\r\nda"]
 
 
 @pytest.mark.promise("AGT-06")

@@ -8,7 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
+from holdfast.host.data_folder import KEYS_FOLDER
+from holdfast.model.context import CONTEXT_HEADER, SessionContext
+from holdfast.model.ids import SessionId, new_session_id
 from holdfast.model.trust import Trust
+from holdfast.token import Signer
 from tests.gateway.running import (
     HANDSHAKE,
     Client,
@@ -160,3 +164,26 @@ async def test_headers_that_contradict_the_body_are_refused(tmp_path: Path):
 
     assert (lie.status_code, wrong_method.status_code, control.status_code) == (400, 400, 200)
     assert read_answer(control)["result"]["structuredContent"]["count"] == 1  # the others did not count
+
+
+async def test_a_context_that_this_host_did_not_sign_tells_nothing_about_sessions(tmp_path: Path):
+    async with running_gateway(tmp_path) as running, Client(running.url, running.token("owner")) as owner:
+        await owner.call("add")
+        (live,) = (session.session_id for session in running.gateway.app.open_sessions())
+        own, forged = Signer(running.host.settings.data_dir / KEYS_FOLDER), Signer(tmp_path / "other-keys")
+        token = running.token("curious")
+
+        async def ask(signer: Signer, session_id: SessionId) -> tuple[int, str]:
+            context = signer.sign(
+                SessionContext(session_id=session_id, trust_level=Trust.DIRECT), running.url
+            )
+            body, headers = modern_call("add")
+            answer = await post_modern(running.url, token, body, {**headers, CONTEXT_HEADER: context})
+            return answer.status_code, str(read_answer(answer).get("error", ""))
+
+        unknown = new_session_id()
+        guesses = [await ask(forged, SessionId(live)), await ask(forged, unknown), await ask(own, unknown)]
+        control = await ask(own, SessionId(live))
+
+    assert guesses == [(200, "")] * 3
+    assert "That is this Holdfast itself" in control[1]

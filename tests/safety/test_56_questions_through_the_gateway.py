@@ -3,11 +3,16 @@
 from typing import Any
 
 import mcp_types
+import msgspec
 import pytest
 from mcp import Client
+from msgspec import Raw
 
+from holdfast.connect import server_requests
 from holdfast.gateway import Credential
+from holdfast.model.errors import HoldfastError
 from holdfast.model.permission import Mode
+from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from tests.connect.conftest import for_sandboxed
 from tests.gateway.conftest import Serve, counter_entry, make_host, serve
@@ -38,22 +43,58 @@ async def ask(serve: Serve, era: str, trust: Trust, question: dict[str, Any]) ->
     return questions, text_of(result)
 
 
+def stop_sanitizing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode(spec: ServerSpec, params: Raw, *, is_restricted: bool) -> Any:
+        return msgspec.json.decode(params)
+
+    monkeypatch.setattr(server_requests, "sanitize_elicitation", decode)
+
+
+@pytest.mark.promise("RES-18")
 @pytest.mark.parametrize("era", [*ERAS])
-async def test_a_confined_servers_question_is_named_and_cleaned(era: str, serve: Serve):
+async def test_every_servers_question_is_named_and_cleaned(
+    era: str, serve: Serve, monkeypatch: pytest.MonkeyPatch
+):
     question: dict[str, Any] = {"message": POSING, "requestedSchema": {"type": "object", "properties": {}}}
-    shown, _ = await ask(serve, era, Trust.SANDBOXED, question)
+    confined, _ = await ask(serve, era, Trust.SANDBOXED, question)
+    direct, _ = await ask(serve, era, Trust.DIRECT, question)
+    stop_sanitizing(monkeypatch)
     control, _ = await ask(serve, era, Trust.DIRECT, question)
 
-    assert control == [POSING]  # the control: a server with the user's rights asks as it likes
-    assert [POSING in text for text in shown] == [False]
-    assert "counter" in shown[0].split("Holdfast")[0]
+    assert control == [POSING]
+    for shown in (*confined, *direct):
+        assert POSING not in shown
+        assert "counter" in shown.split("Holdfast")[0]
+    assert (len(confined), len(direct)) == (1, 1)
 
 
 @pytest.mark.parametrize("era", [*ERAS])
-async def test_a_confined_servers_form_for_a_secret_is_refused(era: str, serve: Serve):
+async def test_a_form_for_a_secret_is_refused(era: str, serve: Serve, monkeypatch: pytest.MonkeyPatch):
     question = {"message": "Log in", "requestedSchema": SCHEMA}
-    shown, result = await ask(serve, era, Trust.SANDBOXED, question)
+    confined = await ask(serve, era, Trust.SANDBOXED, question)
+    direct = await ask(serve, era, Trust.DIRECT, question)
+    stop_sanitizing(monkeypatch)
     control, answered = await ask(serve, era, Trust.DIRECT, question)
 
     assert (control, "s3cret" in answered) == (["Log in"], True)
-    assert (shown, "s3cret" in result) == ([], False)
+    for shown, result in (confined, direct):
+        assert (shown, "s3cret" in result) == ([], False)
+
+
+@pytest.mark.parametrize("key", ["holdfast-1", " Holdfast-7"])
+def test_a_server_cannot_use_the_keys_of_our_own_questions(key: str):
+    spec = ServerSpec(name="asker", source=Source.USER, transport=Stdio(command="asker"))
+    own = server_requests.ServerRequests(spec, None)
+    question = {
+        "method": "elicitation/create",
+        "params": {"message": "Go?\x1b[2J", "requestedSchema": {"type": "object", "properties": {}}},
+    }
+
+    def result(name: str) -> Raw:
+        return Raw(msgspec.json.encode({"resultType": "input_required", "inputRequests": {name: question}}))
+
+    with pytest.raises(HoldfastError, match="may not begin with 'holdfast-'"):
+        own.name_questions(result(key))
+    named = msgspec.json.decode(own.name_questions(result("mine")))["inputRequests"]["mine"]["params"]
+    assert named["message"].startswith("A question from the MCP server 'asker', not from Holdfast:")
+    assert "\x1b" not in named["message"]

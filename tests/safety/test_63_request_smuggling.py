@@ -7,7 +7,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.toolkit import http_server
 from tests.gateway.running import Client, RunningGateway, modern_call, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -89,3 +91,33 @@ async def test_a_request_hidden_in_another_is_not_run(tmp_path: Path):
         name: ["401" if name == "a chunk with a long size" else "400"] for name in attempts
     }
     assert (control, count) == (["HTTP/1.1 200 OK"], 2)
+
+
+def with_trailers(token: str) -> dict[str, bytes]:
+    """The honest request in chunks. Some of its headers follow the body, by which."""
+    head, _, content = request(token).partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
+    chunks = b"%x\r\n%b\r\n0\r\n" % (len(content), content)
+    requests: dict[str, bytes] = {}
+    for name in (b"Authorization", b"Host", b"Mcp-Method"):
+        late = next(line for line in lines if line.startswith(name))
+        early = [line for line in lines if line is not late] + [b"Transfer-Encoding: chunked"]
+        requests[name.decode()] = b"\r\n".join(early) + b"\r\n\r\n" + chunks + late + b"\r\n\r\n"
+    requests["another"] = (
+        b"\r\n".join([*lines, b"Transfer-Encoding: chunked"]) + b"\r\n\r\n" + chunks + b"X: y\r\n\r\n"
+    )
+    return requests
+
+
+async def test_headers_after_the_body_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    async with running_gateway(tmp_path) as running:
+        attempts = with_trailers(running.token())
+        found = [await send(running, data, expected=1) for data in attempts.values()]
+        sessions = len(running.gateway.app.open_sessions())
+    monkeypatch.setattr(http_server, "_HttpProtocol", HttpToolsProtocol)
+    (tmp_path / "control").mkdir()
+    async with running_gateway(tmp_path / "control") as running:
+        control = [await send(running, data, expected=1) for data in with_trailers(running.token()).values()]
+
+    assert (found, sessions) == ([["HTTP/1.1 400 Bad Request"]] * 4, 0)
+    assert control == [["HTTP/1.1 200 OK"]] * 4  # they count, if they arrive with the head

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.gateway.credential import Credential
+from holdfast.gateway.credential_watch import CredentialWatch
 from holdfast.host.config_watch import ConfigWatch
 from tests.gateway.running import Client, running_gateway
 from tests.gateway.test_config_changes import ENTRY, check_often, write_servers
@@ -70,3 +72,45 @@ async def test_control_if_sessions_are_changed_in_turn_the_others_keep_the_remov
         still_used = [not await is_refused(neighbour) for _ in range(20)]
 
     assert all(still_used)
+
+
+class _SlowEnds:
+    """Sessions of two revoked credentials. Those of the first never end."""
+
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self.ended: list[str] = []
+
+    async def end(self, credential_id: str, reason: str) -> None:
+        self.began.append(credential_id)
+        if credential_id == "a-slow":
+            await asyncio.get_running_loop().create_future()
+        self.ended.append(credential_id)
+
+
+async def test_a_server_that_ends_slowly_delays_no_other_revoked_token():
+    sessions, revoked = _SlowEnds(), {"a-slow", "b"}
+    credentials = [Credential(id=name) for name in ("a-slow", "b", "c")]
+    watch = CredentialWatch(
+        lambda: [one for one in credentials if one.id not in sessions.began],
+        lambda credential: "revoked" if credential.id in revoked else "",
+        sessions.end,
+    )
+    watch.check()
+    await asyncio.sleep(0)
+    first = [*sessions.ended]
+    revoked.add("c")  # revoked while the first one still ends
+    watch.check()
+    await asyncio.sleep(0)
+    control = _SlowEnds()
+    in_turn = asyncio.create_task(_end_in_turn(control, ["a-slow", "b", "c"]))
+    await asyncio.sleep(0)
+
+    assert (first, sessions.ended) == (["b"], ["b", "c"])
+    assert control.ended == []  # one after the other, all wait for the first
+    in_turn.cancel()
+
+
+async def _end_in_turn(sessions: _SlowEnds, names: list[str]) -> None:
+    for name in names:
+        await sessions.end(name, "revoked")

@@ -199,8 +199,10 @@ class Connection:
         raw = await send({})
         relay = requests.relay
         is_modern = relay is not None and relay.era is Era.MODERN
-        if self.server_info.era is Era.HANDSHAKE or (is_modern and requests.may_skip_checks):
+        if self.server_info.era is Era.HANDSHAKE:
             return raw
+        if is_modern and requests.may_skip_checks:
+            return requests.name_questions(raw)
         async with asyncio.timeout(timeout):
             return await self._resolve_input_requests(raw, send)
 

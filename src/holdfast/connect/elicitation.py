@@ -51,9 +51,11 @@ def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_restricted: bool) 
             return {"mode": "form", "message": shown, "requestedSchema": schema}
         case "url":
             url, host = _check_url(question.get("url"), is_restricted=is_restricted)
-            elicitation_id = _check_value(question.get("elicitationId"), "elicitationId")
+            more: JsonObject = {}
+            if "elicitationId" in question:  # only in the handshake era
+                more["elicitationId"] = _check_value(question["elicitationId"], "elicitationId")
             shown = f"A request from {server}, not from Holdfast, to open a page on {host}:\n{quoted}"
-            return {"mode": "url", "message": shown, "url": url, "elicitationId": elicitation_id}
+            return {"mode": "url", "message": shown, "url": url, **more}
         case _:
             raise _refused('mode must be "form" or "url"')
 

@@ -20,12 +20,16 @@ from holdfast.model.meta_keys import READ_ONLY_KEY
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.trust import Trust
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
-from holdfast.wire.messages import Raw
+from holdfast.wire.messages import Raw, encode
 from holdfast.wire.strict_json import make_decoder
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
 _CAPABILITY_OF = {ROOTS: "roots", SAMPLING: "sampling", ELICITATION: "elicitation"}
 _FIRST_REQUESTS = ("initialize", "server/discover")  # a server never sends them
+OWN_KEY_PREFIX = "holdfast-"
+"""The keys of Holdfast's own questions to a modern client begin with it."""
+_decode_members = make_decoder(dict[str, Raw])
+_decode_questions = make_decoder(dict[str, dict[str, Raw]])
 _ANSWER_SECONDS = 0.0001  # about how long it takes to answer a request, without the parts that are measured
 _COPY_SECONDS_PER_BYTE = 2e-9  # about how long it takes to copy and send an answer
 _MAX_OPEN_QUESTIONS = 3
@@ -155,10 +159,29 @@ class ServerRequests:
         return await relay.ask(self.spec, method, params)
 
     async def _relay_elicitation(self, relay: Relay, params: Raw) -> Raw:
-        """Ask the client's user. The questions of a restricted server are sanitized."""
-        if self._is_restricted:
-            params = Raw(msgspec.json.encode(self._sanitize(params)))
-        return await relay.ask(self.spec, ELICITATION, params)
+        """Ask the client's user. The question names the server."""
+        return await relay.ask(self.spec, ELICITATION, Raw(msgspec.json.encode(self._sanitize(params))))
+
+    def name_questions(self, raw: Raw) -> Raw:
+        """The result of a modern server for a modern client: questions in it name the server, and have no keys like Holdfast's own."""
+        if b'"input_required"' not in bytes(raw):
+            return raw
+        members: dict[str, Raw] = _decode_members(raw)
+        if members.get("resultType") != Raw(b'"input_required"'):
+            return raw
+        try:
+            asked = _decode_questions(members.get("inputRequests", Raw(b"{}")))
+        except msgspec.ValidationError:
+            raise HoldfastError(codes.BAD_ANSWER, "The server's inputRequests are not valid.") from None
+        for key, question in asked.items():
+            if key.strip().casefold().startswith(OWN_KEY_PREFIX):
+                raise HoldfastError(
+                    codes.BAD_ANSWER, f"Keys of inputRequests may not begin with {OWN_KEY_PREFIX!r}."
+                )
+            if question.get("method") == Raw(encode(ELICITATION)):
+                params = question.get("params", Raw(b"{}"))
+                question["params"] = Raw(msgspec.json.encode(self._sanitize(params)))
+        return Raw(msgspec.json.encode({**members, "inputRequests": asked}))
 
     def _list_roots(self, roots: tuple[str, ...]) -> Raw:
         """The answer with these roots. It is encoded once; the throttle's owner is charged for the time to copy it."""

@@ -14,7 +14,7 @@ from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.listening import listen, server_to_watch
 from holdfast.gateway.offer import Offer
 from holdfast.gateway.paging import page_of
-from holdfast.gateway.params import decode_text, read_members, read_text
+from holdfast.gateway.params import decode_text, read_members, read_text, read_uri
 from holdfast.gateway.parked_calls import ModernCall, Parked
 from holdfast.gateway.requests_to_servers import Interim, RequestsToServers
 from holdfast.gateway.sealed_state import State, StateSealer, digest
@@ -88,6 +88,7 @@ class Answering:
     async def answer(self, request_id: Id, method: str, params: Raw, call: ClientCall) -> Any:
         """Answer one request, in the form that the client's era requires."""
         client_session = self.client_session
+        call.size = len(params)
         client_session.begin(call)
         token = current_call.set(call)
         try:
@@ -231,7 +232,7 @@ class Answering:
     async def _read_resource(
         self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
     ) -> Any:
-        uri = read_text(members, "uri")
+        uri = read_uri(members)
         servers = [asked_by] if asked_by else await offer.servers_of_resource(uri)
         if not servers:
             raise HoldfastError(codes.METHOD_NOT_FOUND, "No server of this session has resources.")
@@ -254,7 +255,7 @@ class Answering:
     async def _complete(self, offer: Offer, members: dict[str, Raw], call: ClientCall) -> Any:
         reference = read_members(members.get("ref", EMPTY_OBJECT))
         if "uri" in reference:
-            servers = await offer.servers_of_resource(read_text(reference, "uri"))
+            servers = await offer.servers_of_resource(read_uri(reference))
             able = await offer.with_capability("completions")
             servers = [server for server in servers if server in able]
             if not servers:
@@ -269,7 +270,7 @@ class Answering:
         return await self._requests(offer).forward(server, "completion/complete", params, call)
 
     async def _subscribe(self, offer: Offer, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
-        uri = read_text(members, "uri")
+        uri = read_uri(members)
         server = await server_to_watch(offer, uri)
         if server is None:
             raise HoldfastError(

@@ -1,18 +1,16 @@
 """One request of a client while it is answered, and how messages about it reach the client."""
 
-import asyncio
 import itertools
-from collections import deque
 from contextvars import ContextVar
 from typing import Any
 
+from holdfast.gateway.notification_queue import NotificationQueue
 from holdfast.model.json import Json, JsonObject
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import BackChannel, ClientInfo
 from holdfast.wire.messages import Raw
 
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
-_MAX_QUEUED = 1024  # notifications that a slow client has not read; the oldest are dropped
 _numbers = itertools.count(1)
 
 
@@ -27,8 +25,10 @@ class ClientCall:
         """The server that the request was sent to; empty if it is not known yet."""
         self.is_done = False
         self._back_channel = back_channel
-        self._queue: deque[tuple[str, Any]] = deque(maxlen=_MAX_QUEUED)
-        self._flushing: asyncio.Task[None] | None = None
+        self.size = 0
+        """How many bytes the params have."""
+        self.notifications = NotificationQueue(self._send)
+        """The notifications that the client has not read."""
 
     @property
     def progress_token(self) -> Json:
@@ -42,32 +42,27 @@ class ClientCall:
 
     def notify(self, method: str, params: Any) -> None:
         """Send the client a notification about this request, unless it is answered already. Never blocks."""
-        if self.is_done:
-            return
-        self._queue.append((method, params))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
+        if not self.is_done:
+            self.notifications.add(method, params)
 
-    async def ask(self, method: str, params: Raw) -> Raw:
-        """Send the client a request, and wait for its answer."""
+    async def ask(self, method: str, params: Raw, *, is_own: bool = True) -> Raw:
+        """Send the client a request, and wait for its answer. `is_own`: whether Holdfast asks, and not a server."""
         return await self._back_channel.ask(method, params)
 
     async def finish(self) -> None:
         """Wait until all notifications are sent. Later ones are dropped: nothing may follow a result."""
         self.is_done = True
-        if self._flushing is not None:
-            await self._flushing
+        try:
+            await self.notifications.wait_until_sent()
+        finally:
+            self.notifications.close()
 
     def redirect_to(self, newest: "ClientCall") -> None:
         """From now on, send messages with the client's newest request: the client has sent the request again."""
         self.meta, self._back_channel = newest.meta, newest._back_channel
 
-    async def _flush(self) -> None:
-        try:
-            while self._queue:
-                await self._back_channel.notify(*self._queue.popleft())
-        finally:
-            self._flushing = None
+    async def _send(self, method: str, params: Any) -> None:
+        await self._back_channel.notify(method, params)
 
 
 current_call: ContextVar[ClientCall | None] = ContextVar("holdfast_client_call", default=None)

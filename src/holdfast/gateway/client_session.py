@@ -12,8 +12,10 @@ import msgspec
 from holdfast.gateway.capabilities import passed_on
 from holdfast.gateway.client_call import ClientCall, current_call
 from holdfast.gateway.credential import Credential
+from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.log_levels import LogLevels, is_at_least, with_server_name
 from holdfast.gateway.logins import Logins
+from holdfast.gateway.notification_queue import NotificationQueue
 from holdfast.gateway.options import GatewayOptions, SessionSummary, why_not_opened
 from holdfast.gateway.own_meta import without_own_meta
 from holdfast.gateway.parked_calls import ParkedCalls
@@ -30,6 +32,7 @@ from holdfast.model.permission import DoorKind, Mode
 from holdfast.model.server import ServerSpec
 from holdfast.resolve.select import Restriction
 from holdfast.session.session import Session
+from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, CallerQuota
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import BackChannel, ClientInfo
 from holdfast.wire.messages import Id, Notification, Raw
@@ -43,8 +46,15 @@ class ClientSession:
     """A session of one client. Its servers' requests and notifications go to that client."""
 
     def __init__(
-        self, host: Host, credential: Credential, options: GatewayOptions, client_info: ClientInfo, key: str
+        self,
+        host: Host,
+        credential: Credential,
+        options: GatewayOptions,
+        client_info: ClientInfo,
+        key: str,
+        kept: KeptBytes | None = None,
     ) -> None:
+        """`kept` counts what the sessions of the credential keep; by default, this session has a quota of its own."""
         self.key = key
         """The `Mcp-Session-Id`, the handle, or an internal key. It is valid for this credential only."""
         self.credential = credential
@@ -55,9 +65,11 @@ class ClientSession:
         """Whether the client has sent a request other than `initialize`."""
         self.running: dict[Id, Callable[[], None]] = {}
         """The requests in flight of a handshake-era client, each with the function that cancels it."""
-        self.parked = ParkedCalls(self.refuse)
+        self.kept = kept or _own_quota(options)
+        """Counts what the session keeps for its client."""
+        self.parked = ParkedCalls(self.refuse, self.kept)
         self.subscriptions = Subscriptions(self.refuse)
-        self.watches = ResourceWatches(self.subscriptions)
+        self.watches = ResourceWatches(self.subscriptions, self.kept)
         self.log_levels = LogLevels(client_info.era)
         self.back_channel: BackChannel | None = None
         """How to reach a handshake-era client outside of its requests."""
@@ -71,6 +83,8 @@ class ClientSession:
         self._session: Session | None = None
         self._opening: asyncio.Task[Session] | None = None
         self._calls: dict[ClientCall, None] = {}
+        self._pushed = NotificationQueue(self._send_push)
+        self._pushed.kept = self.kept
 
     # The Holdfast session
 
@@ -128,6 +142,8 @@ class ClientSession:
         self.subscriptions.close()
         self.watches.close()
         self.parked.close()
+        self._pushed.close()
+        self.kept.close()
         for cancel in list(self.running.values()):
             cancel()
         opening = self._opening
@@ -192,6 +208,7 @@ class ClientSession:
 
     def begin(self, call: ClientCall) -> None:
         """Count a request as in flight."""
+        call.notifications.kept = self.kept
         self._calls[call] = None
         self.touch()
         self.is_used = True
@@ -222,11 +239,21 @@ class ClientSession:
 
     async def ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         """Send a server's request on the stream of the call that it belongs to, or else outside of calls."""
+        if not self.kept.try_add(len(params)):
+            raise HoldfastError(
+                codes.BUSY, "Too much already waits for the answers of this client. Ask again later."
+            )
+        try:
+            return await self._ask(server, method, params)
+        finally:
+            self.kept.remove(len(params))
+
+    async def _ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         call = current_call.get()
         if call is None or call.is_done:
             call = self._newest(server.name)
         if call is not None:
-            return await call.ask(method, params)
+            return await call.ask(method, params, is_own=False)
         if self.back_channel is None:
             raise HoldfastError(
                 codes.UNSUPPORTED_BY_CLIENT, f"The client has no request in flight that {method} belongs to."
@@ -292,15 +319,18 @@ class ClientSession:
         """Send a handshake-era client a notification outside of its requests."""
         channel = self.back_channel
         if channel is not None and channel.push is not None and not self.ended.is_set():
-            task = asyncio.ensure_future(channel.push(method, params))
-            _pushes.add(task)
-            task.add_done_callback(_forget_push)
+            self._pushed.add(method, params)
+
+    async def _send_push(self, method: str, params: Raw) -> None:
+        if self.back_channel is None or self.back_channel.push is None:
+            return
+        try:
+            await self.back_channel.push(method, params)
+        except Exception as error:
+            log.debug("notification not delivered", extra={"reason": str(error)})
 
 
-_pushes: set[asyncio.Future[None]] = set()
-
-
-def _forget_push(task: "asyncio.Future[None]") -> None:
-    _pushes.discard(task)
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.debug("notification not delivered", extra={"reason": str(error)})
+def _own_quota(options: GatewayOptions) -> KeptBytes:
+    limits = options.http_limits or DEFAULT_HTTP_LIMITS
+    share = limits.kept_memory_per_caller
+    return KeptBytes(CallerQuota(total=share, share=share), "")

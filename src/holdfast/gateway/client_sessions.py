@@ -5,10 +5,13 @@ import secrets
 import time
 from collections.abc import Iterator
 
+import msgspec
+
 from holdfast.gateway.answering import Answering
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.credential import Credential
 from holdfast.gateway.event_streams import EventStreams
+from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.options import GatewayOptions
 from holdfast.gateway.sealed_state import StateSealer
 from holdfast.host.host import Host
@@ -29,7 +32,9 @@ class ServedClient:
     def __init__(self, session: ClientSession) -> None:
         self.session = session
         self.answering = Answering(session, StateSealer())
-        self.streams = EventStreams(is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION)
+        self.streams = EventStreams(
+            is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION, kept=session.kept
+        )
         self.requests = OutgoingMessages()
         """The requests to a handshake-era client that wait for its answer."""
 
@@ -42,6 +47,9 @@ class ClientSessions:
         self._options = options
         self._limits = options.http_limits or DEFAULT_HTTP_LIMITS
         self._quota = CallerQuota(total=self._limits.sessions, share=self._limits.sessions_per_caller)
+        self._kept = CallerQuota(
+            total=self._limits.kept_memory, share=self._limits.kept_memory_per_caller
+        )  # bytes
         self._clients: dict[str, ServedClient] = {}  # by key
         self._defaults: dict[str, str] = {}  # the keys of modern default sessions, by credential
         self._handles: dict[str, str] = {}  # the credentials of handles
@@ -153,9 +161,15 @@ class ClientSessions:
     def _add(self, credential: Credential, client_info: ClientInfo, key: str) -> ServedClient:
         if self.is_draining:
             raise HoldfastError(codes.SHUTTING_DOWN, "The gateway is shutting down.")
+        limit = self._limits.client_info_bytes
+        if len(msgspec.json.encode(client_info)) > limit:
+            raise HoldfastError(
+                codes.TOO_LARGE, f"The client's name, capabilities and _meta have more than {limit} bytes."
+            )
         self._options.before_open(credential)
         self._make_room(credential.id)
-        session = ClientSession(self._host, credential, self._options, client_info, key)
+        kept = KeptBytes(self._kept, credential.id)
+        session = ClientSession(self._host, credential, self._options, client_info, key, kept)
         served = self._clients[key] = ServedClient(session)
         if self._sweep is None:
             self._schedule_sweep()

@@ -1,9 +1,12 @@
 """End the sessions of credentials that were revoked or have expired, even if their clients send no requests."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from holdfast.gateway.credential import Credential
+
+log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1.0
 
@@ -23,19 +26,28 @@ class CredentialWatch:
         self._why_invalid = why_invalid
         self._end_sessions = end_sessions
         self._seconds = seconds
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Check until cancelled."""
         while True:
-            await self.check()
+            self.check()
             await asyncio.sleep(self._seconds)
 
-    async def check(self) -> None:
-        """End the sessions of every credential that is not valid any more."""
+    def check(self) -> None:
+        """Begin to end the sessions of every credential that is not valid any more. Servers may take long to end: no credential waits for another."""
         ended = {
             credential.id: reason
             for credential in self._credentials()
             if (reason := self._why_invalid(credential))
         }
         for credential_id, reason in sorted(ended.items()):
+            task = asyncio.create_task(self._end(credential_id, reason))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def _end(self, credential_id: str, reason: str) -> None:
+        try:
             await self._end_sessions(credential_id, reason)
+        except Exception:
+            log.exception("the sessions of a credential did not end", extra={"credential": credential_id})

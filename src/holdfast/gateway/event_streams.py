@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
+from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.wire.http.request import Send
 from holdfast.wire.http.response import send_response
 from holdfast.wire.messages import notification_line
@@ -29,10 +30,13 @@ Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 class EventStream:
     """One stream. Its events are kept, within limits, and sent to the response that the client reads now."""
 
-    def __init__(self, number: int, *, is_primed: bool = False) -> None:
+    def __init__(self, number: int, *, is_primed: bool = False, kept: KeptBytes | None = None) -> None:
         """With `is_primed`, the first event is empty, so that the client knows an id to resume after."""
         self.number = number
         self._is_primed = is_primed
+        self._kept = kept
+        self._counted: dict[int, int] = {}
+        """The bytes of events that `kept` counts, by number."""
         self._events: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
         self._last = 0
@@ -94,7 +98,24 @@ class EventStream:
         self._events.append((number, line))
         self._bytes += len(line)
         while len(self._events) > 1 and (len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES):
-            self._bytes -= len(self._events.popleft()[1])
+            self._drop_oldest()
+        if self._kept is None:
+            return
+        while not (is_counted := self._kept.try_add(len(line))) and len(self._events) > 1:
+            self._drop_oldest()
+        if is_counted:
+            self._counted[number] = len(line)
+
+    def _drop_oldest(self) -> None:
+        number, line = self._events.popleft()
+        self._bytes -= len(line)
+        if self._kept is not None:
+            self._kept.remove(self._counted.pop(number, 0))
+
+    def forget(self) -> None:
+        """Drop all events: the stream is not kept any more."""
+        while self._events:
+            self._drop_oldest()
 
     async def _flush(self) -> None:
         async with self._lock:
@@ -109,16 +130,19 @@ class EventStream:
 class EventStreams:
     """The streams of one session. Stream 0 is for messages that belong to no request."""
 
-    def __init__(self, *, is_primed: bool) -> None:
+    def __init__(self, *, is_primed: bool, kept: KeptBytes | None = None) -> None:
         self._is_primed = is_primed
-        self.general = EventStream(0)
+        self._kept = kept
+        self.general = EventStream(0, kept=kept)
         self._numbers = 0
         self._streams: dict[int, EventStream] = {}
 
     def open(self) -> EventStream:
         """A stream for the response to a request."""
         self._numbers += 1
-        stream = self._streams[self._numbers] = EventStream(self._numbers, is_primed=self._is_primed)
+        stream = self._streams[self._numbers] = EventStream(
+            self._numbers, is_primed=self._is_primed, kept=self._kept
+        )
         self.trim()
         return stream
 
@@ -136,6 +160,7 @@ class EventStreams:
                 return
             del self._streams[stream.number]
             size, excess = size - stream.size, excess - 1
+            stream.forget()
 
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
         """The stream that an event belongs to, and the event's number; None if the stream is not known any more."""

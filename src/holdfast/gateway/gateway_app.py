@@ -14,15 +14,14 @@ from holdfast.gateway.client_sessions import ClientSessions, ServedClient
 from holdfast.gateway.credential import LOCAL, Authenticate, Credential
 from holdfast.gateway.event_streams import EventResponse, PostResponse
 from holdfast.gateway.options import GatewayOptions, SessionSummary, why_not_opened
+from holdfast.gateway.own_context import OwnContext
 from holdfast.gateway.parked_calls import ModernCall
+from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.host.host import Host
 from holdfast.model import codes
-from holdfast.model.context import CONTEXT_HEADER
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.token.claims import from_payload
-from holdfast.token.jws import parse_token
 from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, CallerQuota
 from holdfast.wire.http.mcp_headers import check_mcp_headers, check_param_headers
 from holdfast.wire.http.receiver import HttpExchange, HttpReceiver
@@ -97,6 +96,7 @@ class GatewayApp:
             challenge=options.challenge,
         )
         self.sessions = ClientSessions(host, options)
+        self._own_context = OwnContext(host.settings.data_dir / KEYS_FOLDER)
 
     def issue_handle(self, credential: Credential) -> str:
         """A new handle of this credential, for the path `/s/<handle>/mcp`."""
@@ -206,11 +206,6 @@ class GatewayApp:
                 f"Handles are for clients of {MODERN_VERSIONS[-1]}. Use the path /mcp instead.",
             )
         client_info = read_client(request)
-        limit = self._http_limits.client_info_bytes
-        if len(msgspec.json.encode(client_info)) > limit:
-            raise HoldfastError(
-                codes.TOO_LARGE, f"The client's name, capabilities and _meta have more than {limit} bytes."
-            )
         served = self.sessions.open(http.caller.credential, client_info)
         served.session.back_channel = BackChannel(
             _no_notification, partial(served.requests.ask, served.streams.general.add), _pusher(served)
@@ -258,7 +253,7 @@ class GatewayApp:
         Reading the body may have taken a while since the credential was checked.
         """
         self._options.recheck(http.caller.credential)
-        sending_session_id = _sending_session_id(http.headers)
+        sending_session_id = self._own_context.session_of(http.headers)
         if sending_session_id and self._host.find_live(sending_session_id) is not None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,
@@ -321,20 +316,6 @@ class GatewayApp:
             stream.detach(response.write)
             for signal in signals:
                 signal.cancel()
-
-
-def _sending_session_id(headers: Headers) -> str:
-    """The id of the Holdfast session that a request says it comes from; empty if it says none.
-
-    The signature is not checked: a client that poses as a session of this host is only refused.
-    """
-    token = headers.get(CONTEXT_HEADER.lower())
-    if not token:
-        return ""
-    try:
-        return from_payload(parse_token(token).payload).context.session_id
-    except HoldfastError:
-        return ""
 
 
 def _read_path(scope: MutableMapping[str, Any], headers: Headers) -> str:

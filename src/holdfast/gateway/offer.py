@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
-import re
 from collections import OrderedDict
 from collections.abc import Callable
+from hashlib import blake2b
+from itertools import islice
 
 import msgspec
 from msgspec import Raw
@@ -12,21 +13,28 @@ from msgspec import Raw
 from holdfast.connect.catalog import CatalogTool
 from holdfast.gateway.names import NameTable, Origin, build_names
 from holdfast.gateway.offered_tools import OfferedTools
+from holdfast.gateway.params import MAX_URI
 from holdfast.gateway.status import has_missing
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.visible_text import to_line
 from holdfast.session.session import Session
-from holdfast.wire.mcp.client import MAX_LIST_BYTES, ServerInfo
+from holdfast.wire.mcp.client import MAX_LIST_BYTES, MAX_LIST_VALUES, ServerInfo
 from holdfast.wire.mcp.eras import Era
-from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
+from holdfast.wire.parse_threads import PARSE_THREADS
+from holdfast.wire.strict_json import DECODE_ERRORS, count_values, has_more_values, make_decoder
 
 log = logging.getLogger(__name__)
 
 _NONE = "*"  # no server has this name
 _MAX_PAGES = 200
 _MAX_ROUTES = 1024  # resources whose server is remembered
+_MAX_ITEMS = 10_000  # of one server's list
+_MAX_TEMPLATES = 1000  # that URIs are compared with
+_THREAD_BYTES = 64 * 1024  # a longer page is read in a thread
+_DIGEST_BYTES = 16
 _decode_members = make_decoder(dict[str, Raw])
+_decode_items = make_decoder(list[Raw])
 
 
 class _Named(msgspec.Struct):
@@ -50,7 +58,8 @@ class Offer:
         self._has_status = False
         self._infos: dict[str, ServerInfo] = {}
         self._prompts = NameTable()
-        self._routes: OrderedDict[str, str] = OrderedDict()
+        self._routes: OrderedDict[bytes, str] = OrderedDict()
+        """The servers of resources, by a digest of the URI: a URI may be long."""
         self._templates: list[tuple[str, str]] = []
 
     def is_bare(self, server: str) -> bool:
@@ -156,7 +165,9 @@ class Offer:
     async def templates(self) -> list[Raw]:
         """All resource templates."""
         listed = await self._list("resources", "resources/templates/list", "resourceTemplates")
-        self._templates = [(_read(raw).uri_template, server) for server, raw in listed]
+        found = ((_read(raw).uri_template, server) for server, raw in listed)
+        usable = (one for one in found if len(one[0]) <= MAX_URI)
+        self._templates = [*islice(usable, _MAX_TEMPLATES)]
         return self._keep_first(listed, lambda raw: _read(raw).uri_template, lambda template, server: None)
 
     async def servers_of_resource(self, uri: str) -> list[str]:
@@ -164,10 +175,11 @@ class Offer:
         servers = await self.with_capability("resources")
         if len(servers) < 2:
             return servers
-        known = self._routes.get(uri)
+        key = _digest(uri)
+        known = self._routes.get(key)
         if known is None:
             await self.resources()
-            known = self._routes.get(uri)
+            known = self._routes.get(key)
         if known is None:
             if not self._templates:
                 await self.templates()
@@ -181,8 +193,9 @@ class Offer:
         self._remember(uri, server)
 
     def _remember(self, uri: str, server: str) -> None:
-        self._routes[uri] = server
-        self._routes.move_to_end(uri)
+        key = _digest(uri)
+        self._routes[key] = server
+        self._routes.move_to_end(key)
         while len(self._routes) > _MAX_ROUTES:
             self._routes.popitem(last=False)
 
@@ -226,22 +239,49 @@ class Offer:
         """The items of all pages of one server."""
         items: list[Raw] = []
         cursor: Raw | None = None
-        size = 0
+        size = values = 0
         for _ in range(_MAX_PAGES):
             params = {} if cursor is None else {"cursor": cursor}
             page = await self.session.forward(server, method, params, timeout=60.0)
             size += len(page)
-            try:
-                members = _decode_members(page)
-                items += msgspec.json.decode(members.get(key, Raw(b"[]")), type=list[Raw])
-            except DECODE_ERRORS:
-                raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent an invalid list of {key}.") from None
-            cursor = members.get("nextCursor")
-            if cursor is None or cursor == Raw(b"null"):
-                return items
             if size > MAX_LIST_BYTES:
                 break
+            args = (page, key, MAX_LIST_VALUES - values)
+            try:
+                if len(page) <= _THREAD_BYTES:
+                    found = _read_page(*args)
+                else:
+                    found = await PARSE_THREADS.run(_read_page, *args, owner=self.session.context.session_id)
+            except DECODE_ERRORS:
+                raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent an invalid list of {key}.") from None
+            if found is None or len(items) + len(found.items) > _MAX_ITEMS:
+                break
+            items += found.items
+            values += found.values
+            cursor = found.cursor
+            if cursor is None or cursor == Raw(b"null"):
+                return items
         raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent a list of {key} that is too long.")
+
+
+class _Page(msgspec.Struct):
+    items: list[Raw]
+    cursor: Raw | None
+    values: int
+
+
+def _read_page(page: Raw, key: str, max_values: int) -> _Page | None:
+    """Read one page of a list. None if it has too many values."""
+    if has_more_values(page, max_values):
+        return None
+    members = _decode_members(page)
+    return _Page(
+        _decode_items(members.get(key, Raw(b"[]"))), members.get("nextCursor"), values=count_values(page)
+    )
+
+
+def _digest(uri: str) -> bytes:
+    return blake2b(uri.encode(errors="surrogatepass"), digest_size=_DIGEST_BYTES).digest()
 
 
 def _read(raw: Raw) -> _Named:
@@ -257,7 +297,7 @@ def _rename(raw: Raw, name: str) -> Raw:
 
 def _matches(template: str, uri: str) -> bool:
     """Whether a URI may be one of a template: its literal parts occur in order. The server decides in the end."""
-    literals = re.split(r"\{[^}]*\}", template)
+    literals = _literal_parts(template)
     if not uri.startswith(literals[0]) or not uri.endswith(literals[-1]):
         return False
     position = 0
@@ -267,3 +307,13 @@ def _matches(template: str, uri: str) -> bool:
             return False
         position += len(literal)
     return True
+
+
+def _literal_parts(template: str) -> list[str]:
+    """The texts around the variables of a template. Takes linear time."""
+    parts: list[str] = []
+    start = 0
+    while (opening := template.find("{", start)) >= 0 and (closing := template.find("}", opening)) >= 0:
+        parts.append(template[start:opening])
+        start = closing + 1
+    return [*parts, template[start:]]

@@ -9,6 +9,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
+MAX_URI = 8192
+"""The most characters of a URI: of a resource or a template."""
 _decode_members = make_decoder(dict[str, Raw])
 
 
@@ -25,6 +27,14 @@ def read_text(members: Mapping[str, Raw], key: str) -> str:
     if key not in members:
         raise HoldfastError(codes.BAD_ARGUMENT, f"The params must have {key!r}.")
     return decode_text(members[key], key)
+
+
+def read_uri(members: Mapping[str, Raw]) -> str:
+    """The member `uri`. Raise if it is too long."""
+    uri = read_text(members, "uri")
+    if len(uri) > MAX_URI:
+        raise HoldfastError(codes.TOO_LARGE, f"A URI may have at most {MAX_URI} characters.")
+    return uri
 
 
 def decode_text(raw: Raw, key: str) -> str:

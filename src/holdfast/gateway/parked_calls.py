@@ -10,7 +10,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.connect.server_requests import OWN_KEY_PREFIX
 from holdfast.gateway.client_call import ClientCall
+from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.sealed_state import STATE_SECONDS
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -43,13 +45,14 @@ class ModernCall(ClientCall):
         self.changed = asyncio.Event()
         """Set when there is a new question, or when the work has ended."""
 
-    async def ask(self, method: str, params: Raw) -> Raw:
+    async def ask(self, method: str, params: Raw, *, is_own: bool = True) -> Raw:
         """Ask the client, in the result of its request."""
         capability = _CAPABILITY_OF.get(method)
         if capability is None or capability not in self.client_info.capabilities:
             raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, f"The client does not support {method}.")
         self._asked += 1
-        key, question = f"holdfast-{self._asked}", _Question(method, params)
+        prefix = OWN_KEY_PREFIX if is_own else "server-"
+        key, question = f"{prefix}{self._asked}", _Question(method, params)
         self._questions[key] = question
         self.changed.set()
         try:
@@ -89,8 +92,10 @@ class _ParkedCall:
 class ParkedCalls:
     """The requests of one session that wait for their client."""
 
-    def __init__(self, refuse: Callable[[HoldfastError], HoldfastError]) -> None:
+    def __init__(self, refuse: Callable[[HoldfastError], HoldfastError], kept: KeptBytes) -> None:
+        """`kept` counts the bytes of the requests that wait."""
         self._refuse = refuse
+        self._kept = kept
         self._parked: dict[str, _ParkedCall] = {}
 
     def __len__(self) -> int:
@@ -106,6 +111,7 @@ class ParkedCalls:
         if parked is None:
             raise HoldfastError(codes.CALL_NOT_WAITING, "No request waits for this requestState any more.")
         parked.expiry.cancel()
+        self._kept.remove(parked.call.size)
         parked.call.continue_with(newest, answers)
         return await self._wait(parked.call, parked.work)
 
@@ -117,6 +123,7 @@ class ParkedCalls:
         """Cancel the requests that wait."""
         for parked in self._parked.values():
             parked.expiry.cancel()
+            self._kept.remove(parked.call.size)
             _drop(parked.work)
         self._parked.clear()
 
@@ -140,6 +147,10 @@ class ParkedCalls:
             _drop(work)
             text = f"{MAX_PARKED} requests of this session already wait for answers."
             raise self._refuse(HoldfastError(codes.BUSY, text))
+        if not self._kept.try_add(call.size):
+            _drop(work)
+            text = "The memory for requests that wait for answers is used up. Answer one of them, or send fewer at once."
+            raise self._refuse(HoldfastError(codes.BUSY, text))
         parked_id = secrets.token_hex(8)
         expiry = asyncio.get_running_loop().call_later(STATE_SECONDS, self._expire, parked_id)
         self._parked[parked_id] = _ParkedCall(call, work, expiry)
@@ -148,6 +159,7 @@ class ParkedCalls:
     def _expire(self, parked_id: str) -> None:
         parked = self._parked.pop(parked_id, None)
         if parked is not None:
+            self._kept.remove(parked.call.size)
             _drop(parked.work)
 
 

@@ -7,7 +7,9 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Any
 
+from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.subscriptions import Subscriptions
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.visible_text import to_line
 from holdfast.session.session import Session
@@ -17,13 +19,21 @@ log = logging.getLogger(__name__)
 
 _ACKNOWLEDGE_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
+MAX_WATCHED = 1024
+MAX_WATCHED_BYTES = (
+    1024 * 1024
+)  # the URIs of all resources that a session watches: a modern server gets them with each change
+_ENTRY_BYTES = 200  # about the memory of an entry, besides the URI
 
 
 class ResourceWatches:
     """Subscribes to resources at their servers, in each server's era."""
 
-    def __init__(self, subscriptions: Subscriptions) -> None:
+    def __init__(self, subscriptions: Subscriptions, kept: KeptBytes) -> None:
+        """`kept` counts the bytes of the URIs."""
         self._subscriptions = subscriptions
+        self._kept = kept
+        self._bytes = 0
         self._counts: Counter[tuple[str, str]] = Counter()
         self._listens: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -35,6 +45,8 @@ class ResourceWatches:
         A server of the handshake era must answer within 60 s. A modern server gets 10 s to acknowledge the subscription; after
         that, the subscription counts as open.
         """
+        if (server, uri) not in self._counts:
+            self._make_room(uri)
         self._counts[server, uri] += 1
         if self._counts[server, uri] > 1:
             return
@@ -44,21 +56,40 @@ class ResourceWatches:
             else:
                 await self._listen(session, server)
         except BaseException:
-            self._counts[server, uri] -= 1
+            self._forget(server, uri)
             raise
 
     def remove(self, session: Session, server: str, era: Era, uri: str) -> None:
         """Remove the subscription of one stream. After the last one, unsubscribe at the server."""
         if not self._counts[server, uri]:
             return
-        self._counts[server, uri] -= 1
-        if self._counts[server, uri]:
+        self._forget(server, uri)
+        if (server, uri) in self._counts:
             return
-        del self._counts[server, uri]
         if era is Era.HANDSHAKE:
             self._start(self._unsubscribe(session, server, uri))
         else:
             self._start(self._listen(session, server))
+
+    def _make_room(self, uri: str) -> None:
+        size = len(uri) + _ENTRY_BYTES
+        if (
+            len(self._counts) >= MAX_WATCHED
+            or self._bytes + size > MAX_WATCHED_BYTES
+            or not self._kept.try_add(size)
+        ):
+            raise HoldfastError(
+                codes.BUSY, "This session already watches too many resources. Unsubscribe from one first."
+            )
+        self._bytes += size
+
+    def _forget(self, server: str, uri: str) -> None:
+        """Count one stream less. The last one removes the resource."""
+        self._counts[server, uri] -= 1
+        if not self._counts[server, uri]:
+            del self._counts[server, uri]
+            self._bytes -= len(uri) + _ENTRY_BYTES
+            self._kept.remove(len(uri) + _ENTRY_BYTES)
 
     def close(self) -> None:
         """Stop listening. The servers end with the session."""

@@ -66,5 +66,7 @@ STORED_LIMIT = SizeLimit(bytes=2 * 1024 * 1024, values=20_000)
 """Arguments and results up to this size are stored whole. One writer serves every session, so larger ones are shortened."""
 SMALL_DOCUMENT_BYTES = 500
 """A document up to this size is within every limit. Handling it takes less time than counting its values."""
+META_LIMIT = SizeLimit(bytes=64 * 1024, values=1000)
+"""The `_meta` of a request from a client. It is decoded on the event loop, and may be kept while the request waits."""
 NEGOTIATION_LIMIT = SizeLimit(bytes=256 * 1024, values=10_000)
 """What a server may send about itself when its era is negotiated."""

@@ -287,6 +287,25 @@ class BoundedConnection(asyncio.Protocol):
             self._write_timer = None
 
 
+class _HttpProtocol(HttpToolsProtocol):
+    """uvicorn's protocol. Answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head."""
+
+    _is_head_complete = False
+
+    def on_message_begin(self) -> None:
+        self._is_head_complete = False
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._is_head_complete = True
+        super().on_headers_complete()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_head_complete:
+            raise ValueError("a header after the head")  # the parser reports it as an error of the request
+        super().on_header(name, value)
+
+
 @asynccontextmanager
 async def serve_app(
     app: Any, sock: socket.socket, limits: ConnectionLimits | None = None
@@ -319,10 +338,9 @@ async def serve_app(
         backlog=_ACCEPTED_AT_ONCE,  # asyncio accepts this many at once
     )
     config.load()
-    http_protocol: Any = config.http_protocol_class
 
     def make_protocol(**arguments: Any) -> BoundedConnection:
-        return BoundedConnection(http_protocol(**arguments), connections)
+        return BoundedConnection(_HttpProtocol(**arguments), connections)
 
     config.http_protocol_class = cast("type[asyncio.Protocol]", make_protocol)
     server = _Server(config)

@@ -22,6 +22,8 @@ from holdfast.wire.strict_json import DECODE_ERRORS
 
 MAX_WAITING = 1024  # calls of all callers that wait for their client
 MAX_WAITING_PER_CALLER = 64  # if the server can tell its callers apart
+MAX_WAITING_BYTES = 64 * 1024 * 1024  # of the params of all calls that wait
+MAX_WAITING_BYTES_PER_CALLER = 8 * 1024 * 1024
 _KEPT_SECONDS = ANSWER_SECONDS + 60.0  # a result that no client fetches is dropped after this time
 _STATE_BYTES = 24
 
@@ -57,6 +59,8 @@ class RoundTrips(ClientRequests):
         super().__init__(request.client.capabilities)
         self.newest: McpRequest | None = request
         """The newest request of the client; None while the call waits for one."""
+        self.size = len(request.params)
+        """The bytes of the request, which are kept while the call waits."""
         self._early_answers = dict(answers)
         self.questions: dict[str, _Question] = {}
         self.on_ask: Callable[[], None] = _do_nothing
@@ -180,9 +184,13 @@ class WaitingCalls:
     def _keep(self, call: _WaitingCall) -> JsonObject:
         """Keep a call until its client sends the answers. If there are too many, cancel it."""
         caller = call.target.caller
-        own = sum(other.target.caller == caller for other in self._calls.values())
+        own = [other.trips.size for other in self._calls.values() if other.target.caller == caller]
+        size = sum(other.trips.size for other in self._calls.values()) + call.trips.size
         is_known = caller.session is not None or caller.connection
-        if len(self._calls) >= MAX_WAITING or (is_known and own >= MAX_WAITING_PER_CALLER):
+        is_over_share = len(own) >= MAX_WAITING_PER_CALLER or (
+            sum(own) + call.trips.size > MAX_WAITING_BYTES_PER_CALLER
+        )
+        if len(self._calls) >= MAX_WAITING or size > MAX_WAITING_BYTES or (is_known and is_over_share):
             _drop(call)
             raise HoldfastError(codes.BUSY, "Too many calls already wait for their clients to answer.")
         call.trips.newest = None

@@ -24,6 +24,8 @@ class ModelLimits:
     context_tokens: int = 128_000
     max_event_bytes: int = 8 * _MIB
     """The size of one server-sent event of an answer."""
+    max_event_values: int = 5000
+    """The values of one event: numbers, texts, lists, objects. A longer request allows more of them."""
     max_response_bytes: int = 64 * _MIB
     max_characters: int = 1_000_000
     """The length of one answer: its text, its reasoning and the arguments of its calls together."""

@@ -54,7 +54,7 @@ def _ollama_models(address: str) -> Iterator[str]:
     try:
         with opener.open(f"{address}/api/tags", timeout=_TIMEOUT_SECONDS) as answer:
             listed: Any = json.loads(answer.read(_MAX_BYTES))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return
     models = cast("dict[str, Any]", listed).get("models") if isinstance(listed, dict) else None
     for model in cast("list[Any]", models)[:_MAX_MODELS] if isinstance(models, list) else ():

@@ -236,7 +236,7 @@ class ModelRun:
                     async for _ in stream:
                         exchange.last_progress = loop.time()
                 return stream.get()
-        except (AgentRunError, UserError, ValueError, OSError) as error:
+        except (AgentRunError, UserError, ValueError, OSError, RecursionError) as error:
             await self._keep_partial(stream)
             raise self._explain(error, exchange) from error
         except LimitReachedError:

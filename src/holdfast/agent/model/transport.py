@@ -10,12 +10,15 @@ from ipaddress import ip_address
 import httpx2
 
 from holdfast.agent.model import failures
+from holdfast.agent.model.answer_events import LONG_EVENT_BYTES, EventSplitter, check_event
 from holdfast.agent.model.config import ModelConfig, ModelLimits
 from holdfast.agent.model.retries import retry_delay
 from holdfast.connect.http.proxies import Proxies
 from holdfast.model.errors import HoldfastError
+from holdfast.wire.parse_threads import PARSE_THREADS
 
 _MAX_ERROR_BYTES = 64 * 1024
+_EVENTS_AT_ONCE = 16  # the provider's library decodes these before the event loop does other work
 _FORMAT_HEADERS = frozenset(
     {
         "host",
@@ -133,29 +136,44 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         exchange, limits = self._exchange, self._exchange.limits
-        size = event_size = 0
-        tail = b""
+        size = 0
+        splitter = EventSplitter(limits)
         try:
             async for chunk in self._body:
                 size += len(chunk)
                 if size > limits.max_response_bytes:
-                    raise _fail(
-                        exchange, failures.too_large(f"it has more than {limits.max_response_bytes} bytes")
-                    )
-                window = tail + chunk
-                end = max(window.rfind(b"\n\n"), window.rfind(b"\n\r\n"), window.rfind(b"\r\r"))
-                event_size = event_size + len(chunk) if end < 0 else len(window) - end
-                if event_size > limits.max_event_bytes:
-                    raise _fail(
-                        exchange,
-                        failures.too_large(f"one event has more than {limits.max_event_bytes} bytes"),
-                    )
-                tail = window[-3:]
-                yield chunk
-        except EndpointError:
-            raise
+                    raise failures.too_large(f"it has more than {limits.max_response_bytes} bytes")
+                async for events in self._checked(splitter.add(chunk)):
+                    yield events
+            async for events in self._checked(splitter.take_rest()):
+                yield events
+        except failures.LimitReachedError as error:
+            raise _fail(exchange, error) from None
         except httpx2.TransportError as error:
             raise _fail(exchange, failures.cut_off(self._host)) from error
+
+    async def _checked(self, events: list[bytes]) -> AsyncIterator[bytes]:
+        """These events, some at a time, with pauses in which the event loop does other work."""
+        exchange = self._exchange
+        ready: list[bytes] = []
+        pause = 0.0
+        try:
+            for event in events:
+                args = (event, exchange.limits, exchange.sent_bytes)
+                is_long = len(event) > LONG_EVENT_BYTES
+                pause += await PARSE_THREADS.run(check_event, *args) if is_long else check_event(*args)
+                ready.append(event)
+                if pause or len(ready) >= _EVENTS_AT_ONCE:
+                    yield b"".join(ready)
+                    ready.clear()
+                    await asyncio.sleep(pause)
+                    pause = 0.0
+        except failures.LimitReachedError:
+            if ready:
+                yield b"".join(ready)
+            raise
+        if ready:
+            yield b"".join(ready)
 
     async def aclose(self) -> None:
         await self._body.aclose()

@@ -17,6 +17,9 @@ class HttpLimits:
     body_memory: int = 128 * _MIB
     """The total size of the bodies in memory: those that are being read, and those whose requests are being answered."""
     body_memory_per_caller: int = 32 * _MIB
+    kept_memory: int = 128 * _MIB
+    """The total size of what the gateway keeps for clients after their requests: waiting requests, questions, unread notifications."""
+    kept_memory_per_caller: int = 32 * _MIB
     in_flight: int = 1024
     """Requests from all clients that are being answered at the same time."""
     in_flight_per_caller: int = 256

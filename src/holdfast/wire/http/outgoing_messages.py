@@ -24,6 +24,7 @@ from holdfast.wire.messages import (
 
 MAX_WAITING_REQUESTS = 64  # of one session
 MAX_QUEUED = 64  # notifications that wait for the GET stream; if there are more, the oldest are dropped
+MAX_QUEUED_BYTES = 1024 * 1024
 
 SendLine = Callable[[bytes], Awaitable[None]]
 
@@ -72,7 +73,10 @@ class OutgoingMessages:
 
     async def push(self, method: str, params: Any) -> None:
         """Queue a notification for the GET stream."""
-        self._queue.append(notification_line(method, params))
+        line = notification_line(method, params)
+        while self._queue and sum(map(len, self._queue)) + len(line) > MAX_QUEUED_BYTES:
+            self._queue.popleft()
+        self._queue.append(line)
         self.has_queued.set()
 
     def take_queued(self) -> list[bytes]:

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.model.limits import DEFAULT_LIMITS, META_LIMIT, Limits
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.eras import (
     CAPABILITIES_KEY,
@@ -26,11 +26,12 @@ from holdfast.wire.mcp.eras import (
 )
 from holdfast.wire.messages import EMPTY_OBJECT, Id, Notification, PeerError, Raw, Request, encode
 from holdfast.wire.peer import Peer
-from holdfast.wire.strict_json import make_decoder
+from holdfast.wire.strict_json import exceeds_limit, make_decoder
 
 T = TypeVar("T")
 
 _connection_numbers = itertools.count(1)
+MAX_PROGRESS_TOKEN = 256  # characters
 _COMPLETE = Raw(b'"complete"')
 _CACHEABLE_METHODS = frozenset(
     {
@@ -289,16 +290,40 @@ class _ParamsWithMeta(msgspec.Struct):
     meta: dict[str, Json] | UnsetType = msgspec.field(default=UNSET, name="_meta")
 
 
+class _ParamsWithRawMeta(msgspec.Struct):
+    meta: Raw = msgspec.field(default=EMPTY_OBJECT, name="_meta")
+
+
 _decode_meta = make_decoder(_ParamsWithMeta)
+_decode_raw_meta = make_decoder(_ParamsWithRawMeta)
 
 
 def read_meta(params: Raw) -> JsonObject:
-    """The `_meta` in the params; empty if there is none."""
+    """The `_meta` in the params; empty if there is none. Raise if it is too large, or if its `progressToken` is not valid."""
     try:
+        if len(params) > META_LIMIT.values and exceeds_limit(_decode_raw_meta(params).meta, META_LIMIT):
+            raise HoldfastError(
+                codes.TOO_LARGE,
+                f"params._meta has more than {META_LIMIT.bytes} bytes or {META_LIMIT.values} values.",
+            )
         meta = _decode_meta(params).meta
     except msgspec.ValidationError:
         raise HoldfastError(codes.BAD_ARGUMENT, "params and params._meta must be objects.") from None
-    return {} if meta is UNSET else meta
+    if meta is UNSET:
+        return {}
+    if (token := meta.get("progressToken")) is not None:
+        _check_progress_token(token)
+    return meta
+
+
+def _check_progress_token(token: Json) -> None:
+    """Raise unless this is a number or a short string: it is sent back with every progress notification."""
+    is_valid = isinstance(token, int | float) and not isinstance(token, bool)
+    if not (is_valid or (isinstance(token, str) and len(token) <= MAX_PROGRESS_TOKEN)):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"params._meta.progressToken must be a number, or a string of at most {MAX_PROGRESS_TOKEN} characters.",
+        )
 
 
 def modern_client(meta: JsonObject) -> ClientInfo:

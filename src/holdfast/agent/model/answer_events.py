@@ -1,0 +1,96 @@
+"""Split an endpoint's answer into server-sent events, and check each event before the provider's library decodes it.
+
+The libraries decode events on the event loop. Some build an object for every value of an event, which takes up to 25 microseconds;
+some copy all that they have of an event whenever more of it arrives. So they get whole events only, with few lines and a
+limited number of values.
+"""
+
+import re
+from itertools import accumulate
+
+from holdfast.agent.model import failures
+from holdfast.agent.model.config import ModelLimits
+from holdfast.model.limits import DEFAULT_LIMITS, SMALL_DOCUMENT_BYTES
+from holdfast.wire.strict_json import has_more_values, strip_strings
+
+LONG_EVENT_BYTES = 256 * 1024
+"""A longer event is checked in a thread."""
+_MAX_LINES = 100  # of one event
+_BYTES_PER_VALUE = (
+    20  # some endpoints repeat the definitions of tools: the longer the request, the more values are allowed
+)
+_FREE_VALUES = 1000  # of an event that is followed by no pause, unless the request is longer
+_PAUSE_SECONDS_PER_VALUE = 40e-6
+_LONGEST_END = 4
+_END = re.compile(rb"\n\n|\r\n\r\n")  # other line ends end no event for some libraries
+_LINE_END = re.compile(rb"[\r\n]+")
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (DEFAULT_LIMITS.digits + 1))
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+# Some libraries also end lines at these characters.
+_OTHER_LINE_END = re.compile(b"[\x0b\x0c\x1c-\x1e]|\xc2\x85|\xe2\x80[\xa8\xa9]")
+
+
+class EventSplitter:
+    """Collects the bytes of an answer until an event is complete. Raises `LimitReachedError` if an event is too large."""
+
+    def __init__(self, limits: ModelLimits) -> None:
+        self._limits = limits
+        self._unfinished = bytearray()
+
+    def add(self, chunk: bytes) -> list[bytes]:
+        """The events that are complete with this chunk."""
+        begin = max(0, len(self._unfinished) - _LONGEST_END + 1)
+        self._unfinished += chunk
+        events: list[bytes] = []
+        start = 0
+        for end in _END.finditer(self._unfinished, begin):
+            events.append(bytes(self._unfinished[start : end.end()]))
+            start = end.end()
+        if start:
+            del self._unfinished[:start]
+        if max(map(len, (self._unfinished, *events))) > self._limits.max_event_bytes:
+            raise failures.too_large(f"one event has more than {self._limits.max_event_bytes} bytes")
+        return events
+
+    def take_rest(self) -> list[bytes]:
+        """What is left when the answer has ended."""
+        return [bytes(self._unfinished)] if self._unfinished else []
+
+
+def check_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
+    """How many seconds to wait after this event. Raise `LimitReachedError` if it would take too long to decode."""
+    if len(event) <= SMALL_DOCUMENT_BYTES:
+        return 0.0
+    lines = _LINE_END.split(event, _MAX_LINES + 1)
+    if len(lines) > _MAX_LINES:
+        raise failures.too_large(f"one event has more than {_MAX_LINES} lines")
+    repeated = sent_bytes // _BYTES_PER_VALUE
+    max_values = limits.max_event_values + repeated
+    without_strings = b""
+    for line in lines:
+        # What looks like a string may end with the line.
+        text = line.replace(b'"', b"") if _OTHER_LINE_END.search(line) else line
+        if has_more_values(text, max_values):
+            raise _too_many_values(max_values)
+        without_strings += strip_strings(text) + b"\n"
+    values = sum(map(without_strings.count, (b",", b"[", b"{")))
+    if values > max_values:
+        raise _too_many_values(max_values)
+    if _LONG_NUMBER.search(without_strings):
+        raise failures.too_large(f"a number has more than {DEFAULT_LIMITS.digits} digits")
+    if _depth(without_strings) > DEFAULT_LIMITS.depth:
+        raise failures.too_large(f"one event is nested more than {DEFAULT_LIMITS.depth} levels deep")
+    return _PAUSE_SECONDS_PER_VALUE * values if values > max(_FREE_VALUES, repeated) else 0.0
+
+
+def _depth(without_strings: bytes) -> int:
+    """How deep the text is nested. A decoder may fail because of the depth before it sees that brackets are not closed."""
+    brackets = without_strings.translate(None, _NOT_BRACKETS)
+    opening = brackets.count(b"[") + brackets.count(b"{")
+    # A decoder stops at the first bracket that closes nothing.
+    steps = (1 if bracket in b"[{" else -1 for bracket in brackets[: 2 * opening])
+    return max(accumulate(steps), default=0)
+
+
+def _too_many_values(limit: int) -> failures.LimitReachedError:
+    return failures.too_large(f"one event has more than {limit} values")

@@ -1,0 +1,38 @@
+"""Recognise requests that a session of this host sends to its own gateway."""
+
+from pathlib import Path
+
+from holdfast.model.context import CONTEXT_HEADER
+from holdfast.model.errors import HoldfastError
+from holdfast.token.claims import from_payload
+from holdfast.token.jws import parse_token
+from holdfast.token.signer import Signer
+from holdfast.token.verifier import Verifier
+from holdfast.wire.http.request import Headers
+
+_HEADER = CONTEXT_HEADER.lower()
+
+
+class OwnContext:
+    """Verifies the context tokens that this host signs. `keys` is the folder of its keys."""
+
+    def __init__(self, keys: Path) -> None:
+        self._file = Signer(keys).public_file
+        self._verifier: Verifier | None = None
+
+    def session_of(self, headers: Headers) -> str:
+        """The id of the session of this host that sends the request; empty if none does.
+
+        Only a valid signature counts. Otherwise a client could find out which sessions exist.
+        """
+        token = headers.get(_HEADER)
+        if not token:
+            return ""
+        try:
+            if self._verifier is None:
+                self._verifier = Verifier(self._file)
+            # The gateway does not know every address by which it is reached, so the token may be for any.
+            audience = from_payload(parse_token(token).payload).audience
+            return self._verifier.verify(token, audience).context.session_id
+        except HoldfastError:
+            return ""
