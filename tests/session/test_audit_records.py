@@ -156,7 +156,7 @@ async def test_every_decision_of_the_user_is_one_record_and_its_call_another(
 
 @pytest.mark.promise("AUD-01", "ACP-09")
 @pytest.mark.parametrize(
-    ("mode", "advice"), [(Mode.READ_ONLY, "Change the mode to ask or auto"), (Mode.ASK, "the mode auto")]
+    ("mode", "advice"), [(Mode.READ_ONLY, "Change the mode to ask or auto"), (Mode.ASK, 'permission="auto"')]
 )
 async def test_call_refused_by_the_mode_or_without_a_user_is_recorded_and_shown_as_refused(
     make_host: HostFactory, tmp_path: Path, mode: Mode, advice: str

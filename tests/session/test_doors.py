@@ -305,7 +305,8 @@ async def test_a_call_from_python_passes_the_policy_like_any_other(make_host: Ho
 
     assert _refusal(alone) == (
         "c.count needs permission. No terminal or editor that may answer is attached to this session. "
-        "Allow all tools with the mode auto, or answer at a terminal or in an editor."
+        "In Python, give the session `ask`, a function that answers: ask=lambda question: True. "
+        'To make all calls without asking, give permission="auto".'
     )
     assert "Every terminal and editor that was asked has left without answering." in _refusal(left)
 

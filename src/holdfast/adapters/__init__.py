@@ -3,6 +3,7 @@
 Calls go through the session: its permission policy, its context, its record and its audit apply as to any other call.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,6 @@ def _needs(package: str) -> Iterator[None]:
             raise
         raise ModuleNotFoundError(
             f"This adapter needs the package {package!r}, which is not installed (no module {error.name!r}). "
-            f"Run: pip install {package}",
+            f"Install it: {shlex.join(('pip', 'install', package))}",
             name=error.name,
         ) from error
