@@ -85,7 +85,7 @@ async def test_a_form_for_a_secret_is_refused(era: str, serve: Serve, monkeypatc
 def test_a_server_cannot_use_the_keys_of_our_own_questions(key: str):
     spec = ServerSpec(name="asker", source=Source.USER, transport=Stdio(command="asker"))
     own = server_requests.ServerRequests(spec, None)
-    question = {
+    question: dict[str, Any] = {
         "method": "elicitation/create",
         "params": {"message": "Go?\x1b[2J", "requestedSchema": {"type": "object", "properties": {}}},
     }
