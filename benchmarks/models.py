@@ -211,7 +211,11 @@ async def _sizes() -> tuple[int, int]:
         request = endpoint.requests[1]
         result = next(iter(request.tool_results.values()))
         provider = OpenAIProvider(base_url=endpoint.base_url, api_key="none")
-        toolset = _toolset(tools, lambda path="": result)
+
+        def call(path: str = "") -> str:
+            return result
+
+        toolset = _toolset(tools, call)
         model = OpenAIChatModel("gpt-5", provider=provider)
         await Agent(model, instructions=request.instructions, toolsets=[toolset]).run("call")
         return len(request.raw), len(endpoint.requests[3].raw)

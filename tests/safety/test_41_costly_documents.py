@@ -566,9 +566,9 @@ async def test_small_result_of_many_blocks_is_formatted_in_a_thread(monkeypatch:
     threads: set[str] = set()
     format_result = slash_commands._format_result  # pyright: ignore[reportPrivateUsage]
 
-    def spy(name: str, result: ToolResult) -> str:
+    def spy(name: str, result: ToolResult, log_hint: str) -> str:
         threads.add(threading.current_thread().name)
-        return format_result(name, result)
+        return format_result(name, result, log_hint)
 
     monkeypatch.setattr(slash_commands, "_format_result", spy)
     turn = FakeTurn()

@@ -1,6 +1,9 @@
 """One timer for the deadlines of all requests."""
 
 import asyncio
+import gc
+import weakref
+from contextvars import ContextVar
 
 import pytest
 
@@ -26,6 +29,31 @@ async def test_requests_expire_in_order_and_removed_ones_never_do():
     await asyncio.wait_for(over.wait(), 5)
 
     assert expired == ["first", "second", "last"]
+
+
+class Kept:
+    """An object that can be weakly referenced."""
+
+
+_variable: ContextVar[Kept] = ContextVar("kept")
+
+
+async def test_the_timer_does_not_keep_the_context_of_the_request_that_set_it():
+    deadlines = Deadlines(asyncio.get_running_loop(), lambda request_id: None)
+
+    async def request() -> weakref.ref[Kept]:
+        kept = Kept()
+        _variable.set(kept)
+        deadlines.add("request", 60)
+        deadlines.remove("request")
+        return weakref.ref(kept)
+
+    reference = await asyncio.create_task(request())
+    await asyncio.sleep(0)
+    gc.collect()
+
+    assert reference() is None
+    deadlines.close()
 
 
 async def test_removing_a_request_keeps_the_timer():

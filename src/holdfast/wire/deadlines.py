@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextvars import Context
 
 from holdfast.wire.messages import Id
 
@@ -37,7 +38,8 @@ class Deadlines:
     def _set_timer(self, expires_at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(expires_at, self._expire_overdue)
+        # In an empty context: that of the current request would keep the request in memory until the timer ends.
+        self._timer = self._loop.call_at(expires_at, self._expire_overdue, context=Context())
 
     def _expire_overdue(self) -> None:
         self._timer = None
