@@ -2,6 +2,9 @@
 
 FastMCP's proxy is in our environment; mcp-proxy and mcpo (which offers tools as plain HTTP) have one of their own. Each figure is compared with
 the best of them. A gateway keeps its clients apart and records every call; the proxies do neither.
+
+`gateway.bare` compares the gateway with the least that one CPython process can do for a call: forward raw frames, on the same
+libraries, without sessions, tokens, limits and record. No gateway in one such process can be faster than that.
 """
 
 import asyncio
@@ -27,6 +30,7 @@ from holdfast.wire.mcp.eras import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
 SECONDS, ROUNDS, CONCURRENT = 2.0, 3, 16
 FEW, MANY = 1, 200
 MAX_KB = 60.0
+_BARE = "a bare forwarder of frames: the bound of one CPython process"
 CALL = message("tools/call", {"name": "echo", "arguments": {"text": TEXT}})
 FAST, SDK, LIGHT = ([sys.executable, str(SERVERS / name)] for name in ("ours.py", "sdk.py", "light.py"))
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -87,8 +91,10 @@ async def _measure() -> list[Result]:
             url = (await stack.enter_async_context(_serve("gateway.py", store, "0", *FAST))).url
             ours.append(Target(url, await open_session(url)))
         memory, durable = ours
+        url = (await stack.enter_async_context(_serve("bare_forwarder.py", *FAST))).url
+        bare = Target(url, await open_session(url))
         for _ in range(ROUNDS):  # in turns, so that a busy moment of the machine affects all of them
-            for target in (*proxies.values(), memory, durable):
+            for target in (*proxies.values(), bare, memory, durable):
                 await target.measure()
     fastest = max(proxies, key=lambda name: max(proxies[name].rates))
     quickest = min(proxies, key=lambda name: min(proxies[name].p50s))
@@ -117,6 +123,16 @@ async def _measure() -> list[Result]:
             peer_name=fastest,
             unit="calls/s",
             goal=">= 4",
+        ),
+        Result(
+            name="gateway.bare",
+            ours=max(memory.rates),
+            peer=max(bare.rates),
+            peer_name=_BARE,
+            unit="calls/s",
+        ),
+        Result(
+            name="gateway.bare.p50", ours=min(memory.p50s), peer=min(bare.p50s), peer_name=_BARE, unit="ms"
         ),
         *(
             Result(
