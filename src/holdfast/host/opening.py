@@ -175,6 +175,8 @@ class Opener:
                 plan = replace(plan, options=replace(plan.options, model=kept_model))
             config = self._config(plan, plan.options.mode or last_mode, has_title=bool(current.title))
             limits = {**current.settings, **stored_agents(plan.options)}
+            if plan.options.model:
+                limits["model"] = plan.options.model
             if plan.options.mode is Mode.READ_ONLY is not last_mode:
                 limits |= stored_limits(Mode.READ_ONLY, tools)
             if limits != current.settings:
@@ -209,7 +211,7 @@ class Opener:
             has_title=has_title,
             parent=plan.options.parent,
             definition=plan.options.definition,
-            budget=plan.options.definition.budget if plan.options.definition is not None else NO_LIMITS,
+            budget=NO_LIMITS.lowest(*(definition.budget for definition in plan.options.limiting)),
             max_children=self.max_children,
             can_spawn=self.can_spawn,
         )

@@ -18,6 +18,12 @@ class BudgetLimits:
         """The limits in the order tokens, cents, calls, seconds."""
         return self.tokens, self.cents, self.calls, self.seconds
 
+    def lowest(self, *others: "BudgetLimits") -> "BudgetLimits":
+        """The lowest limit of each kind."""
+        kinds = zip(self.amounts, *(other.amounts for other in others), strict=True)
+        tokens, cents, calls, seconds = (min(filter(None, amounts), default=0) for amounts in kinds)
+        return BudgetLimits(tokens=tokens, cents=cents, calls=calls, seconds=seconds)
+
 
 NO_LIMITS = BudgetLimits()
 BUDGET_NAMES = ("tokens", "cents", "calls", "seconds")
