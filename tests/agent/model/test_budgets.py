@@ -232,6 +232,7 @@ async def test_requests_of_a_sub_agent_without_an_answer_are_in_the_usage(
         loaded = model_settings(tmp_path, endpoint, "anthropic")
         async with Host(settings=loaded) as host, asyncio.timeout(60):
             session = await host.open(OpenOptions(cwd=tmp_path, **OPTIONS))
+            await session.wait_ready()
             prompting = asyncio.create_task(_prompt(session, "Go"))
             if ending == "cancelled":
                 await endpoint.wait_held(1)
