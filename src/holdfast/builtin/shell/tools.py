@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -119,7 +119,7 @@ class _Shell:
     async def _run_directly(self, command: ShellCommand) -> CommandResult:
         door = self._door
         if door is not None and door.capabilities.terminal and isinstance(door, CommandRunner):
-            return await door.run_command(command)
+            return await door.run_command(replace(command, variables=tuple(self._deps.direct_env)))
         spec = ProcessSpec(argv=shell_arguments(command.text), env=self._deps.direct_env, cwd=command.cwd)
         return await run_command(self._deps.keeper, spec, command)
 
