@@ -20,9 +20,9 @@ class BudgetLimits:
 
     def lowest(self, *others: "BudgetLimits") -> "BudgetLimits":
         """The lowest limit of each kind."""
-        kinds = zip(self.amounts, *(other.amounts for other in others), strict=True)
-        tokens, cents, calls, seconds = (min(filter(None, amounts), default=0) for amounts in kinds)
-        return BudgetLimits(tokens=tokens, cents=cents, calls=calls, seconds=seconds)
+        given = [self.amounts, *(other.amounts for other in others)]
+        lowest = [min(filter(None, [one[kind] for one in given]), default=0) for kind in range(4)]
+        return BudgetLimits(tokens=lowest[0], cents=lowest[1], calls=lowest[2], seconds=lowest[3])
 
 
 NO_LIMITS = BudgetLimits()

@@ -114,9 +114,10 @@ class BudgetPool:
         if seconds:
             limits.append((seconds, f"The sub-agent was ended after {seconds} s."))
         left, reason = min(limits, default=(None, ""))
+        timer = asyncio.timeout(left)
         self._count_running(1)
         try:
-            async with asyncio.timeout(left) as timer:
+            async with timer:
                 yield
         except TimeoutError:
             if timer.expired():
