@@ -112,6 +112,23 @@ async def test_a_command_runs_in_a_terminal_of_the_editor(make_host: HostFactory
     assert not (tmp_path / "here").exists(), "it is not run elsewhere instead"
 
 
+async def test_a_command_in_the_editor_gets_only_the_variables_that_servers_get(
+    make_host: HostFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HOME", "/home/a 'quoted' $name")
+    host = make_host({})
+    for name in ("ANTHROPIC_API_KEY", "EDITOR_SECRET"):  # in the editor's environment
+        monkeypatch.setenv(name, "canary")
+    zed = TerminalEditor()
+    async with host, connected(host, TERMINALS, zed):
+        session = (await zed.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
+        shown = await run(zed, session, 'env; echo "it\'s $0"')
+
+    assert "canary" not in shown
+    assert "HOME=/home/a 'quoted' $name" in shown
+    assert "it's /bin/sh" in shown
+
+
 async def test_a_command_whose_time_is_over_is_ended_in_the_editor(make_host: HostFactory, tmp_path: Path):
     zed = TerminalEditor()
     async with make_host({}) as host, connected(host, TERMINALS, zed):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.agent import TurnContext
+from holdfast.agent.model.usage import Usage
 from holdfast.host import team
 from holdfast.model import codes
 from holdfast.model.budget_limits import BudgetLimits
@@ -99,3 +100,51 @@ async def test_a_spawning_loop_ends_at_the_limits(
             assert tried, "the children tried, too"
 
     assert (len(created) == 3) if is_limited else (len(created) >= 12)
+
+
+@pytest.mark.promise("TEAM-07")
+@pytest.mark.parametrize("budget", ["budget:\n  tokens: 100", "mode: auto"], ids=["limited", "control"])
+async def test_races_of_every_way_to_start_an_agent_never_pass_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str
+):
+    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+    (tmp_path / "home" / "agents").mkdir(parents=True)
+    (tmp_path / "home" / "agents" / "root.md").write_text(f"---\n{budget}\n---\nWork.\n")
+    spent, ended = 0, asyncio.Semaphore(0)
+
+    async def spend(turn: TurnContext) -> None:
+        nonlocal spent
+        try:
+            await asyncio.sleep(0)
+            turn.budget.start_request()
+            turn.budget.add_usage(Usage(input_tokens=30))
+            spent += 30
+        finally:
+            ended.release()
+
+    async def act(blocks: Sequence[JsonObject], turn: TurnContext) -> None:
+        if turn.origin.agent or turn.sender:
+            await spend(turn)
+            return
+        created = {"title": "child", "initial_message": "Spend."}
+        results = await asyncio.gather(
+            turn.call("team.create_session", created),
+            *(turn.call("agents.delegate", {"task": "Spend.", "isolated": n > 1}) for n in range(4)),
+        )
+        assert results[0].ok, results[0].text
+        await ended.acquire()
+
+    rounds = 1000 if os.environ.get("HOLDFAST_LONG_TESTS") else 2
+    async with open_host(tmp_path, Scripted(act)) as host:
+        for _ in range(rounds):
+            spent, ended = 0, asyncio.Semaphore(0)
+            root = await open_in(host, tmp_path / "garden", agent_name="root")
+            async with asyncio.timeout(60):
+                result = await root.prompt("Spend.")
+                children = [*root._ending_children]  # pyright: ignore[reportPrivateUsage]
+                while any(child.is_busy for child in children):
+                    await asyncio.sleep(0.01)
+            await root.close()
+
+            assert result.ok, result.message
+            assert (spent < 130) if budget.startswith("budget") else (spent == 150)

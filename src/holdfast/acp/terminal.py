@@ -1,7 +1,7 @@
 """Runs a command in a terminal of the editor: create it, wait for its end, read its output, release it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -30,6 +30,12 @@ class _Output(msgspec.Struct, rename="camel"):
     exit_status: _ExitStatus | None = None
 
 
+def _keep_only(names: Sequence[str]) -> str:
+    """A line of shell that runs its first argument with only these variables of the editor's terminal."""
+    kept = (f'${{{name}+"{name}=${name}"}}' for name in names if name.isascii() and name.isidentifier())
+    return f'exec env -i {" ".join(kept)} /bin/sh -c "$0"'
+
+
 class Request(Protocol):
     """Sends a request to the editor."""
 
@@ -50,7 +56,7 @@ class EditorTerminal:
         create = {
             "sessionId": self._session_id,
             "command": "/bin/sh",
-            "args": ["-c", command.text],
+            "args": ["-c", _keep_only(command.variables), command.text],
             "cwd": command.cwd,
             "outputByteLimit": command.output_bytes,
         }

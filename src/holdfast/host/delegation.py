@@ -1,5 +1,6 @@
 """Sub-agents of a host's sessions: which definition they have, and in which session they run."""
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.session.budget import BudgetShare
+from holdfast.session.mirror import mirror_events
 from holdfast.session.parent_door import ParentDoor
+from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
 from holdfast.session.sub_agents import Task, reserve_sub_agent, run_sub_agent
 
@@ -73,11 +76,13 @@ class Delegator:
         options = inherit_options({"title": delegation.agent or "sub-agent"}, session, outer)
         door = ParentDoor(session.doors, options.title)
         isolated = await self.opener.open(replace(options, opened_by=outer.opened_by, door=door))
+        mirroring = asyncio.create_task(mirror_events(isolated.subscribe(), session))
         try:
             await isolated.wait_ready()
             return await run_sub_agent(isolated, task, share)
         finally:
             await isolated.close("the sub-agent ended")
+            await run_to_completion(mirroring)  # it ends because the session is closed
 
     def can_delegate(self, session: Session) -> bool:
         """Whether the session's agent may start a sub-agent now. If not, it does not see the tool."""

@@ -7,6 +7,7 @@ from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, TypedDict, cast
 
 from holdfast.agent.agent import Agent
+from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.connect.relay import Relay
 from holdfast.host.callback_door import Ask, CallbackDoor, Elicit, Sample
 from holdfast.host.server_config import NO_APP_SERVERS, AppServers, ServerConfigs, parse_servers
@@ -237,7 +238,7 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
         tags=options.tags,
         keep=options.keep if "keep" in given else outer.keep,
         keep_logs=options.keep if "keep" in given else outer.keep_logs,
-        model=options.model or outer.model,
+        model=options.model or _model_of(parent) or outer.model,
         agent=options.agent or outer.agent,
         opened_by="python",
         mode=lowest_mode(mode, options.mode or mode),
@@ -245,6 +246,11 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
         on_event=options.on_event,
         relay=None,
     )
+
+
+def _model_of(session: Session) -> str:
+    """The model of an open session; its user may have changed it."""
+    return session.agent.model_name if isinstance(session.agent, ModelAgent) else ""
 
 
 def with_stored_folders(options: OpenOptions, stored: SessionContext) -> OpenOptions:
@@ -262,13 +268,16 @@ def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own:
     restriction = Restriction(
         imposed_by=f"the agent {definition.name!r}", servers=definition.servers, patterns=definition.tools
     )
+    of_definition = definition.model if is_own else ""
+    # The user chose the model of a session, but not that of one which an agent created.
+    first, then = (options.model, of_definition) if options.parent is None else (of_definition, options.model)
     return replace(
         options,
         definition=definition if is_own else options.definition,
         limiting=(*options.limiting, definition),
         restrictions=(*options.restrictions, restriction),
         mode=None if options.mode is None else lowest_mode(options.mode, definition.mode),
-        model=options.model or (definition.model if is_own else ""),
+        model=first or then,
     )
 
 

@@ -202,6 +202,8 @@ class Opener:
                 **stored_agents(plan.options),
                 **stored_servers(plan.options, current.settings),
             }
+            if plan.options.model:
+                limits["model"] = plan.options.model
             if mode is not last_mode:
                 limits |= {**stored_limits(mode, tools), "mode": mode}
             if limits != current.settings:
@@ -263,7 +265,7 @@ class Opener:
             has_title=has_title,
             parent=plan.options.parent,
             definition=plan.options.definition,
-            budget=plan.options.definition.budget if plan.options.definition is not None else NO_LIMITS,
+            budget=NO_LIMITS.lowest(*(definition.budget for definition in plan.options.limiting)),
             max_children=self.max_children,
             can_spawn=self.can_spawn,
         )

@@ -18,6 +18,12 @@ class BudgetLimits:
         """The limits in the order tokens, cents, calls, seconds."""
         return self.tokens, self.cents, self.calls, self.seconds
 
+    def lowest(self, *others: "BudgetLimits") -> "BudgetLimits":
+        """The lowest limit of each kind."""
+        given = [self.amounts, *(other.amounts for other in others)]
+        lowest = [min(filter(None, [one[kind] for one in given]), default=0) for kind in range(4)]
+        return BudgetLimits(tokens=lowest[0], cents=lowest[1], calls=lowest[2], seconds=lowest[3])
+
 
 NO_LIMITS = BudgetLimits()
 BUDGET_NAMES = ("tokens", "cents", "calls", "seconds")

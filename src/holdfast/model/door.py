@@ -58,6 +58,8 @@ class ShellCommand:
     """The command is ended after this time."""
     output_bytes: int
     """How many bytes of the output to keep."""
+    variables: tuple[str, ...] = ()
+    """The names of the environment variables that the command gets in a terminal of an editor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -115,12 +115,12 @@ class Session:
             parent=None if self._parent is None else self._parent.permission,
         )
         """Decides whether calls may run. It also has the mode and the remembered answers."""
-        self.budget: BudgetPool = (
-            self._parent.budget
-            if self._parent is not None
-            else BudgetPool(config.budget, max_children=config.max_children)
+        self.budget = BudgetPool(
+            config.budget,
+            max_children=config.max_children,
+            parent=None if self._parent is None else self._parent.budget,
         )
-        """What all agents below the root session may use together."""
+        """What the session's agents may use together. It is a part of the budget of the root session."""
         self.definition = config.definition
         """The definition of the session's agent, if it has one."""
         self.sub_agent_depths: dict[str, int] = {}

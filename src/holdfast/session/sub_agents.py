@@ -1,11 +1,11 @@
 """Sub-agents: an agent with a fresh history, in its parent's session, whose answer is the result of the parent's call."""
 
-import asyncio
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.agent.model.budget import TurnTotal
+from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.scope import enter_scope
@@ -13,12 +13,12 @@ from holdfast.model import codes
 from holdfast.model.agent_definition import AgentDefinition
 from holdfast.model.budget_limits import NO_LIMITS, BudgetLimits
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import Origin, Outcome, StopReason
+from holdfast.model.event import ModelResponded, Origin, Outcome, StopReason
 from holdfast.model.ids import new_agent_id
 from holdfast.model.server import SPAWNING_TOOLS
 from holdfast.model.tool_pattern import ToolPattern
 from holdfast.session.arguments import Arguments
-from holdfast.session.budget import BudgetShare
+from holdfast.session.budget import BudgetShare, TimeUsedUpError
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.tracing import Span
@@ -66,17 +66,26 @@ async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> s
     context.restrict(task, share)
     session.sub_agent_depths[origin.agent] = task.depth
     try:
-        async with asyncio.timeout(share.seconds or None):
+        async with share.limit_time():
             with enter_scope(session.scope), _trace(session, origin, name, task.parent_span):
                 reason = await session.agent.run_turn([{"type": "text", "text": task.text}], context)
-    except TimeoutError:
-        return f"{context.answer}\n(The sub-agent was ended after {share.seconds} s.)"
+    except TimeUsedUpError as error:
+        return f"{context.answer}\n({error.message})"
     finally:
         del session.sub_agent_depths[origin.agent]
-        await run_to_completion(session.record.messages.end_agent(origin))
+        await run_to_completion(_end(session, context, task))
     if reason is not StopReason.END_TURN:
         return f"{context.answer}\n(The sub-agent ended early: {reason}.)"
     return context.answer or "(The sub-agent ended without an answer.)"
+
+
+async def _end(session: "Session", context: "SubAgentContext", task: Task) -> None:
+    """Store the end of the sub-agent's last message, and what it used in requests that no stored answer tells about."""
+    await session.record.messages.end_agent(context.origin)
+    if context.usage:
+        own = session.agent.model_name if isinstance(session.agent, ModelAgent) else ""
+        model = (task.definition.model if task.definition is not None else "") or own
+        await context.add_model_event(ModelResponded(model=model, message={}, usage=context.usage))
 
 
 def _trace(
@@ -145,8 +154,4 @@ class SubAgentContext(SessionTurnContext):
 
 def _budget_limits(task: Task) -> BudgetLimits:
     """The budget of a sub-agent: the lower of the one in the call and the one in the definition. `BudgetPool` enforces it."""
-    if task.definition is None:
-        return task.budget
-    pairs = zip(task.budget.amounts, task.definition.budget.amounts, strict=True)
-    tokens, cents, calls, seconds = (min(filter(None, pair), default=0) for pair in pairs)
-    return BudgetLimits(tokens=tokens, cents=cents, calls=calls, seconds=seconds)
+    return task.budget if task.definition is None else task.budget.lowest(task.definition.budget)

@@ -1,5 +1,6 @@
 """The budget that the runs of several agents share."""
 
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +22,10 @@ class Budget(Protocol):
         """Called after each request, even a cancelled one, with what it used."""
         ...
 
+    def limit_time(self) -> AbstractAsyncContextManager[None]:
+        """Entered while the agent runs: counts its time, and ends it once the time is used up."""
+        ...
+
 
 @dataclass(slots=True)
 class TurnTotal:
@@ -40,6 +45,10 @@ class UnlimitedBudget:
 
     def add_usage(self, usage: Usage) -> None:
         """Count nothing."""
+
+    def limit_time(self) -> AbstractAsyncContextManager[None]:
+        """Do not end the agent."""
+        return nullcontext()
 
 
 NO_BUDGET = UnlimitedBudget()

@@ -112,8 +112,17 @@ class ModelAgent:
         is_from_user = not turn.sender and not turn.origin.agent
         if (is_from_user and is_command(blocks)) or not self.model_name:
             return await self._manual.run_turn(blocks, turn)
+        if turn.origin.agent:  # the session limits its time
+            return await self._answer(blocks, turn)
+        await self._models.clients()  # before the time is counted: the first call takes long
+        async with turn.budget.limit_time():
+            return await self._answer(blocks, turn)
+
+    async def _answer(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         definition = turn.definition
-        config = self._config((definition.model if definition is not None else "") or self.model_name)
+        # The definition of the session's own agent was asked when the session was opened. Since then the user may have chosen.
+        of_sub_agent = definition.model if definition is not None and turn.origin.agent else ""
+        config = self._config(of_sub_agent or self.model_name)
         clients = await self._models.clients()
         from holdfast.agent.model.compaction import compact, compact_all
         from holdfast.agent.model.history import COMPACT_AT, load_history
@@ -181,6 +190,7 @@ class ModelAgent:
             result = await run.run(blocks)
         finally:
             self._cost += run.usage.cost
+            turn.report_usage(run.unstored_usage.to_json())
         if result.notice:
             await turn.reply(f"\n{result.notice}\n")
         return result.reason

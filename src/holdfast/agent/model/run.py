@@ -111,6 +111,8 @@ class ModelRun:
         """The conversation, with what this run adds to it."""
         self.usage = Usage()
         """What the run has used so far, even if it is cancelled."""
+        self.unstored_usage = Usage()
+        """What was used by requests whose answer is not stored: they failed, were cancelled, or had an empty answer."""
         self.context_tokens = 0
         """How many tokens the last request and its answer had."""
         self.has_answer = False
@@ -184,9 +186,10 @@ class ModelRun:
                     model=self._options.model.name,
                     message=encode_response(response),
                     calls=calls,
-                    usage=self._last_usage.to_json(),
+                    usage=self.unstored_usage.to_json(),
                 )
             )
+            self.unstored_usage = Usage()
         if calls:
             self.messages.append(
                 ModelRequest(parts=await self._make_calls(response.tool_calls, calls, tools))
@@ -302,6 +305,7 @@ class ModelRun:
         cost = cost_of(stream)
         self._last_usage = usage + (Usage(unpriced=1) if cost is None else Usage(cost=cost))
         self.usage += self._last_usage
+        self.unstored_usage += self._last_usage
         self._turn.total.usage += replace(self._last_usage, requests=0)
         self.context_tokens = usage.input_tokens + usage.output_tokens or self.context_tokens
         counted = self._last_usage

@@ -44,6 +44,7 @@ class Limits:
     """Limits of a sub-agent."""
 
     tokens: Number | None = None
+    cents: Number | None = None
     calls: Number | None = None
     seconds: Number | None = None
 
@@ -86,7 +87,12 @@ def agents_toolbox(context: SessionContext, delegate: Delegate) -> Toolbox:
     ) -> dict[str, Any]:
         """Let a sub-agent do a task with a fresh history and at most your tools. Returns its last message. Several can run at once."""
         wanted = budget or Limits()
-        limits = BudgetLimits(tokens=wanted.tokens or 0, calls=wanted.calls or 0, seconds=wanted.seconds or 0)
+        limits = BudgetLimits(
+            tokens=wanted.tokens or 0,
+            cents=wanted.cents or 0,
+            calls=wanted.calls or 0,
+            seconds=wanted.seconds or 0,
+        )
         delegation = Delegation(
             task=task,
             agent=agent,

@@ -5,7 +5,7 @@ import os
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self
 
 from msgspec import Meta
@@ -130,7 +130,7 @@ class _Shell:
         if door is not None and door.capabilities.terminal and isinstance(door, CommandRunner):
             editor = EditorFiles(door, self._context.trust_level, self._deps.confined_folders)
             if await editor.is_allowed(command.cwd):  # the editor opens the folder by its path
-                return await door.run_command(command)
+                return await door.run_command(replace(command, variables=tuple(self._deps.direct_env)))
         spec = ProcessSpec(
             argv=shell_arguments(command.text), env=self._deps.direct_env, cwd=command.cwd, cwd_fd=folder
         )

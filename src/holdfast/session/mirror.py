@@ -1,0 +1,50 @@
+"""Copies the events of a sub-agent that has a session of its own into the log of its parent's session."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from holdfast.model.errors import HoldfastError
+from holdfast.model.event import (
+    ModelResponded,
+    Origin,
+    PermissionDecided,
+    Planned,
+    Replied,
+    Thought,
+    ToolCalled,
+    ToolEnded,
+)
+from holdfast.session.subscription import Subscription
+from holdfast.store.types import StoredEvent
+
+if TYPE_CHECKING:
+    from holdfast.session.session import Session
+
+log = logging.getLogger(__name__)
+# Not ToolStarted: a server that got a started call counts as used by the session, and these calls went to other servers.
+_MIRRORED = (Planned, ToolCalled, ToolEnded, PermissionDecided, ModelResponded)
+
+
+async def mirror_events(events: Subscription, parent: "Session") -> None:
+    """Append the words, calls and usage of sub-agents to the parent's log, until the events end.
+
+    They keep the id of the sub-agent and of the call that it works for, so doors show them in that call.
+    """
+    agents = set[Origin]()
+    try:
+        async for stored in events:
+            if stored.agent:
+                agents.add(stored.origin)
+                await _append(stored, parent)
+        for origin in agents:
+            await parent.record.messages.end_agent(origin)
+    except HoldfastError as error:
+        log.warning("events of a sub-agent not copied", extra={"reason": error.message})
+
+
+async def _append(stored: StoredEvent, parent: "Session") -> None:
+    event, record = stored.event, parent.record
+    if isinstance(event, Replied | Thought):
+        await record.messages.append_piece(event, stored.origin)
+    elif isinstance(event, _MIRRORED):
+        await record.append(event, origin=stored.origin)
