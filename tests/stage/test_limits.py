@@ -31,17 +31,39 @@ async def test_tabs_are_bounded_and_those_closed_are_counted(
     for number in range(4):  # a page may open one tab for each action of its user
         script = f"window.open('/tab{number}'); 0"
         reported += str(await client.call("evaluate", script=script, tab=opened["tab"]))
-    for _ in range(40):
-        reported += str(await client.call("tabs"))
-        if "a new tab was closed" in reported:
-            break
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(20):
+        while (listed := await client.call("tabs")).get("closed_tabs", 0) < 2:
+            reported += str(listed)
+            await asyncio.sleep(0.02)
+    reported += str(listed)
+    stage = (await client.call("stages"))["stages"][-1]
 
-    tabs = (await client.call("stages"))["stages"][-1]["tabs"]
-    assert len(tabs) <= 3
+    assert (len(stage["tabs"]), stage["closed_tabs"], listed["closed_tabs"]) == (3, 2, 2)
     assert "a new tab was closed: the stage has 3 tabs" in reported
-    if len(tabs) == 3:
-        assert (await client.fail("tab", action="new")).code == "TOO_MANY_TABS"
+    assert (await client.fail("tab", action="new")).code == "TOO_MANY_TABS"
+
+
+@pytest.mark.promise("STG-17")
+async def test_requests_and_dialogs_are_bounded_and_those_dropped_are_counted(client: Client, site: Site):
+    html = """<script>const flood = async () => { for (let i = 0; i < 60; i++) confirm('d' + i + '.');
+    for (let i = 0; i < 520; i += 40) await Promise.all(Array.from({length: Math.min(40, 520 - i)}, (_, n) => fetch('data:,' + (i + n) + '.')));
+    return 'done' }</script>"""
+    await client.call("open", url=site.page("/flooding", html))
+    said = await client.page("evaluate", script="flood()", timeout=60)
+
+    dialogs = await client.call("dialogs")
+    requests = await client.call("requests", budget=20_000)
+    lines = inside(requests["page"]).split("\n")
+
+    assert said.startswith('"done"')
+    assert (dialogs["dropped"], _numbers(dialogs)) == (10, set(range(11, 61)))
+    assert requests["dropped"] > 0
+    assert len(lines) + requests.get("left_out", 0) == 500
+    assert lines[0].startswith(f"{500 + requests['dropped']} ")
+
+
+def _numbers(answer: dict[str, Any]) -> set[int]:
+    return {int(line.split(" ")[0]) for line in inside(answer["page"]).split("\n") if line[0] != "!"}
 
 
 @pytest.mark.promise("STG-14")

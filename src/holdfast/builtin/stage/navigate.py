@@ -8,7 +8,7 @@ from holdfast.builtin.stage.cdp.connection import CdpError, ConnectionLostError,
 from holdfast.builtin.stage.codes import LOAD_FAILED, PAGE_CRASHED, URL_DENIED, browser_failures
 from holdfast.builtin.stage.fence import fence, one_line
 from holdfast.builtin.stage.tab import Tab
-from holdfast.builtin.stage.url_rules import check_url
+from holdfast.builtin.stage.url_rules import UNSAFE_REDIRECT, check_url
 from holdfast.sandbox.bwrap.egress_proxy import VERDICT_HEADER
 from holdfast.toolkit import ToolError
 
@@ -59,6 +59,12 @@ async def _navigate(tab: Tab, url: str, timeout: float) -> None:
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result.error_text and result.error_text != "net::ERR_ABORTED":
         tab.is_loading = False
+        if result.error_text == UNSAFE_REDIRECT:
+            raise ToolError(
+                URL_DENIED,
+                "The server redirects to an address that is neither http nor https.",
+                page=fence(one_line(url)),
+            )
         plain = result.error_text.removeprefix("net::").lower().replace("_", " ")
         why = _REASONS.get(result.error_text, plain)
         raise ToolError(LOAD_FAILED, f"The page could not be loaded: {why}.", page=fence(one_line(url)))

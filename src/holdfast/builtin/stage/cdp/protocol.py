@@ -291,6 +291,7 @@ class PageFrame(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     parent_id: str | None = None
     loader_id: str
     url: str
+    url_fragment: str | None = None
     unreachable_url: str | None = None
 
 
