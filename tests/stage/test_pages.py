@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.stage.client import Client, Failure, inside
-from tests.stage.site import Site
+from tests.stage.site import Answer, Seen, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -123,6 +123,42 @@ async def test_loads_that_fail_say_why(client: Client, site: Site):
 
     assert missing.code == "LOAD_FAILED"
     assert history.code == "LOAD_FAILED"
+
+
+async def test_a_tab_can_go_back_right_after_a_load_that_failed(client: Client, site: Site):
+    await client.call("open", url=site.page("/first", "<h1>First</h1>"))
+
+    for url in ("http://127.0.0.1:9/", "http://127.0.0.1:9876/", "http://nowhere.invalid/"):
+        failed = await client.fail("goto", url=url)
+        back = await client.page("goto", url="back")
+
+        assert failed.code in ("LOAD_FAILED", "URL_DENIED")
+        assert "h1 First" in back
+
+
+async def test_back_forward_and_reload_show_the_page_that_they_lead_to(client: Client, site: Site):
+    served: list[int] = []
+
+    def count(seen: Seen) -> Answer:
+        served.append(1)
+        return 200, {"Content-Type": "text/html"}, f"<h1>Counted {len(served)}</h1>".encode()
+
+    site.answers["/counted"] = count
+    await client.call("open", url=site.page("/one", "<h1>One</h1>"))
+    await client.call("goto", url=site.page("/two", "<h1>Two</h1>"))
+    await client.call("evaluate", script="history.pushState(0, '', '/two#deep')")
+
+    within = await client.call("goto", url="back")
+    back = await client.page("goto", url="back")
+    forward = await client.page("goto", url="forward")
+    await client.call("goto", url=f"{site.url}/counted")
+    again = await client.page("goto", url="reload")
+
+    assert f"{site.url}/two\n" in within["page"]
+    assert within.get("loaded") != "loading"
+    assert "h1 One" in back
+    assert "h1 Two" in forward
+    assert "h1 Counted 2" in again
 
 
 async def test_tabs_that_a_page_opens_are_reported_and_usable(client: Client, site: Site):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import CdpError, ConnectionLostError, NoAnswerError
@@ -56,8 +57,11 @@ async def _stop_scripts(tab: Tab) -> None:
 
 async def _navigate(tab: Tab, url: str, timeout: float) -> None:
     tab.is_loading = True
+    before = tab.commits
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result.error_text and result.error_text != "net::ERR_ABORTED":
+        # The browser's own page about the failure replaces the tab's page now; until then no command is answered.
+        await tab.until(lambda: tab.commits > before or tab.is_over, _STOP_SECONDS)
         tab.is_loading = False
         if result.error_text == UNSAFE_REDIRECT:
             raise ToolError(
@@ -78,7 +82,14 @@ async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:
     if not 0 <= index < len(history.entries):
         raise ToolError(LOAD_FAILED, f"There is no page to go {'back' if step < 0 else 'forward'} to.")
     check_url(history.entries[index].url)
-    await _send(tab, cdp.PageNavigateToHistoryEntry(entry_id=history.entries[index].id), timeout)
+    await _start(tab, cdp.PageNavigateToHistoryEntry(entry_id=history.entries[index].id), timeout)
+
+
+async def _start(tab: Tab, command: cdp.Command[Any], timeout: float) -> None:
+    """Send a command that is answered before the tab has another page, and wait until it has."""
+    before = tab.commits
+    await _send(tab, command, timeout)
+    await tab.until(lambda: tab.commits > before or tab.is_over, timeout)
 
 
 async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R:

@@ -108,6 +108,7 @@ class TabEvents:
                 frame = tab.tree.set(described.id, described.parent_id or "", described.url, session)
                 if not frame.parent_id:
                     frame.owner = None
+                    tab.commits += 1
                     tab.is_crashed = tab.is_hung = False
                 self._check_address(frame.id, frame.url, frame.parent_id)
                 if (described.url, described.url_fragment) == ("about:blank", "#blocked"):
@@ -117,6 +118,7 @@ class TabEvents:
             case cdp.PageNavigatedWithinDocument(frame_id=frame_id, url=url):
                 if frame_id in tab.frames:
                     tab.frames[frame_id].url = url
+                tab.commits += frame_id == tab.target_id
             case cdp.PageFrameStartedNavigating(frame_id=frame_id):
                 if frame_id == tab.target_id:
                     tab.navigations += 1
