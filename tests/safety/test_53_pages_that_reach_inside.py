@@ -15,10 +15,23 @@ from holdfast.model.own_ports import hold_port
 from holdfast.model.process import Confinement
 from holdfast.model.server import Stdio
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint
-from tests.stage.client import run_tools
+from tests.stage.client import Client, run_tools
 from tests.stage.site import Site, run_site
 
-WAYS = ("frame", "image", "fetch", "worker", "socket", "redirect", "refresh", "popup", "prefetch")
+WAYS = {
+    *(
+        "frame",
+        "image",
+        "fetch",
+        "worker",
+        "shared-worker",
+        "service-worker",
+        "socket",
+        "redirect",
+        "refresh",
+    ),
+    *("popup", "popup-link", "prefetch"),
+}
 METADATA = ("169.254.169.254", "168.63.129.16", "100.100.100.200", "fd00:ec2::254", "::ffff:169.254.169.254")
 
 
@@ -31,19 +44,21 @@ async def test_no_page_reaches_holdfasts_own_port(is_protected: bool, tmp_path: 
         _define_attacks(site, own)
         async with run_tools(tmp_path, denied_ports=(own.port,) if is_protected else ()) as client:
             await client.call("open", url=f"{site.url}/attack")
+            for name in ("Popup", "Link"):
+                await client.envelope("click", ref=await client.ref(name))
+            async with asyncio.timeout(20):  # everything that the page tries has been tried
+                while "/reported" not in site.paths() or not await _are_popups_loaded(client):
+                    await asyncio.sleep(0.02)
             for way in ("redirect", "refresh"):
                 await client.envelope("open", url=f"{site.url}/{way}")
             denied = await client.envelope("open", url=f"{own.url}/direct")
-            async with asyncio.timeout(10):  # everything that the page tries has been tried
-                while "/reported" not in site.paths():
-                    await asyncio.sleep(0.02)
 
-    reached = {way for way in WAYS if any(path.startswith(f"/{way}") for path in own.paths())}
+    reached = WAYS & {path.strip("/") for path in own.paths()}
     if is_protected:
         assert own.paths() == []
         assert getattr(denied, "code", "") == "URL_DENIED"
     else:
-        assert {"frame", "image", "fetch", "worker", "socket", "redirect", "refresh"} <= reached
+        assert reached == WAYS
 
 
 @pytest.mark.promise("STG-04")
@@ -109,22 +124,48 @@ def test_the_browser_server_knows_the_data_folder_of_its_host(
     assert options.data_dir == tmp_path
 
 
+async def _are_popups_loaded(client: Client) -> bool:
+    """Whether both tabs that the page opened show their page, or the error in its place."""
+    (stage,) = (await client.call("stages"))["stages"]
+    if len(stage["tabs"]) < 3:
+        return False
+    for tab in stage["tabs"][1:]:
+        await client.envelope("wait", tab=tab)
+    return True
+
+
 def _define_attacks(site: Site, own: Site) -> None:
-    site.answers["/worker.js"] = lambda seen: (
-        200,
-        {"Content-Type": "text/javascript"},
-        f"fetch('{own.url}/worker', {{mode: 'no-cors'}}).catch(() => 0).then(() => postMessage(1))".encode(),
-    )
+    def script(path: str, code: str) -> None:
+        site.answers[path] = lambda seen: (200, {"Content-Type": "text/javascript"}, code.encode())
+
+    def reach(way: str) -> str:
+        return f"fetch('{own.url}/{way}', {{mode: 'no-cors'}}).catch(() => 0)"
+
+    script("/worker.js", f"{reach('worker')}.then(() => postMessage(1))")
+    script("/shared.js", f"onconnect = (e) => {reach('shared-worker')}.then(() => e.ports[0].postMessage(1))")
+    script("/service.js", f"onmessage = (e) => {reach('service-worker')}.then(() => e.source.postMessage(1))")
     site.answers["/redirect"] = lambda seen: (302, {"Location": f"{own.url}/redirect"}, b"")
     site.page("/refresh", f'<meta http-equiv=refresh content="0;url={own.url}/refresh">')
     site.page(
         "/attack",
-        f"""<link rel=prefetch href={own.url}/prefetch><iframe src={own.url}/frame></iframe><img src={own.url}/image>
+        f"""<iframe src={own.url}/frame></iframe><img src={own.url}/image>
+        <button onclick="window.open('{own.url}/popup')">Popup</button><a target=_blank href={own.url}/popup-link>Link</a>
         <script>
         const tried = (start) => new Promise(start).catch(() => 0);
+        const prefetch = document.createElement('link');
+        const service = navigator.serviceWorker;
         Promise.all([
-          fetch('{own.url}/fetch', {{mode: 'no-cors'}}).catch(() => 0),
+          {reach("fetch")},
           tried((done) => {{ new Worker('/worker.js').onmessage = done }}),
+          tried((done) => {{ new SharedWorker('/shared.js').port.onmessage = done }}),
+          tried((done) => {{
+            service.onmessage = done;
+            service.register('/service.js').then(() => service.ready).then((ready) => ready.active.postMessage(1));
+          }}),
+          tried((done) => {{
+            prefetch.onload = prefetch.onerror = done;
+            prefetch.rel = 'prefetch'; prefetch.href = '{own.url}/prefetch'; document.head.append(prefetch);
+          }}),
           tried((done) => {{ const s = new WebSocket('{own.url.replace("http", "ws")}/socket'); s.onclose = s.onerror = s.onopen = done }}),
           tried((done) => {{ window.onload = done }}),
         ]).then(() => fetch('/reported'))

@@ -23,7 +23,7 @@ TEXTS = st.one_of(
 )
 LINES = st.lists(TEXTS.map(lambda text: one_line(text, 500)).filter(bool), max_size=60)
 NOTICES = st.lists(
-    st.tuples(st.sampled_from(["alert dialog dismissed in t1", "denied address"]), TEXTS), max_size=9
+    st.tuples(st.sampled_from(["alert dialog dismissed in t1", "URL_DENIED for the page"]), TEXTS), max_size=9
 )
 BUDGETS = st.integers(200, 3000)
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,10 @@ import pytest
 from holdfast.builtin.stage import browser as browser_module
 from holdfast.builtin.stage import downloads
 from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.cdp.connection import Connection
+from holdfast.builtin.stage.find_browser import find_browser
+from holdfast.builtin.stage.tab import Tab
+from holdfast.sandbox.keeper.child import Child
 from tests.stage.client import Client, inside, run_tools
 from tests.stage.processes import Descendants
 from tests.stage.site import Site
@@ -31,17 +36,39 @@ async def test_tabs_are_bounded_and_those_closed_are_counted(
     for number in range(4):  # a page may open one tab for each action of its user
         script = f"window.open('/tab{number}'); 0"
         reported += str(await client.call("evaluate", script=script, tab=opened["tab"]))
-    for _ in range(40):
-        reported += str(await client.call("tabs"))
-        if "a new tab was closed" in reported:
-            break
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(20):
+        while (listed := await client.call("tabs")).get("closed_tabs", 0) < 2:
+            reported += str(listed)
+            await asyncio.sleep(0.02)
+    reported += str(listed)
+    stage = (await client.call("stages"))["stages"][-1]
 
-    tabs = (await client.call("stages"))["stages"][-1]["tabs"]
-    assert len(tabs) <= 3
+    assert (len(stage["tabs"]), stage["closed_tabs"], listed["closed_tabs"]) == (3, 2, 2)
     assert "a new tab was closed: the stage has 3 tabs" in reported
-    if len(tabs) == 3:
-        assert (await client.fail("tab", action="new")).code == "TOO_MANY_TABS"
+    assert (await client.fail("tab", action="new")).code == "TOO_MANY_TABS"
+
+
+@pytest.mark.promise("STG-17")
+async def test_requests_and_dialogs_are_bounded_and_those_dropped_are_counted(client: Client, site: Site):
+    html = """<script>const flood = async () => { for (let i = 0; i < 60; i++) confirm('d' + i + '.');
+    for (let i = 0; i < 520; i += 40) await Promise.all(Array.from({length: Math.min(40, 520 - i)}, (_, n) => fetch('data:,' + (i + n) + '.')));
+    return 'done' }</script>"""
+    await client.call("open", url=site.page("/flooding", html))
+    said = await client.page("evaluate", script="flood()", timeout=60)
+
+    dialogs = await client.call("dialogs")
+    requests = await client.call("requests", budget=20_000)
+    lines = inside(requests["page"]).split("\n")
+
+    assert said.startswith('"done"')
+    assert (dialogs["dropped"], _numbers(dialogs)) == (10, set(range(11, 61)))
+    assert requests["dropped"] > 0
+    assert len(lines) + requests.get("left_out", 0) == 500
+    assert lines[0].startswith(f"{500 + requests['dropped']} ")
+
+
+def _numbers(answer: dict[str, Any]) -> set[int]:
+    return {int(line.split(" ")[0]) for line in inside(answer["page"]).split("\n") if line[0] != "!"}
 
 
 @pytest.mark.promise("STG-14")
@@ -146,6 +173,75 @@ def _processor_seconds() -> float:
     ]
     tasks = [task for pid in pages for task in Path(f"/proc/{pid}/task").glob("*/schedstat")]
     return time.process_time() + sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+@pytest.mark.promise("STG-11")
+@pytest.mark.parametrize("state", ["busy", "crashed"])
+async def test_closing_one_of_several_stages_waits_less_than_a_second(
+    client: Client, site: Site, state: str, monkeypatch: pytest.MonkeyPatch
+):
+    broken = await client.call("open", url=site.page("/broken", "<h1>Broken</h1>"))
+    tab = _tab(client, broken)
+    if state == "busy":
+        await client.call("evaluate", script="setTimeout(() => { for (;;); })", tab=tab.id)
+    else:
+        tab.connection.post(_Crash(), tab.session)
+        assert await tab.until(lambda: tab.is_crashed, 20)
+    waits = _record_waits(monkeypatch)
+
+    await client.call("close", stage=broken["stage"])
+
+    assert 0 < sum(waits) < 1
+    assert broken["stage"] not in [stage["stage"] for stage in (await client.call("stages"))["stages"]]
+
+
+@pytest.mark.promise("STG-11")
+async def test_closing_the_last_stage_of_a_browser_that_stands_still_waits_less_than_a_second(
+    tmp_path: Path, browser: Client, monkeypatch: pytest.MonkeyPatch
+):
+    others = set(Descendants(os.getpid()).running())
+    async with run_tools(tmp_path) as client:
+        stage = (await client.call("open"))["stage"]
+        own = {pid: name for pid, name in Descendants(os.getpid()).running().items() if pid not in others}
+        browsers = [pid for pid, name in own.items() if name.startswith(str(find_browser()))]
+        for pid in browsers:
+            os.kill(pid, signal.SIGSTOP)
+        waits = _record_waits(monkeypatch)
+
+        await client.call("close", stage=stage)
+
+    assert 0 < sum(waits) < 1
+    assert browsers
+    assert not set(browsers) & set(Descendants(os.getpid()).running())
+
+
+def _record_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each step may wait before it goes on without an answer. It does not depend on how busy the machine is."""
+    waits: list[float] = []
+    send, end = Connection.send, Child.end
+
+    async def recorded_send(self: Connection, command: Any, session: str = "", timeout: float = 10.0) -> Any:
+        waits.append(timeout)
+        return await send(self, command, session, timeout)
+
+    async def recorded_end(self: Child, grace: float) -> None:
+        waits.append(2 * grace)  # SIGTERM after the grace, SIGKILL after as much again
+        await end(self, grace)
+
+    monkeypatch.setattr(Connection, "send", recorded_send)
+    monkeypatch.setattr(Child, "end", recorded_end)
+    return waits
+
+
+def _tab(client: Client, opened: dict[str, Any]) -> Tab:
+    stages = [stages for driven in client.box._driven for stages in driven._sessions.values()]
+    (stage,) = [held[opened["stage"]] for held in stages if opened["stage"] in held]
+    return stage.tabs[opened["tab"]]
+
+
+class _Crash(msgspec.Struct):
+    METHOD = "Page.crash"
+    RESULT = dict
 
 
 async def test_a_browser_that_ends_is_reported_and_started_again(tmp_path: Path, browser: Client):

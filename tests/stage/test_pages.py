@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.stage.client import Client, Failure, inside
-from tests.stage.site import Site
+from tests.stage.site import Answer, Seen, Site
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +76,45 @@ async def test_a_page_cannot_show_other_addresses_either(client: Client, site: S
     assert "data:" not in after
 
 
+@pytest.mark.promise("STG-03")
+async def test_every_address_that_a_page_may_not_show_is_reported(client: Client, site: Site):
+    to = {"data": "data:text/html,<h1>Shown</h1>", "file": "file:///etc/passwd", "chrome": "chrome://version"}
+    for name, url in to.items():
+        site.answers[f"/to-{name}"] = lambda seen, url=url: (302, {"Location": url}, b"")
+    site.page("/harmless", "<h1>Harmless</h1>")
+    blob = "URL.createObjectURL(new Blob(['<h1>Shown</h1>'], {type: 'text/html'}))"
+    ways = {
+        "location = 'file:///etc/passwd'": "file:///etc/passwd",
+        "location = 'chrome://version'": "chrome://version/",
+        "location = 'view-source:http://x/'": "view-source:http://x/",
+        "location = 'data:text/html,<h1>Shown</h1>'": "data:text/html,",
+        "location = 'about:about'": "about:blank#blocked",
+        f"location = {blob}": f"blob:{site.url}/",
+        f"window.open({blob})": f"blob:{site.url}/",
+        "window.open('chrome://version')": "chrome://version/",
+        "location = '/to-data'": f"redirect of {site.url}/to-data",
+        "location = '/to-file'": f"redirect of {site.url}/to-file",
+        "location = '/to-chrome'": f"redirect of {site.url}/to-chrome",
+    }
+    await client.call("open")
+
+    for script, denied in ways.items():
+        html = f"<h1>Before</h1><button>Go</button><script>const go = () => {{ {script} }}; document.querySelector('button').onclick = go</script>"
+        await client.call("goto", url=site.page("/way", html))
+        said = str(await client.call("click", ref=await client.ref("Go", "button")))
+        said += str(await client.call("wait")) + str(await client.call("tabs"))
+
+        assert f"! URL_DENIED for the page: {denied}" in said, script
+        assert "h1 Shown" not in said + await client.page("snapshot"), script
+    redirected = [await client.fail("goto", url=f"{site.url}/to-{name}") for name in to]
+    control = await client.call("goto", url=site.page("/way", "<a href=/harmless#blocked>Go</a>"))
+    clicked = await client.call("click", ref=await client.ref("Go", "link"))
+
+    assert {failed.code for failed in redirected} == {"URL_DENIED"}
+    assert "h1 Harmless" in clicked["page"]
+    assert "URL_DENIED for" not in clicked["page"], control
+
+
 async def test_loads_that_fail_say_why(client: Client, site: Site):
     await client.call("open")
 
@@ -84,6 +123,42 @@ async def test_loads_that_fail_say_why(client: Client, site: Site):
 
     assert missing.code == "LOAD_FAILED"
     assert history.code == "LOAD_FAILED"
+
+
+async def test_a_tab_can_go_back_right_after_a_load_that_failed(client: Client, site: Site):
+    await client.call("open", url=site.page("/first", "<h1>First</h1>"))
+
+    for url in ("http://127.0.0.1:9/", "http://127.0.0.1:9876/", "http://nowhere.invalid/"):
+        failed = await client.fail("goto", url=url)
+        back = await client.page("goto", url="back")
+
+        assert failed.code in ("LOAD_FAILED", "URL_DENIED")
+        assert "h1 First" in back
+
+
+async def test_back_forward_and_reload_show_the_page_that_they_lead_to(client: Client, site: Site):
+    served: list[int] = []
+
+    def count(seen: Seen) -> Answer:
+        served.append(1)
+        return 200, {"Content-Type": "text/html"}, f"<h1>Counted {len(served)}</h1>".encode()
+
+    site.answers["/counted"] = count
+    await client.call("open", url=site.page("/one", "<h1>One</h1>"))
+    await client.call("goto", url=site.page("/two", "<h1>Two</h1>"))
+    await client.call("evaluate", script="history.pushState(0, '', '/two#deep')")
+
+    within = await client.call("goto", url="back")
+    back = await client.page("goto", url="back")
+    forward = await client.page("goto", url="forward")
+    await client.call("goto", url=f"{site.url}/counted")
+    again = await client.page("goto", url="reload")
+
+    assert f"{site.url}/two\n" in within["page"]
+    assert within.get("loaded") != "loading"
+    assert "h1 One" in back
+    assert "h1 Two" in forward
+    assert "h1 Counted 2" in again
 
 
 async def test_tabs_that_a_page_opens_are_reported_and_usable(client: Client, site: Site):

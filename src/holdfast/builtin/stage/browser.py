@@ -20,7 +20,7 @@ from holdfast.builtin.stage.notices import Notices
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-_CLOSE_SECONDS = 1.0
+_CLOSE_SECONDS = 0.7
 _OPEN_SECONDS = 10.0
 
 
@@ -103,7 +103,7 @@ class Stage:
     async def close(self) -> None:
         """Close every tab and forget the stage's cookies, storage and files."""
         self.browser.stages.pop(self.context_id, None)
-        if not self.is_attached:
+        if not self.is_attached and self.browser.stages:  # the last stage ends with its browser
             with contextlib.suppress(CdpError, ConnectionLostError, NoAnswerError):
                 await self.browser.connection.send(
                     cdp.TargetDisposeBrowserContext(browser_context_id=self.context_id),

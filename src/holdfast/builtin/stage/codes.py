@@ -59,6 +59,6 @@ def browser_failures() -> Iterator[None]:
         raise ToolError(BROWSER_GONE, "The browser has ended. Its stages and tabs are lost.") from None
     except CdpError as error:
         text = str(error).lower()
-        if any(words in text for words in ("context", "navigated", "session with given id")):
+        if any(words in text for words in ("context", "navigated", "session with given id", "active page")):
             raise ToolError(STALE_REF, "The page navigated during the call.") from None
         raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
 
+from holdfast.builtin.stage.closed_roots import ClosedRootSearch
 from holdfast.builtin.stage.codes import NOT_YET, PAGE_HUNG, STALE_REF
 from holdfast.builtin.stage.fence import fence, one_line
 from holdfast.builtin.stage.read_page import all_documents
@@ -134,9 +135,12 @@ def _compare_element(ref: str, condition: Condition, facts: dict[str, Any]) -> l
 
 async def _shows(tab: Tab, text: str) -> bool:
     documents = await all_documents(tab)
+    search = ClosedRootSearch(tab)
     for document in documents:
         try:
             if await tab.run(document, "hasText", text=text):
+                return True
+            if await search.finds_more(document) and await tab.run(document, "hasText", text=text):
                 return True
         except ToolError:
             if document is documents[0]:

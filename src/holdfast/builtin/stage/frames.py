@@ -14,9 +14,8 @@ class Document:
     context_id: int
     session: str
     frame_id: str
-    checked: tuple[int, int] | None = None
-    """How many elements it had when it was last searched for closed shadow roots, and how many could have one."""
     closed_roots: set[int] = field(default_factory=set[int])
+    """The closed shadow roots that the page script knows."""
 
 
 @dataclass(slots=True)

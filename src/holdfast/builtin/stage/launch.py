@@ -35,7 +35,10 @@ from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.toolkit import ToolError
 
 _START_SECONDS = 30.0
-_CLOSE_SECONDS = 1.0
+# A browser that is closed has gone within a second, also one that does not answer: it is asked to end, gets SIGTERM after the
+# grace, and SIGKILL after as much time again.
+_ASK_SECONDS = 0.3
+_GRACE_SECONDS = 0.2
 _STDERR_BYTES = 4000
 _THREADS = WorkerThreads("stage-folders", threads=2)
 # It waits for a line, then becomes the browser, whose ends of the DevTools pipes must be the descriptors 3 and 4.
@@ -57,7 +60,7 @@ class BrowserProcess:
 
     async def connect(self, child: Child, stack: AsyncExitStack) -> None:
         """Use the pipes of the shell that waits. `stack` has everything that is closed with the process."""
-        stack.push_async_callback(child.end, _CLOSE_SECONDS)
+        stack.push_async_callback(child.end, _GRACE_SECONDS)
         stack.callback(self.connection.close)
         loop = asyncio.get_running_loop()
         errors, _ = await loop.connect_read_pipe(lambda: self._errors, child.stderr)
@@ -82,7 +85,7 @@ class BrowserProcess:
             ) from None
 
     async def close(self) -> None:
-        """End it. If it does not end by itself within a second, kill it."""
+        """End it within a second: if it does not end by itself, it is killed."""
         await self._stack.aclose()
 
 
@@ -131,7 +134,7 @@ async def prepare(options: LaunchOptions) -> BrowserProcess:
 
 async def _ask_to_close(connection: Connection) -> None:
     with contextlib.suppress(CdpError, ConnectionLostError, NoAnswerError):
-        await connection.send(protocol.BrowserClose(), timeout=_CLOSE_SECONDS)
+        await connection.send(protocol.BrowserClose(), timeout=_ASK_SECONDS)
 
 
 def _write_preferences(folder: BrowserFolder) -> None:

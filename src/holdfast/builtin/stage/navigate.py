@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import CdpError, ConnectionLostError, NoAnswerError
 from holdfast.builtin.stage.codes import LOAD_FAILED, PAGE_CRASHED, URL_DENIED, browser_failures
 from holdfast.builtin.stage.fence import fence, one_line
 from holdfast.builtin.stage.tab import Tab
-from holdfast.builtin.stage.url_rules import check_url
+from holdfast.builtin.stage.url_rules import UNSAFE_REDIRECT, check_url
 from holdfast.sandbox.bwrap.egress_proxy import VERDICT_HEADER
 from holdfast.toolkit import ToolError
 
@@ -56,9 +57,18 @@ async def _stop_scripts(tab: Tab) -> None:
 
 async def _navigate(tab: Tab, url: str, timeout: float) -> None:
     tab.is_loading = True
+    before = tab.commits
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result.error_text and result.error_text != "net::ERR_ABORTED":
+        # The browser's own page about the failure replaces the tab's page now; until then no command is answered.
+        await tab.until(lambda: tab.commits > before or tab.is_over, _STOP_SECONDS)
         tab.is_loading = False
+        if result.error_text == UNSAFE_REDIRECT:
+            raise ToolError(
+                URL_DENIED,
+                "The server redirects to an address that is neither http nor https.",
+                page=fence(one_line(url)),
+            )
         plain = result.error_text.removeprefix("net::").lower().replace("_", " ")
         why = _REASONS.get(result.error_text, plain)
         raise ToolError(LOAD_FAILED, f"The page could not be loaded: {why}.", page=fence(one_line(url)))
@@ -72,7 +82,14 @@ async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:
     if not 0 <= index < len(history.entries):
         raise ToolError(LOAD_FAILED, f"There is no page to go {'back' if step < 0 else 'forward'} to.")
     check_url(history.entries[index].url)
-    await _send(tab, cdp.PageNavigateToHistoryEntry(entry_id=history.entries[index].id), timeout)
+    await _start(tab, cdp.PageNavigateToHistoryEntry(entry_id=history.entries[index].id), timeout)
+
+
+async def _start(tab: Tab, command: cdp.Command[Any], timeout: float) -> None:
+    """Send a command that is answered before the tab has another page, and wait until it has."""
+    before = tab.commits
+    await _send(tab, command, timeout)
+    await tab.until(lambda: tab.commits > before or tab.is_over, timeout)
 
 
 async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R:

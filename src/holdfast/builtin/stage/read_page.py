@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.builtin.stage.cdp import protocol as cdp
-from holdfast.builtin.stage.cdp.connection import CdpError
+from holdfast.builtin.stage.closed_roots import ClosedRootSearch
 from holdfast.builtin.stage.codes import PAGE_HUNG, STALE_REF
 from holdfast.builtin.stage.frames import Document, Frame
 from holdfast.builtin.stage.limits import MAX_FRAMES, MAX_SNAPSHOTS, SCRIPT_SECONDS
@@ -16,8 +15,6 @@ from holdfast.toolkit import ToolError
 _READING_SHARE = 0.3  # of the time to answer; what cannot be read in it is left out
 _PAGE_SECONDS = 20.0  # a page of 300,000 elements answers nothing while it is laid out
 _FRAME_SECONDS = 4.0  # a frame that does not answer must not make the whole page unreadable
-_SMALL_PAGE = 3000  # elements: such a page is searched for closed shadow roots at its first snapshot
-_MAX_CLOSED_ROOTS = 300
 
 
 @dataclass(slots=True)
@@ -25,6 +22,7 @@ class _Reading:
     """The lines that were read so far, and how many frames may still be read."""
 
     tab: Tab
+    search: ClosedRootSearch
     frames_left: int = MAX_FRAMES
     unread: int = 0
     title: str = ""
@@ -34,7 +32,7 @@ class _Reading:
 async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
     """Read the page, or one element of it, and keep the snapshot for later differences."""
     document = await tab.document() if within is None else tab.find_ref(within)
-    reading = _Reading(tab)
+    reading = _Reading(tab, ClosedRootSearch(tab))
     lines = await _read_lines(reading, document, 0, within)
     tab.snapshot_count += 1
     snapshot = Snapshot(
@@ -54,7 +52,8 @@ async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
 
 async def _read_lines(reading: _Reading, document: Document, depth: int, within: int | None) -> list[str]:
     tab = reading.tab
-    walked = await _walk(tab, document, within, _PAGE_SECONDS if depth == 0 else _FRAME_SECONDS)
+    timeout = _PAGE_SECONDS if depth == 0 else _FRAME_SECONDS
+    walked = await _read(reading.search, tab, document, "walk", timeout, within=within)
     reading.unread += walked["cut"]
     if depth == 0:
         reading.title, reading.url = walked["title"], walked["url"]
@@ -96,14 +95,14 @@ async def _frames_by_element(tab: Tab, document: Document) -> dict[int, Frame]:
     return found
 
 
-async def _walk(tab: Tab, document: Document, within: int | None, timeout: float) -> dict[str, Any]:
-    walked = await _call(tab, document, "walk", timeout, within=within)
-    checked = (walked["count"], walked["suspects"])
-    if (walked["suspects"] or walked["count"] <= _SMALL_PAGE) and document.checked != checked:
-        is_first, document.checked = document.checked is None, checked
-        if (walked["suspects"] or is_first) and await _add_closed_roots(tab, document):
-            walked = await _call(tab, document, "walk", timeout, within=within)
-    return walked
+async def _read(
+    search: ClosedRootSearch, tab: Tab, document: Document, function: str, timeout: float, **options: Any
+) -> dict[str, Any]:
+    """Call a function that reads a document; again if it has closed shadow roots that were not known."""
+    result = await _call(tab, document, function, timeout, **options)
+    if await search.finds_more(document):
+        result = await _call(tab, document, function, timeout, **options)
+    return result
 
 
 async def _call(
@@ -115,49 +114,6 @@ async def _call(
     if result.get("gone"):
         raise ToolError(STALE_REF, "The element is no longer on the page.")
     return result
-
-
-async def _add_closed_roots(tab: Tab, document: Document) -> bool:
-    """Tell the page script about closed shadow roots, which scripts cannot see. Return whether there are new ones."""
-    try:
-        page = await tab.connection.send(
-            cdp.RuntimeEvaluate(expression="document", unique_context_id=document.unique_id), document.session
-        )
-        described = await tab.connection.send(
-            cdp.DomDescribeNode(object_id=page.result.object_id, depth=-1, pierce=True), document.session
-        )
-        roots = [root for root in _closed_roots(described.node) if root not in document.closed_roots]
-        for root in roots[:_MAX_CLOSED_ROOTS]:
-            resolved = await tab.connection.send(
-                cdp.DomResolveNode(backend_node_id=root, execution_context_id=document.context_id),
-                document.session,
-            )
-            await tab.connection.send(
-                cdp.RuntimeCallFunctionOn(
-                    function_declaration="function () { stage.addClosedRoot(this) }",
-                    object_id=resolved.object.object_id,
-                ),
-                document.session,
-            )
-            document.closed_roots.add(root)
-    except CdpError:  # the page changed under our hands; the next snapshot tries again
-        document.checked = None
-        return False
-    return bool(roots)
-
-
-def _closed_roots(node: cdp.DomNode) -> list[int]:
-    found: list[int] = []
-    stack = [node]
-    while stack:
-        node = stack.pop()
-        for root in node.shadow_roots or ():
-            if root.shadow_root_type == "closed":
-                found.append(root.backend_node_id)
-            if root.shadow_root_type != "user-agent":
-                stack.append(root)
-        stack += node.children or ()
-    return found
 
 
 def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
@@ -174,11 +130,13 @@ async def find_lines(
 ) -> tuple[list[str], int]:
     """The lines in all frames that contain a text or have one of the roles, and how many elements were not read."""
     documents = await all_documents(tab) if within is None else [tab.find_ref(within)]
+    search = ClosedRootSearch(tab)
     lines: list[str] = []
     unread = 0
     for document in documents:
         try:
-            found = await _call(
+            found = await _read(
+                search,
                 tab,
                 document,
                 "find",

@@ -67,6 +67,9 @@ class Tab:
         self.has_dialog = False
         self.dialog_times: deque[float] = deque(maxlen=_DIALOG_FLOOD)
         self.navigations = 0
+        """How many loads of another page have begun."""
+        self.commits = 0
+        """How often the tab has got another page or another address."""
         self.is_loading = False
         self.dragged: dict[str, Any] | None = None
         self.is_attached = False

@@ -1,6 +1,7 @@
 """Follow what happens in a tab: prepare each process of its page, and note every event."""
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,14 @@ from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import NoAnswerError
 from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.page_script import PAGE_SCRIPT, WORLD
-from holdfast.builtin.stage.url_rules import DENIED_PATTERNS, may_show
+from holdfast.builtin.stage.url_rules import DENIED_PATTERNS, UNSAFE_REDIRECT, may_show
 
 if TYPE_CHECKING:
     from holdfast.builtin.stage.tab import Tab
 
 _MAX_BODIES = 20_000_000
 _MAX_BODY = 5_000_000
+_REFUSED = re.compile(r"Not allowed to (?:load local resource|navigate top frame to data URL): ")
 
 
 class TabEvents:
@@ -106,11 +108,17 @@ class TabEvents:
                 frame = tab.tree.set(described.id, described.parent_id or "", described.url, session)
                 if not frame.parent_id:
                     frame.owner = None
+                    tab.commits += 1
                     tab.is_crashed = tab.is_hung = False
                 self._check_address(frame.id, frame.url, frame.parent_id)
+                if (described.url, described.url_fragment) == ("about:blank", "#blocked"):
+                    self._deny("about:blank#blocked")
+                elif not may_show(described.unreachable_url or "", tab.url):
+                    self._deny(described.unreachable_url or "")
             case cdp.PageNavigatedWithinDocument(frame_id=frame_id, url=url):
                 if frame_id in tab.frames:
                     tab.frames[frame_id].url = url
+                tab.commits += frame_id == tab.target_id
             case cdp.PageFrameStartedNavigating(frame_id=frame_id):
                 if frame_id == tab.target_id:
                     tab.navigations += 1
@@ -145,11 +153,29 @@ class TabEvents:
                 tab.connection.post(
                     cdp.FetchFailRequest(request_id=request, error_reason="BlockedByClient"), session
                 )
-                tab.notify("denied address", described.url)
+                self._deny(described.url)
             case cdp.InputDragIntercepted(data=data):
                 tab.dragged = data
             case _:
+                self._report_denied(event)
                 tab.log.on_event(session, event)
+
+    def _report_denied(self, event: msgspec.Struct) -> None:
+        """Report addresses that the browser itself does not show to a page."""
+        match event:
+            case cdp.LogEntryAdded(entry=entry) if entry.source == "security":
+                refused = _REFUSED.match(entry.text)
+                if refused is not None:
+                    self._deny(entry.text[refused.end() :])
+            case cdp.NetworkLoadingFailed(request_id=request, error_text=why) if why == UNSAFE_REDIRECT:
+                found = self._tab.log.in_flight.get(request)
+                self._deny(f"redirect of {found.url}" if found else "redirect")
+            case _:
+                pass
+
+    def _deny(self, url: str) -> None:
+        if not self._tab.is_attached:
+            self._tab.notify("URL_DENIED for the page", url)
 
     def _attach(self, event: cdp.TargetAttachedToTarget) -> None:
         info, session = event.target_info, event.session_id
@@ -167,7 +193,7 @@ class TabEvents:
         parent = tab.frames.get(parent_id) if parent_id else None
         if tab.is_attached or may_show(url, parent.url if parent else None):
             return
-        tab.notify("denied address", url)
+        self._deny(url)
         session = tab.frames[frame_id].session
         tab.connection.post(cdp.PageNavigate(url="about:blank", frame_id=frame_id), session)
 

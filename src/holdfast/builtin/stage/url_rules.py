@@ -16,6 +16,8 @@ DENIED_PATTERNS = (
     "ftp:*",
 )
 """Patterns of requests that are stopped before anything is loaded."""
+UNSAFE_REDIRECT = "net::ERR_UNSAFE_REDIRECT"
+"""The browser's error for a redirect of a server to an address such as `file:` or `data:`."""
 _BLANK = ("", "about:blank", "about:srcdoc")
 
 

@@ -291,6 +291,7 @@ class PageFrame(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     parent_id: str | None = None
     loader_id: str
     url: str
+    url_fragment: str | None = None
     unreachable_url: str | None = None
 
 
@@ -599,6 +600,39 @@ class DomGetDocument(
 
     depth: int | None = None
     pierce: bool | None = None
+
+
+class DomEnable(Command[NoResult], frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The command DOM.enable."""
+
+    METHOD: ClassVar[str] = "DOM.enable"
+    RESULT: ClassVar[type] = NoResult
+
+
+class DomDisable(Command[NoResult], frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The command DOM.disable."""
+
+    METHOD: ClassVar[str] = "DOM.disable"
+    RESULT: ClassVar[type] = NoResult
+
+
+class DomPerformSearchResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result of DOM.performSearch."""
+
+    search_id: str
+    result_count: int
+
+
+class DomPerformSearch(
+    Command[DomPerformSearchResult], frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """The command DOM.performSearch."""
+
+    METHOD: ClassVar[str] = "DOM.performSearch"
+    RESULT: ClassVar[type] = DomPerformSearchResult
+
+    query: str
+    include_user_agent_shadow_dom: bool | None = msgspec.field(default=None, name="includeUserAgentShadowDOM")
 
 
 class DomResolveNodeResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

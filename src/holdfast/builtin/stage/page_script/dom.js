@@ -29,6 +29,7 @@ const activeElement = getter(Document.prototype, 'activeElement');
 const documentElement = getter(Document.prototype, 'documentElement');
 const getElementById = method(Document.prototype, 'getElementById');
 const elementsByTag = method(Document.prototype, 'getElementsByTagName');
+const createTreeWalker = method(Document.prototype, 'createTreeWalker');
 const elementFromPoint = method(Document.prototype, 'elementFromPoint');
 const shadowElementFromPoint = method(ShadowRoot.prototype, 'elementFromPoint');
 const shadowActive = getter(ShadowRoot.prototype, 'activeElement');
@@ -60,6 +61,24 @@ function nodeOf(number) {
   return node !== undefined && isConnected(node) ? node : null;
 }
 const shadowOf = (element) => openRoot(element) ?? closedRoots.get(element) ?? null;
+// How many texts, comments and elements the document has, with those in the shadow roots that are known here. The browser counts
+// the same nodes with those in all shadow roots: if it counts more, closed ones are not known here.
+function countNodes() {
+  const shown = NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT | NodeFilter.SHOW_CDATA_SECTION | NodeFilter.SHOW_COMMENT;
+  const top = documentElement(document);
+  const stack = top === null ? [] : [top];
+  let count = stack.length;
+  const look = (node) => { const root = shadowOf(node); if (root !== null) stack.push(root); };
+  stack.forEach(look);
+  while (stack.length) {
+    const walker = createTreeWalker(document, stack.pop(), shown);
+    for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+      count++;
+      if (nodeType(node) === 1) look(node);
+    }
+  }
+  return count;
+}
 function flatParent(node) {
   const parent = parentNode(node);
   if (parent === null) return null;

@@ -6,7 +6,7 @@ function outline(root, options) {
   const deadline = performance.now() + (options.ms ?? 5000);
   const numberOf = options.withoutRefs ? () => -1 : refOf;
   const focused = deepActive();  // shown even if it is hidden from assistive technology
-  let text = '', textOwner = null, visited = 0, cut = false, suspects = 0;
+  let text = '', textOwner = null, visited = 0, cut = false;
   const frames = [];
   const emit = (depth, ref, line, kind) => { depths.push(Math.min(depth, MAX_DEPTH)); refs.push(ref); texts.push(line); kinds.push(kind); };
   const flush = (depth) => {
@@ -57,7 +57,7 @@ function outline(root, options) {
     visit(child, frame);
   }
   flush(0);
-  return { depths, refs, texts, kinds, frames, visited, cut, suspects };
+  return { depths, refs, texts, kinds, frames, visited, cut };
 
   function visit(element, parent) {
     const tag = localName(element);
@@ -73,11 +73,6 @@ function outline(root, options) {
     if (isBlock || (isHtml && tag === 'br')) flush(parent.depth);
     if (style.contentVisibility === 'hidden') return;
     let role = roleOf(element, tag);
-    const shadow = shadowOf(element);
-    if (shadow === null && isHtml) {
-      if (tag.includes('-')) suspects++;
-      else if (firstChild(element) === null && (tag === 'div' || tag === 'span' || tag === 'section' || tag === 'p' || tag === 'article') && clientRects(element).length) suspects++;
-    }
     const pointer = style.cursor === 'pointer';
     const editable = isHtml && role === '' && isContentEditable(element) && !(nodeType(parent.element) === 1 && parent.editable);
     if (editable) role = 'textbox';

@@ -18,7 +18,7 @@ function walk(options) {
     const prefix = found.kinds[i] === 0 ? '- ' : '';
     lines.push(found.depths[i], found.refs[i], prefix + found.texts[i]);
   }
-  return { lines, next, frames: found.frames.map((index) => [index, found.refs[index]]), ...ready(), cut: unread(found), suspects: found.suspects, count: found.cut ? elementsByTag(document, '*').length : found.visited };
+  return { lines, next, frames: found.frames.map((index) => [index, found.refs[index]]), ...ready(), cut: unread(found) };
 }
 
 // The lines that contain a text or have a role, with refs for every one of them.

@@ -23,6 +23,5 @@ function textOf(node, limit) {
   }
   return text;
 }
-const createTreeWalker = method(Document.prototype, 'createTreeWalker');
 const document_createTreeWalker = (node) => createTreeWalker(document, node, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
 const BLOCK_TAGS = new Set(['div', 'p', 'br', 'li', 'td', 'th', 'tr', 'section', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6']);

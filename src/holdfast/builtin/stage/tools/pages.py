@@ -68,7 +68,12 @@ class PageTools(ToolFamily):
         """List the stages and their tabs."""
         stages = [self._owners.stages.get(stage_id) for stage_id in self._owners.stages.ids()]
         listed = [
-            {"stage": stage.id, "tabs": list(stage.tabs), **({"attached": True} if stage.is_attached else {})}
+            {
+                "stage": stage.id,
+                "tabs": list(stage.tabs),
+                **({"closed_tabs": stage.closed_tabs} if stage.closed_tabs else {}),
+                **({"attached": True} if stage.is_attached else {}),
+            }
             for stage in stages
         ]
         return {"stages": listed}
@@ -78,7 +83,7 @@ class PageTools(ToolFamily):
         found = self._owners.stage(call, stage)
         lines = [describe_tab(tab) for tab in found.tabs.values()]
         current = found.current.id if found.current else ""
-        return page_answer(found, lines, 2000, stage=found.id, current=current)
+        return page_answer(found, lines, 2000, stage=found.id, current=current, closed_tabs=found.closed_tabs)
 
     async def tab(
         self,

@@ -1,0 +1,104 @@
+"""Find closed shadow roots, which no script can see, and tell the page script about them.
+
+The browser's search counts the nodes in all shadow roots, and the page script those that it knows. If the numbers differ, a
+root is missing, and only then are all nodes described: that takes longer than to read the page.
+"""
+
+import asyncio
+
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.cdp.connection import CdpError, ConnectionLostError, NoAnswerError
+from holdfast.builtin.stage.frames import Document
+from holdfast.builtin.stage.tab import Tab
+
+_MAX_CLOSED_ROOTS = 300  # that are added at once
+
+
+class ClosedRootSearch:
+    """The search for one answer. The documents of a process are searched together, once."""
+
+    def __init__(self, tab: Tab) -> None:
+        self._tab = tab
+        self._searched: set[str] = set()
+
+    async def finds_more(self, document: Document) -> bool:
+        """Whether there were closed roots in this document that the page script did not know. It knows them now."""
+        if document.session in self._searched:
+            return False
+        self._searched.add(document.session)
+        documents = [
+            other for other in self._tab.tree.documents.values() if other.session == document.session
+        ]
+        try:
+            if await self._count_nodes(document.session) == await self._count_known(documents):
+                return False
+            added = [other for other in documents if await self._add_roots(other)]
+        except (
+            CdpError,
+            NoAnswerError,
+            ConnectionLostError,
+        ):  # the page changed; the next answer tries again
+            return False
+        return document in added
+
+    async def _count_nodes(self, session: str) -> int:
+        """The texts and elements of all documents of a process, with those in shadow roots."""
+        connection = self._tab.connection
+        connection.post(cdp.DomEnable(), session)
+        connection.post(cdp.DomGetDocument(depth=0), session)
+        searching = asyncio.ensure_future(connection.send(cdp.DomPerformSearch(query=""), session))
+        await asyncio.sleep(0)  # the search is sent
+        connection.post(cdp.DomDisable(), session)  # it frees the nodes that were found
+        return (await searching).result_count
+
+    async def _count_known(self, documents: list[Document]) -> int:
+        total = 0
+        for document in documents:
+            counted = await self._tab.connection.send(
+                cdp.RuntimeEvaluate(
+                    expression="stage.countNodes()",
+                    unique_context_id=document.unique_id,
+                    return_by_value=True,
+                ),
+                document.session,
+            )
+            total += counted.result.value
+        return total
+
+    async def _add_roots(self, document: Document) -> bool:
+        """Tell the page script about the closed roots of a document. Return whether there are new ones."""
+        connection, session = self._tab.connection, document.session
+        page = await connection.send(
+            cdp.RuntimeEvaluate(expression="document", unique_context_id=document.unique_id), session
+        )
+        described = await connection.send(
+            cdp.DomDescribeNode(object_id=page.result.object_id, depth=-1, pierce=True), session
+        )
+        roots = [root for root in _closed_roots(described.node) if root not in document.closed_roots]
+        for root in roots[:_MAX_CLOSED_ROOTS]:
+            resolved = await connection.send(
+                cdp.DomResolveNode(backend_node_id=root, execution_context_id=document.context_id), session
+            )
+            await connection.send(
+                cdp.RuntimeCallFunctionOn(
+                    function_declaration="function () { stage.addClosedRoot(this) }",
+                    object_id=resolved.object.object_id,
+                ),
+                session,
+            )
+            document.closed_roots.add(root)
+        return bool(roots)
+
+
+def _closed_roots(node: cdp.DomNode) -> list[int]:
+    found: list[int] = []
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        for root in node.shadow_roots or ():
+            if root.shadow_root_type == "closed":
+                found.append(root.backend_node_id)
+            if root.shadow_root_type != "user-agent":
+                stack.append(root)
+        stack += node.children or ()
+    return found

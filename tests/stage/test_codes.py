@@ -1,0 +1,78 @@
+"""Failures that no page causes: no browser, one that does not start, and what belongs to another stage or caller."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.stage.client import Client, run_tools
+from tests.stage.site import Site
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_browser_that_is_not_a_program_is_reported(tmp_path: Path):
+    async with run_tools(tmp_path, program=str(tmp_path / "missing")) as client:
+        failed = await client.fail("open")
+
+    assert failed.code == "NO_BROWSER"
+    assert "missing" in failed.message
+
+
+async def test_a_browser_that_exits_at_once_is_reported_with_its_last_words(tmp_path: Path, browser: Client):
+    program = "/usr/bin/false"
+    async with run_tools(tmp_path, program=program) as client:
+        failed = await client.fail("open")
+
+    assert failed.code == "LAUNCH_FAILED"
+    assert f"Run: {program} --version" in failed.message
+
+
+async def test_a_file_field_is_not_filled(client: Client, site: Site):
+    await client.call("open", url=site.page("/file-field", "<input type=file aria-label=Photo>"))
+
+    failed = await client.fail("fill", ref=await client.ref("Photo"), value="x")
+
+    assert failed.code == "UNSUPPORTED_HERE"
+    assert "upload" in failed.message
+
+
+@pytest.mark.promise("STG-01")
+async def test_no_caller_can_use_anothers_ref_or_download(client: Client, site: Site, folder: Path):
+    site.answers["/own-file"] = lambda seen: (200, {"Content-Type": "application/octet-stream"}, b"own")
+    await client.call(
+        "open", url=site.page("/own", "<button>Press</button><a href=/own-file download>Get</a>")
+    )
+    ref = await client.ref("Press", "button")
+    await client.call("click", ref=await client.ref("Get", "link"))
+    stranger = Client(client.box, "bob")
+    without = [await stranger.fail("click", ref=ref), await stranger.fail("downloads", number=1, save_as="x")]
+    opened = await stranger.call("open")
+
+    with_own = [
+        await stranger.fail("click", ref=ref),
+        await stranger.fail("downloads", number=1, save_as="x"),
+    ]
+    listed = await stranger.call("downloads")
+    own = await client.page("downloads")
+    await stranger.call("close", stage=opened["stage"])
+
+    assert {failed.code for failed in without} <= {"TAB_GONE", "NOT_RUNNING", "NO_ELEMENT"}
+    assert {failed.code for failed in with_own} <= {"TAB_GONE", "NO_ELEMENT"}
+    assert "page" not in listed
+    assert "own-file" in own
+    assert not (folder / "x").exists()
+
+
+@pytest.mark.promise("STG-01")
+async def test_stages_share_no_cache(client: Client, site: Site):
+    headers = {"Content-Type": "text/javascript", "Cache-Control": "max-age=3600"}
+    site.answers["/cached.js"] = lambda seen: (200, headers, b"0")
+    url = site.page("/caching", "<script src=/cached.js></script><h1>Cached</h1>")
+    await client.call("open", url=url)
+    await client.call("goto", url=f"{url}?again")
+    in_one_stage = site.paths().count("/cached.js")
+
+    await client.call("open", url=url)
+
+    assert in_one_stage == 1, "a stage has a cache"
+    assert site.paths().count("/cached.js") == 2
