@@ -63,8 +63,8 @@ conformance: setup ## Run MCP's official conformance suite against a toolkit ser
 peers: setup ## Test every combination of third-party clients and servers
 	@HOLDFAST_PEERS=all $(BIN)/python -m pytest -n auto tests/peers $(ARGS)
 
-interrupts: setup ## Cancel and kill turns of a model after every event of its answers, in all formats
-	@HOLDFAST_EVERY_EVENT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/agent/model/test_history.py --timeout 600 $(ARGS)
+interrupts: setup ## Cancel, cut and kill turns of a model after every event of its answers, in all formats
+	@HOLDFAST_EVERY_EVENT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/agent/model/test_history.py tests/agent/model/test_failures.py --timeout 600 $(ARGS)
 
 teams: setup ## Kill hosts whose sessions send messages, and race for budgets, many times
 	@HOLDFAST_LONG_TESTS=1 $(BIN)/python -m pytest tests/host/test_messages_survive.py tests/safety/test_51_agents_past_their_limits.py --timeout 600 $(ARGS)
