@@ -1,8 +1,9 @@
 """Fixtures and hooks for all tests."""
 
 import gc
+import logging
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +20,17 @@ settings.load_profile("holdfast")
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def keep_log_levels() -> Iterator[None]:
+    """Commands and servers that run in this process set the levels of loggers; the next test sees the levels from before."""
+    loggers = [logging.getLogger(), logging.getLogger("holdfast")]
+    before = [(logger.level, logger.propagate, logger.disabled) for logger in loggers]
+    yield
+    for logger, (level, propagate, disabled) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.propagate, logger.disabled = propagate, disabled
 
 
 def pytest_collection_finish() -> None:

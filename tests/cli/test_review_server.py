@@ -15,7 +15,7 @@ from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.resolve.grant import ConfinedGrant
 
-YES = ReviewOptions()
+YES = ReviewOptions(yes=True)
 CONFINED = ReviewOptions(rights=Rights.CONFINED, network=("api.example.org",))
 DIRECT = ReviewOptions(rights=Rights.DIRECT)
 

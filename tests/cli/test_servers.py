@@ -236,7 +236,8 @@ def test_approve_without_a_terminal_says_what_to_add(env: Environment):
 
     done = env.run("servers", "approve", stdin="")
 
-    assert (done.returncode, "not approved: say how it may run. Add --confined" in done.stdout) == (1, True)
+    advice = "To approve it as confined, run: holdfast servers approve c --confined"
+    assert (done.returncode, advice in done.stdout) == (1, True)
 
 
 def test_holdfast_mcp_does_not_run_as_a_server_of_a_session(env: Environment):

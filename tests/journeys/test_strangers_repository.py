@@ -211,7 +211,8 @@ def test_a_start_mounts_nothing_that_the_approval_did_not_show(clone: Repository
 
     assert '"environment":"sandboxed"' in before.stdout
     assert f"its program also needs '{bin_folder}/python', which you have not approved" in after.stderr
-    assert review.returncode == 2, "it needs a decision"
+    assert (review.returncode, "approved, confined" in review.stdout) == (1, False), "it needs a decision"
+    assert "run: holdfast servers approve stranger --confined" in review.stdout
     assert f'sees also: "{bin_folder}/python"' in again.stdout
 
 

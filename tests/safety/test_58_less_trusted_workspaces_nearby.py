@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -160,11 +161,14 @@ async def test_folder_of_a_removed_workspace_does_not_belong_to_a_later_one_of_t
         registry.bind(str(place / "theirs"), "blog")
         stale = read_bindings(registry.file_of("blog").parent)
         registry.remove("blog")
-        registry.add(place / "mine" / "inner", "Blog", trust=Trust.DIRECT)
+        later = registry.add(place / "mine" / "inner", "Blog", trust=Trust.DIRECT)
         found = registry.find(str(place / "theirs"))
-        write_bindings(registry.file_of("blog").parent, stale)
+        # The control: with the slug of the removed workspace, and its old bindings, the folder would belong to the later one.
+        write_bindings(registry.file_of("blog").parent, replace(stale, used={}))
+        registry.file_of(later.slug).rename(registry.file_of("blog"))
         control = registry.find(str(place / "theirs"))
 
+    assert later.slug == "blog-2"
     assert (found, control and control.slug) == (None, "blog")
 
 

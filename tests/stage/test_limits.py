@@ -185,7 +185,7 @@ async def test_closing_one_of_several_stages_waits_less_than_a_second(
     if state == "busy":
         await client.call("evaluate", script="setTimeout(() => { for (;;); })", tab=tab.id)
     else:
-        tab.connection.post(_Crash(), tab.session)
+        tab.connection.post(_Crash(), tab.session)  # type: ignore[arg-type]
         assert await tab.until(lambda: tab.is_crashed, 20)
     waits = _record_waits(monkeypatch)
 

@@ -17,6 +17,7 @@ MAX_BYTES = 1024**3
 """How large the packages of one server may be."""
 _MAX_FILES = 200_000
 _MAX_FOLDERS = 50  # of servers; those that were not used for the longest time are removed
+_MAX_REMOVALS = 20
 _MANIFEST_BYTES = 1024 * 1024
 
 
@@ -58,8 +59,12 @@ def _last_change(file: Path) -> float:
 
 
 def _remove_tree(folder: Path) -> None:
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
+    for _ in range(_MAX_REMOVALS):  # it stops at a file that another process removes at the same time
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            if not folder.exists():
+                return
 
 
 def write_record(folder: Path, command: PackageCommand) -> PackageRecord:

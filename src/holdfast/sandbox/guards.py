@@ -4,6 +4,7 @@ Each guarded name is mounted read-only on itself. Only names directly in a root 
 another server could replace a folder on the path of a deeper name.
 """
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -161,10 +162,11 @@ def _check_kinds(found: Iterable[OpenedPath]) -> None:
     for opened in found:
         if not opened.is_folder and not opened.is_file:
             kind = "a symbolic link" if opened.is_link else "neither a file nor a folder"
+            command = ["holdfast", "servers", "approve", "NAME", "--confined", "--writable", opened.name]
             raise HoldfastError(
                 codes.SPAWN_FAILED,
                 f"{opened.path!r} is {kind}, so it cannot be made read-only for a confined server. Replace it with a file"
-                f" or folder. Or let the server change it: a server of a project with `holdfast servers approve NAME --confined --writable {opened.name}`,"
+                f" or folder. Or let the server change it: a server of a project with `{shlex.join(command)}`,"
                 f' a server of your own list with "writable": ["{opened.name}"] in its entry there.',
             )
 

@@ -154,7 +154,8 @@ class Registry:
                 raise HoldfastError(
                     codes.BAD_WORKSPACE,
                     f"{str(path)!r} overlaps with the workspace {overlaps[0].file.stem!r} ({overlaps[0].folder}). It was not registered.",
-                    hint=f"Use the workspace {overlaps[0].file.stem!r}, or remove it: holdfast workspaces remove {overlaps[0].file.stem}",
+                    hint=f"Use the workspace {overlaps[0].file.stem!r}, or remove it: "
+                    + shlex.join(["holdfast", "workspaces", "remove", overlaps[0].file.stem]),
                 )
             folders = [other for other, _ in _require_folders(self._scan())]
             below = sum(any(other.is_relative_to(parent) for parent in allowed) for other in folders)

@@ -134,6 +134,7 @@ def approve(  # noqa: PLR0913 - the options of the command
         decision = ReviewOptions(
             ask=ask_user if is_asking else None,
             rights=Rights(rights) if rights is not None else None,
+            yes=yes,
             default_rights=Rights.CONFINED if is_sandboxed else None,
             follow_edits=follow_edits,
             readable=tuple(str(path.resolve()) for path in readable),

@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import shlex
 import shutil
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +62,8 @@ class ReviewOptions:
     """Asks the user. None if the user decided on the command line."""
     rights: Rights | None = None
     """The rights that the user gave on the command line; None to ask, or to keep those of the last approval."""
+    yes: bool = False
+    """Whether the user said on the command line to approve what is shown. Without this, `ask` and `rights`, nothing is approved."""
     default_rights: Rights | None = None
     """The rights of a server that was never approved, if the user gave none and is not asked. None: it is not approved."""
     follow_edits: bool = False
@@ -296,6 +299,14 @@ class _Review:
     async def _choose(self, summary: EntrySummary, last: ServerAnswer | None) -> Rights | _Outcome:
         """Ask the user, unless the command line decides. The answer no is stored."""
         only_confined = summary.is_confined
+        if self._decision.ask is None and self._decision.rights is None and not self._decision.yes:
+            earlier = Rights.CONFINED if only_confined else self._earlier_rights(last)
+            words = ["holdfast", "servers", "approve", self._entry.name, f"--{earlier or Rights.CONFINED}"]
+            print_wrapped(
+                "  not approved: there is no terminal to ask at. To approve it "
+                f"{'with your rights' if earlier is Rights.DIRECT else 'as confined'}, run: {shlex.join(words)}"
+            )
+            return _Outcome.UNDECIDED
         if self._decision.rights is not None or self._decision.ask is None:
             rights = Rights.CONFINED if only_confined else self._decision.rights or self._earlier_rights(last)
             if rights is None:
