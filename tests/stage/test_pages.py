@@ -125,17 +125,6 @@ async def test_loads_that_fail_say_why(client: Client, site: Site):
     assert history.code == "LOAD_FAILED"
 
 
-async def test_a_tab_can_go_back_right_after_a_load_that_failed(client: Client, site: Site):
-    await client.call("open", url=site.page("/first", "<h1>First</h1>"))
-
-    for url in ("http://127.0.0.1:9/", "http://127.0.0.1:9876/", "http://nowhere.invalid/"):
-        failed = await client.fail("goto", url=url)
-        back = await client.page("goto", url="back")
-
-        assert failed.code in ("LOAD_FAILED", "URL_DENIED")
-        assert "h1 First" in back
-
-
 async def test_back_forward_and_reload_show_the_page_that_they_lead_to(client: Client, site: Site):
     served: list[int] = []
 
