@@ -222,7 +222,7 @@ def launcher_files(argv: Sequence[str]) -> list[str]:
 
 
 def runs_task_files(argv: Sequence[str]) -> bool:
-    """Whether a file that the command names may contain commands, whatever its name is: `make -f rules`."""
+    """Whether a file that the command names may contain commands under any name: `make -f rules`."""
     return any(_program_name(word) in _TASK_RUNNERS for word in _words(argv))
 
 
