@@ -1,6 +1,7 @@
 """Reads prompts: at a terminal with line editing, from a pipe line by line."""
 
 import asyncio
+import contextlib
 import errno
 import io
 import os
@@ -21,6 +22,7 @@ from holdfast.model.visible_text import is_visible
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.completion import Completer
+    from prompt_toolkit.input import Input
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
     from prompt_toolkit.output import Output
 
@@ -150,12 +152,16 @@ class TerminalInput:
         self.typed: list[str] = []
         """The prompts of this chat, oldest first."""
         output = _create_output()
+        self._is_printing = False
+        """Whether a text is being printed above the prompt."""
+        self._keys = _create_input(stays_raw=lambda: self._is_printing)
         self._prompts: PromptSession[str] = PromptSession(
             PROMPT,
             completer=_create_completer(completions),
             complete_while_typing=False,
             enable_suspend=True,
             history=InMemoryHistory(history),
+            input=self._keys,
             interrupt_exception=InputInterruptedError,
             key_bindings=_create_key_bindings(),
             multiline=True,
@@ -165,6 +171,7 @@ class TerminalInput:
         self._questions: PromptSession[str] = PromptSession(
             enable_suspend=True,
             history=DummyHistory(),
+            input=self._keys,
             interrupt_exception=InputInterruptedError,
             output=output,
         )
@@ -240,8 +247,12 @@ class TerminalInput:
             if app is None or not app.is_running:
                 print_text()
                 return
-            async with in_terminal():
-                print_text()
+            self._is_printing = True
+            try:
+                async with in_terminal():
+                    print_text()
+            finally:
+                self._is_printing = False
 
     @property
     def is_open(self) -> bool:
@@ -266,9 +277,8 @@ class TerminalInput:
         """Discard the keys that prompt_toolkit or the terminal keeps for the next prompt."""
         from prompt_toolkit.input.typeahead import clear_typeahead
 
-        keys = self._questions.app.input
-        clear_typeahead(keys)
-        discard_typed_input(keys.fileno())
+        clear_typeahead(self._keys)
+        discard_typed_input(self._keys.fileno())
 
     async def _read(self, session: "PromptSession[str]", message: str, draft: str = "") -> str | None:
         reading = self._reading = asyncio.ensure_future(
@@ -314,15 +324,12 @@ class LogStream(io.TextIOWrapper):
         return len(text)
 
     def _start_writing(self, text: str) -> None:
-        task = self._loop.create_task(self._write_above(text))
+        task = self._loop.create_task(self._terminal.print_above(lambda: self._write(text)))
         self._writing.add(task)
         task.add_done_callback(self._writing.discard)
 
-    async def _write_above(self, text: str) -> None:
-        from prompt_toolkit.application import in_terminal
-
-        async with in_terminal():
-            super().write(text)
+    def _write(self, text: str) -> None:
+        super().write(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +367,20 @@ def is_unclosed(text: str) -> bool:
     """Return whether the text ends inside the JSON of a `/call`."""
     commands = parse_commands([{"type": "text", "text": text}])
     return bool(commands) and commands[-1].is_unclosed
+
+
+def _create_input(stays_raw: Callable[[], bool]) -> "Input":
+    """The terminal input, which can stay in raw mode while a text is printed above the prompt.
+
+    In any other mode, the terminal shows the keys that are pressed during the printing, and swallows a Ctrl-D.
+    """
+    from prompt_toolkit.input.vt100 import Vt100Input
+
+    class Keys(Vt100Input):
+        def cooked_mode(self) -> contextlib.AbstractContextManager[None]:
+            return contextlib.nullcontext() if stays_raw() else super().cooked_mode()
+
+    return Keys(sys.stdin)
 
 
 def _create_output() -> "Output | None":
