@@ -696,3 +696,35 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+PRINTING = """
+import asyncio, os, time
+from holdfast.cli.chat.input import Completions, TerminalInput
+
+def print_slowly():
+    print("printing", flush=True)
+    while not os.path.exists("typed"):
+        time.sleep(0.01)
+
+async def main():
+    terminal = TerminalInput([], lambda: Completions(commands={}, arguments={}))
+    reading = asyncio.create_task(terminal.read_prompt())
+    while not terminal._prompts.app.is_running:
+        await asyncio.sleep(0.01)
+    await terminal.print_above(print_slowly)
+    print("read:", await reading)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(("keys", "read"), [("\x04", "read: None"), ("early\n", "read: early")])
+def test_keys_pressed_during_printing_reach_the_prompt(home: Path, cwd: Path, keys: str, read: str):
+    with terminal(home, cwd, command=[sys.executable, "-c", PRINTING]) as screen:
+        screen.until("printing\n")
+        screen.type(keys)
+        (cwd / "typed").touch()
+        between = screen.until(read)
+        assert screen.end() == 0
+    assert not between.startswith("early"), "the terminal does not echo the keys"
