@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.model import try_model
 from holdfast.agent.model.config import ModelConfig
 from holdfast.cli.model import pick
 from holdfast.model.errors import HoldfastError
@@ -64,9 +63,12 @@ def test_a_number_that_is_not_in_the_list_is_not_the_name_of_a_model(answer: str
 
 @pytest.mark.anyio
 async def test_a_trial_that_takes_too_long_says_how_long_it_took(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(try_model, "_TIMEOUT_SECONDS", 0.3)
-    with ScriptedModel([Hang()]) as endpoint:
+    from holdfast.agent.model import try_model  # imports the libraries of the models
+
+    with ScriptedModel([answer("ready"), Hang()]) as endpoint:
         config = ModelConfig(name="openai-chat:qwen3", base_url=endpoint.base_url)
+        await try_model.try_model(config)  # the second one connects at once: all libraries are imported
+        monkeypatch.setattr(try_model, "_TIMEOUT_SECONDS", 0.3)
         with pytest.raises(
             HoldfastError, match=r"did not finish its answer to one short prompt within 0\.3 s"
         ):

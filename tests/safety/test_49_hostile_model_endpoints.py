@@ -2,15 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
-from openai import AsyncOpenAI
-from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelRequest
-from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.providers.openai import OpenAIProvider
 
 from holdfast.agent.model.answer_events import EventSplitter, check_event
 from holdfast.agent.model.clients import ModelClients
@@ -29,17 +24,33 @@ from holdfast.testing.scripted_model import (
 )
 from tests.agent.model.sessions import conversation
 
+if TYPE_CHECKING:  # Importing them takes a second or more, in each process that collects the tests.
+    from openai import AsyncOpenAI
+    from pydantic_ai.models.openai import OpenAIChatModel
+
 pytestmark = pytest.mark.anyio
 MIB = 1024 * 1024
 KEY = "sk-canary-77aa01"
 
 
-def unprotected(endpoint: ScriptedModel) -> OpenAIChatModel:
+def unprotected(endpoint: ScriptedModel) -> "OpenAIChatModel":
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
     return OpenAIChatModel("gpt-5", provider=OpenAIProvider(base_url=endpoint.base_url, api_key=KEY))
 
 
-async def count_characters(model: OpenAIChatModel, *, up_to: int) -> int:
+def unprotected_client(endpoint: ScriptedModel) -> "AsyncOpenAI":
+    from openai import AsyncOpenAI
+
+    return AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY, max_retries=0)
+
+
+async def count_characters(model: "OpenAIChatModel", *, up_to: int) -> int:
     """How many characters an unprotected client takes, up to this many."""
+    from pydantic_ai.direct import model_request_stream
+    from pydantic_ai.messages import ModelRequest
+
     characters = 0
     async with (
         model.client,
@@ -106,7 +117,7 @@ async def test_control_an_unprotected_client_decodes_such_events():
     script = [RawAnswer(body=COSTLY_EVENTS[kind]) for kind in ("more than 5", "levels deep")]
     async with (
         ScriptedModel(script) as endpoint,
-        AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY, max_retries=0) as client,
+        unprotected_client(endpoint) as client,
     ):
         many = await client.chat.completions.create(model="m", messages=[], stream=True)
         built = [len(chunk.choices) async for chunk in many]
@@ -160,7 +171,7 @@ async def test_a_redirect_carries_neither_the_key_nor_the_conversation_elsewhere
         caught = len(elsewhere.requests)
         async with (
             ScriptedModel([away]) as endpoint,
-            AsyncOpenAI(base_url=endpoint.base_url, api_key=KEY, max_retries=0) as client,
+            unprotected_client(endpoint) as client,
         ):
             if status != 301:  # becomes a GET
                 await client.chat.completions.create(
@@ -186,6 +197,8 @@ async def test_an_address_where_clouds_keep_credentials_is_not_asked(tmp_path: P
 async def test_a_key_that_an_error_repeats_is_told_to_no_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
+    from pydantic_ai.exceptions import ModelHTTPError
+
     monkeypatch.setenv("MY_KEY", KEY)
     failure = Fail(status=401, message=f"wrong key {KEY}")
     async with conversation(tmp_path, [failure], model={"api_key_env": "MY_KEY"}) as talk:
@@ -221,6 +234,8 @@ async def test_an_own_endpoint_gets_its_own_key_and_no_header_of_another(
 
 
 async def test_the_key_of_an_own_endpoint_goes_to_no_other_provider(monkeypatch: pytest.MonkeyPatch):
+    from pydantic_ai.models.openai import OpenAIChatModel
+
     monkeypatch.setenv("MY_KEY", "of-my-endpoint")
     monkeypatch.setenv("DEEPSEEK_API_KEY", "of-deepseek")
     own = replace(load(environ={}).model, name="openai-chat:a", api_key_env="MY_KEY")

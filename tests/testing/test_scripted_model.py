@@ -4,11 +4,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import aiohttp
 import pytest
-from anthropic import AsyncAnthropic
-from openai import APIStatusError, AsyncOpenAI
 
 from holdfast.testing.scripted_model import (
     Answer,
@@ -25,16 +24,24 @@ from holdfast.testing.scripted_model import (
     answer,
 )
 
+if TYPE_CHECKING:  # Importing them takes a second or more, in each process that collects the tests.
+    from anthropic import AsyncAnthropic
+    from openai import AsyncOpenAI
+
 pytestmark = pytest.mark.anyio
 ANSWER = answer(Think("Both, then.", signature="c2ln"), "Reading.", Call("read", {"path": "a"}), Call("read"))
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
-def openai_client(endpoint: ScriptedModel) -> AsyncOpenAI:
+def openai_client(endpoint: ScriptedModel) -> "AsyncOpenAI":
+    from openai import AsyncOpenAI
+
     return AsyncOpenAI(base_url=endpoint.base_url, api_key="none", max_retries=0)
 
 
-def anthropic_client(endpoint: ScriptedModel) -> AsyncAnthropic:
+def anthropic_client(endpoint: ScriptedModel) -> "AsyncAnthropic":
+    from anthropic import AsyncAnthropic
+
     return AsyncAnthropic(base_url=endpoint.address, api_key="none", max_retries=0)
 
 
@@ -156,7 +163,7 @@ async def test_a_stream_is_cut_after_an_event_or_never_ends(path: str):
 
 
 def test_the_endpoint_runs_in_a_thread_and_as_a_command(tmp_path: Path):
-    from openai import OpenAI
+    from openai import APIStatusError, OpenAI
 
     with ScriptedModel([Fail(status=401, message="no")]) as endpoint, pytest.raises(APIStatusError):
         OpenAI(base_url=endpoint.base_url, api_key="none").responses.create(model="m")
