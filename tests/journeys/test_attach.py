@@ -54,7 +54,8 @@ async def test_terminal_answers_the_question_of_an_editors_session(home: Path, c
 
 async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
     async with editor(home) as zed:
-        session = await zed.new(cwd)
+        # The reply to /help arrives in two pieces, because its end could begin this secret.
+        session = await zed.new(cwd, tools_server(API_KEY="text\n0123456789"))
         with attached(home, cwd, session) as screen:
             await asyncio.to_thread(screen.until, READY)
             zed.answers[PERMISSION] = lambda params: (
@@ -64,9 +65,13 @@ async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
             await zed.prompt(session, WRITE)
             await asyncio.to_thread(screen.until, "answered elsewhere: allowed once")
             await asyncio.to_thread(screen.until, "✓")
+            screen.type("half a prompt")
+            await zed.prompt(session, "/help")
+            await asyncio.to_thread(screen.until_anywhere, "/help                        show this text\n")
             marked = [line for line in screen.shown.rstrip().splitlines()[:-1] if line.startswith(READY[0])]
     assert (cwd / "note").read_text() == "hi"
-    assert marked == [f"› {WRITE}"], "no empty prompt is left on the screen"
+    assert [chunk["content"]["text"] for chunk in zed.updates(session, "agent_message_chunk")][-1] == "text\n"
+    assert marked == [f"› {WRITE}", "› /help"], "no empty prompt is left on the screen"
 
 
 async def test_prompt_of_the_terminal_and_its_answer_are_shown_in_the_editor(home: Path, cwd: Path):

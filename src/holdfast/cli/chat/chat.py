@@ -136,9 +136,8 @@ class Chat(ABC):
         if decision := self._door.pop_decision_of_others(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
+        self._printer.prints_whole_rows = self._input.is_open
         self._printer.show_stored(stored)
-        if self._input.is_open:
-            self._printer.new_line()
 
     async def _run_prompts(self, session: ChatSession, mask: Mask) -> None:
         """Read and run prompts until the user leaves. The mask is applied to the stored history."""
@@ -155,7 +154,9 @@ class Chat(ABC):
         """If the user is at a terminal, switch to an input with line editing."""
         if not self._is_interactive or isinstance(self._input, TerminalInput):
             return
-        self._input = terminal = TerminalInput(load_history(self._history_file), self._completions)
+        self._input = terminal = TerminalInput(
+            load_history(self._history_file), self._completions, self._printer.prepare_prompt
+        )
         log_settings = self._settings.log
         telemetry.configure(
             log_settings.level, log_settings.format, LogStream(terminal) if sys.stderr.isatty() else None

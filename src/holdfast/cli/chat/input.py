@@ -144,11 +144,18 @@ class PipeInput:
 class TerminalInput:
     """Reads prompts at a terminal, with line editing, history and completion."""
 
-    def __init__(self, history: Sequence[str], completions: Callable[[], "Completions"]) -> None:
+    def __init__(
+        self,
+        history: Sequence[str],
+        completions: Callable[[], "Completions"],
+        before_prompt: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before_prompt` is called before each prompt is drawn, and moves to the beginning of a line."""
         # Importing prompt_toolkit takes 75 ms, so only an interactive chat imports it.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory, InMemoryHistory
 
+        self._before_prompt = before_prompt
         self.typed: list[str] = []
         """The prompts of this chat, oldest first."""
         output = _create_output()
@@ -193,6 +200,7 @@ class TerminalInput:
         draft = ""
         while True:
             await self._question_closed.wait()
+            self._before_prompt()
             try:
                 text = await self._read(self._prompts, PROMPT, draft)
                 break
