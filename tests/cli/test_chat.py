@@ -1,6 +1,7 @@
 """`holdfast chat` without a terminal."""
 
 import asyncio
+import io
 import json
 import os
 import sqlite3
@@ -26,6 +27,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
     Decision,
     Event,
+    ModeChanged,
     Outcome,
     Planned,
     Prompted,
@@ -46,6 +48,7 @@ from holdfast.session.subscription import EventFeed
 from holdfast.session.turns import INTERNAL_ERROR_REPLY, TurnResult
 from holdfast.store.sqlite import SqliteStore
 from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
+from tests.journeys.vt100 import Screen
 from tests.store.disks import FailingReads
 
 __all__ = ["home"]
@@ -175,6 +178,38 @@ def test_a_conversation_is_printed_event_by_event(capsys: pytest.CaptureFixture[
         "  ✗ NO_FILE",
         "This turn was interrupted before it ended.",
     ]
+
+
+class _TerminalStream(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_reply_in_pieces_is_printed_row_by_row_above_an_open_prompt(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    stream, screen = _TerminalStream(), Screen()
+    printer = EventPrinter(stream)
+
+    def shown() -> list[str]:
+        screen.feed(stream.getvalue().replace("\n", "\r\n").encode())
+        stream.seek(0)
+        stream.truncate()
+        return screen.text.rstrip("\n").splitlines()
+
+    printer.show(Replied(message_id="m", text="one tw"))
+    assert shown() == ["one tw"]
+    printer.prepare_prompt()  # a prompt is opened
+    printer.prints_whole_rows = True
+    assert shown() == []
+    for piece in ("o three", " four fi", "ve\nsix"):
+        printer.show(Replied(message_id="m", text=piece))
+    assert shown() == ["one two three four", "five"]
+    printer.prints_whole_rows = False  # the prompt is closed
+    printer.show(Replied(message_id="m", text=" seven"))
+    assert shown() == ["one two three four", "five", "six seven"]
+    printer.prints_whole_rows = True
+    printer.show(ModeChanged(mode="auto"))
+    assert shown()[-2:] == ["six seven", "  mode is now auto"]
 
 
 @pytest.mark.anyio

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.commands import run_holdfast
-from tests.journeys.editor import Editor, RpcError, always_choose, editor, environment, tools_server
+from tests.journeys.editor import (
+    CAPABILITIES,
+    Editor,
+    RpcError,
+    always_choose,
+    editor,
+    environment,
+    tools_server,
+)
 from tests.journeys.terminal import PATIENCE, Terminal, terminal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("SES-01", "SES-03")]
@@ -54,7 +62,8 @@ async def test_terminal_answers_the_question_of_an_editors_session(home: Path, c
 
 async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
     async with editor(home) as zed:
-        session = await zed.new(cwd)
+        # The reply to /help arrives in two pieces, because its end could begin this secret.
+        session = await zed.new(cwd, tools_server(API_KEY="text\n0123456789"))
         with attached(home, cwd, session) as screen:
             await asyncio.to_thread(screen.until, READY)
             zed.answers[PERMISSION] = lambda params: (
@@ -64,9 +73,60 @@ async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
             await zed.prompt(session, WRITE)
             await asyncio.to_thread(screen.until, "answered elsewhere: allowed once")
             await asyncio.to_thread(screen.until, "✓")
+            screen.type("half a prompt")
+            await zed.prompt(session, "/help")
+            await asyncio.to_thread(screen.until_anywhere, "/help                        show this text\n")
             marked = [line for line in screen.shown.rstrip().splitlines()[:-1] if line.startswith(READY[0])]
     assert (cwd / "note").read_text() == "hi"
-    assert marked == [f"› {WRITE}"], "no empty prompt is left on the screen"
+    assert [chunk["content"]["text"] for chunk in zed.updates(session, "agent_message_chunk")][-1] == "text\n"
+    assert marked == [f"› {WRITE}", "› /help"], "no empty prompt is left on the screen"
+
+
+async def test_terminal_with_an_open_prompt_answers_two_questions_at_once(home: Path, cwd: Path):
+    (cwd / "plants").write_text("dry")
+    edit = '/call files.edit {"path": "plants", "old": "dry", "new": "wet"}'
+    async with editor(home) as zed:
+        zed.unanswered.add(PERMISSION)
+        session = await zed.new(cwd)
+        with attached(home, cwd, session) as screen:
+            await asyncio.to_thread(screen.until, READY)
+            turn = zed.start_prompt(session, f"{WRITE}\n{edit}")
+            for _ in range(2):
+                await asyncio.to_thread(screen.until, QUESTION)
+                screen.type("o\n")
+            await turn
+            await asyncio.to_thread(screen.until, READY)
+            await zed.request("session/set_mode", {"sessionId": session, "modeId": "auto"})
+            screen.type("/mode\n")
+            await asyncio.to_thread(screen.until, "The mode is auto.")
+
+    assert [(cwd / name).read_text() for name in ("note", "plants")] == ["hi", "wet"]
+
+
+async def test_terminal_cancels_the_turn_of_an_editor_and_is_told_that_a_question_is_withdrawn(
+    home: Path, cwd: Path
+):
+    async with editor(home, capabilities={**CAPABILITIES, "elicitation": {"form": {}}}) as zed:
+        session = await zed.new(cwd, tools_server("tools", "--handshake"))
+        await zed.request("session/set_mode", {"sessionId": session, "modeId": "auto"})
+        with attached(home, cwd, session) as screen:
+            await asyncio.to_thread(screen.until, READY)
+            screen.type("/stop\n")
+            await asyncio.to_thread(screen.until, "No turn is running.")
+            zed.answers["elicitation/create"] = lambda _: (
+                screen.until("name (text): "),
+                {"action": "accept", "content": {"name": "Ann"}},
+            )[1]
+            await zed.prompt(session, "/call tools.ask {}")
+            await asyncio.to_thread(screen.until, "no longer asked: it was answered elsewhere")
+            await asyncio.to_thread(screen.until, READY)
+            turn = zed.start_prompt(session, f'/call tools.wait {{"started": "{cwd / "started"}"}}')
+            await asyncio.to_thread(screen.until, "● tools.wait")
+            await asyncio.to_thread(screen.until, READY)
+            screen.type("/stop\n")
+
+            assert (await turn)["stopReason"] == "cancelled"
+            await asyncio.to_thread(screen.until, "Cancelled.")
 
 
 async def test_prompt_of_the_terminal_and_its_answer_are_shown_in_the_editor(home: Path, cwd: Path):

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.agent.agent import Command, TurnContext
 from holdfast.agent.slash_commands import ManualAgent
+from holdfast.host.callback_door import CallbackDoor
 from holdfast.host.host import Host
 from holdfast.model.codes import BUSY, MODEL_UNAVAILABLE
 from holdfast.model.errors import HoldfastError
@@ -181,8 +182,11 @@ async def test_prompts_that_wait_are_limited(
         prompts = [asyncio.create_task(session.prompt(text_prompt(f"{index}"))) for index in range(30)]
         await agent.started.wait()
         refused = [prompt for prompt in prompts if prompt.done()]
+        other = asyncio.create_task(session.attach(CallbackDoor()).prompt(text_prompt("of another door")))
+        await asyncio.sleep(0)
+        assert not other.done(), "the prompts of one door do not use up the places of another"
         session.cancel()
-        await asyncio.wait(prompts)
+        await asyncio.wait([*prompts, other])
 
         codes = {prompt.exception().code for prompt in refused}  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
         assert (len(refused), codes) == ((13, {BUSY}) if limit == 16 else (0, set()))

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TextIO, assert_never
 
 from holdfast.cli.diff import diff_lines
@@ -70,6 +71,16 @@ _MAX_DIFF_LINES = 40
 _MAX_KIND_LENGTH = 80
 
 
+@dataclass(slots=True)
+class _Row:
+    """The last row of a message, which the next piece of the message continues."""
+
+    text: str = ""
+    style: str = ""
+    is_kept: bool = False
+    """Whether it is not printed yet."""
+
+
 class EventPrinter:
     """Prints text and events. Control characters in text from servers and models are replaced."""
 
@@ -84,6 +95,9 @@ class EventPrinter:
         self.started: set[str] = set()
         """The ids of the calls that were permitted and have not ended."""
         self._column = 0
+        self.prints_whole_rows = False
+        """Whether a row of a message is printed when it is complete, because a prompt is open below."""
+        self._row = _Row()
         self._status = ""
         self._was_thought = False
         if self.is_terminal:
@@ -101,17 +115,46 @@ class EventPrinter:
 
     def _print_message(self, text: str, style: str = "") -> None:
         """Print a part of a message. A line that looks like a line of the chat itself gets a bar, because it may be from a server."""
+        row, self._row = self._row, _Row()
+        if row.is_kept:
+            text = row.text + text
         first, *rest = text.split("\n")
         first = _mark_imitation(first) if self._at_line_start else first
         lines = [first, *map(_mark_imitation, rest)]
         if self.is_terminal:
             width = shutil.get_terminal_size().columns
             lines = [*_wrap_words(lines, width, self._column)]
-        self.print_lines("\n".join(lines), style, end="")
+        if self.prints_whole_rows:
+            last = lines.pop()
+            if lines:
+                self.print_lines("\n".join(lines), style)
+            self._row = _Row(last, style, is_kept=True)
+        else:
+            begins_row = len(lines) > 1 or self._at_line_start
+            self.print_lines("\n".join(lines), style, end="")
+            self._row = _Row(lines[-1] if begins_row else row.text + lines[-1], style)
+
+    def prepare_prompt(self) -> None:
+        """Begin a new line for a prompt. The row of a message that is not complete is erased, and printed when it is complete."""
+        row = self._row
+        if self._at_line_start:
+            return
+        if self.is_terminal and 0 < cell_width(row.text) == self._column < shutil.get_terminal_size().columns:
+            self._write_raw(_ERASE_LINE)
+            self._at_line_start, self._column = True, 0
+            row.is_kept = True
+        else:
+            self.new_line()
+
+    def _print_kept_row(self) -> None:
+        row, self._row = self._row, _Row()
+        if row.is_kept and row.text:
+            self.print_lines(row.text, row.style)
 
     def _write(self, shown: str, style: str) -> None:
         if self._is_closed or not shown:
             return
+        self._print_kept_row()
         self._clear_status()
         self._at_line_start = shown.endswith("\n")
         last = shown.rpartition("\n")[2]
@@ -137,6 +180,7 @@ class EventPrinter:
 
     def finish(self) -> None:
         """Flush the stream. If the terminal or the reader is gone, drop the rest; otherwise Python would exit with another code."""
+        self._print_kept_row()
         try:
             self._stream.flush()
         except OSError:
@@ -177,6 +221,7 @@ class EventPrinter:
 
     def new_line(self) -> None:
         """End the current line, unless it is empty."""
+        self._print_kept_row()
         if not self._at_line_start:
             self.print()
 
@@ -224,12 +269,14 @@ class EventPrinter:
             case ToolEnded():
                 self._show_result(event)
             case PermissionDecided(decision=Decision.REJECT, call_id=call_id):
+                self.new_line()
                 self.print(f"  {self._call_name(call_id)}rejected", "yellow")
             case TurnEnded(reason=reason):
                 self.new_line()
                 if text := stop_text(reason):
                     self.print(text, "yellow")
             case ModeChanged() | TrustLowered() | UnknownEvent():
+                self.new_line()
                 self.print(f"  {_describe_change(event)}", "yellow")
             case (
                 SessionOpened()

@@ -21,6 +21,8 @@ class Description(msgspec.Struct, kw_only=True, rename="camel"):
     starting: tuple[str, ...] = ()
     refusals: dict[str, str] = {}
     """The refused servers and the reasons."""
+    is_busy: bool = False
+    """Whether a turn is running or waiting."""
 
 
 def describe_session(session: Session) -> Description:
@@ -36,4 +38,5 @@ def describe_session(session: Session) -> Description:
         servers=session.available,
         starting=session.starting,
         refusals={refusal.server: mask.mask_all(refusal.reason) for refusal in session.refusals},
+        is_busy=session.is_busy,
     )

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 BeforeTurn = Callable[[], Awaitable[str]]
 """Runs at the beginning of a turn; the text that it returns is sent before the agent's reply."""
 MAX_WAITING_PROMPTS = 16
+"""How many prompts of one sender may wait."""
+MAX_WAITING_IN_ALL = 64
 _TITLE_LENGTH = 80
 _TITLE_SOURCE = 4 * 1024  # the title is made from at most this many characters of each text
 _TITLE_BLOCKS = 20
@@ -111,11 +113,7 @@ class Turns:
         """Run one turn; returns when the whole answer is stored. `sender` can cancel the prompt while it waits."""
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
-        if len(self._pending) > MAX_WAITING_PROMPTS:
-            raise HoldfastError(
-                codes.BUSY,
-                f"{MAX_WAITING_PROMPTS} prompts are already waiting in this session. Wait for an answer, or cancel.",
-            )
+        self._check_queue(sender)
         if has_more_values(msgspec.json.encode(prompt.blocks), STORED_LIMIT.values):
             raise HoldfastError(
                 codes.TOO_LARGE,
@@ -128,6 +126,19 @@ class Turns:
             pending.cancel()
             await run_to_completion(wait_done(task))
             raise
+
+    def _check_queue(self, sender: object) -> None:
+        """Raise if too many prompts of this sender, or of all, are waiting."""
+        own = sum(pending.sender is sender for pending in self._pending.values())
+        if own > MAX_WAITING_PROMPTS:  # one of them may be running
+            waiting = f"{MAX_WAITING_PROMPTS} of your prompts"
+        elif len(self._pending) > MAX_WAITING_IN_ALL:
+            waiting = f"{MAX_WAITING_IN_ALL} prompts"
+        else:
+            return
+        raise HoldfastError(
+            codes.BUSY, f"{waiting} are already waiting in this session. Wait for an answer, or cancel."
+        )
 
     def _start(self, prompt: Prompt, sender: object) -> "tuple[_PendingPrompt, asyncio.Task[TurnResult]]":
         pending = _PendingPrompt(prompt, sender)

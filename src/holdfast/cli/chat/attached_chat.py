@@ -99,6 +99,11 @@ class _AttachedSession:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
+    async def cancel_any(self) -> bool:
+        is_busy = (await self._remote.describe()).is_busy
+        await self._remote.cancel()
+        return is_busy
+
     def describe(self) -> Description:
         return self._remote.description
 

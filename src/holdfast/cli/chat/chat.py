@@ -47,7 +47,9 @@ _QUIT_COMMANDS: dict[str, str] = dict.fromkeys(("/quit", "/exit"), "Leave; you c
 _MODE = "/mode"
 _MODES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
 _APPROVE = "/approve"
+_STOP = "/stop"
 _CHAT_COMMANDS = _QUIT_COMMANDS | {
+    _STOP: "Cancel the running turn, even if another editor or terminal sent its prompt",
     _MODE: "Show the mode, or change it",
     _APPROVE: "Review the project's servers and changed tools",
 }
@@ -65,6 +67,10 @@ class ChatSession(Protocol):
 
     def cancel(self) -> None:
         """Cancel the running turn."""
+        ...
+
+    async def cancel_any(self) -> bool:
+        """Cancel the running turn, even if another editor or terminal sent its prompt. Returns False if none is running."""
         ...
 
     def describe(self) -> Description:
@@ -93,7 +99,7 @@ class Chat(ABC):
         self._on_end = on_end
         self._printer = EventPrinter()
         self._is_interactive = sys.stdin.isatty() and self._printer.is_terminal
-        self._door = TerminalDoor(self._ask if self._is_interactive else None)
+        self._door = TerminalDoor(self._ask if self._is_interactive else None, self._print_withdrawn)
         self._question_lock = asyncio.Lock()
         self._input: ChatInput = PipeInput()
         self._session: ChatSession | None = None
@@ -136,9 +142,8 @@ class Chat(ABC):
         if decision := self._door.pop_decision_of_others(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
+        self._printer.prints_whole_rows = self._input.is_open
         self._printer.show_stored(stored)
-        if self._input.is_open:
-            self._printer.new_line()
 
     async def _run_prompts(self, session: ChatSession, mask: Mask) -> None:
         """Read and run prompts until the user leaves. The mask is applied to the stored history."""
@@ -155,7 +160,9 @@ class Chat(ABC):
         """If the user is at a terminal, switch to an input with line editing."""
         if not self._is_interactive or isinstance(self._input, TerminalInput):
             return
-        self._input = terminal = TerminalInput(load_history(self._history_file), self._completions)
+        self._input = terminal = TerminalInput(
+            load_history(self._history_file), self._completions, self._printer.prepare_prompt
+        )
         log_settings = self._settings.log
         telemetry.configure(
             log_settings.level, log_settings.format, LogStream(terminal) if sys.stderr.isatty() else None
@@ -174,7 +181,9 @@ class Chat(ABC):
                 if was_interrupted:
                     return
                 was_interrupted = True
-                self._printer.print("Press Ctrl-C again, or Ctrl-D, to leave.", "dim")
+                self._printer.print(
+                    "Press Ctrl-C again, or Ctrl-D, to leave. /stop cancels a running turn.", "dim"
+                )
                 continue
             was_interrupted = False
             if text is None or _first_word(text) in _QUIT_COMMANDS:
@@ -183,8 +192,18 @@ class Chat(ABC):
                 await self._change_mode(session, text.strip().removeprefix(_MODE).strip())
             elif _first_word(text) == _APPROVE:
                 await self._approve()
+            elif _first_word(text) == _STOP:
+                await self._cancel_any(session)
             elif text.strip() and (filled := await self._fill_in_call(session, text)):
                 await self._run_turn(session, filled)
+
+    async def _cancel_any(self, session: ChatSession) -> None:
+        """Cancel the turn that another editor or terminal prompted. Its end is printed as an event."""
+        try:
+            if not await session.cancel_any():
+                self._printer.print("No turn is running.")
+        except HoldfastError as error:
+            self._print_failure(error)
 
     async def _approve(self) -> None:
         """Say how to review servers and tools. `OwnChat` reviews the servers itself."""
@@ -291,6 +310,10 @@ class Chat(ABC):
             if answer is None or _first_word(answer) in _QUIT_COMMANDS:
                 self._printer.print("Press Ctrl-C to cancel the turn; then you can leave.", "dim")
             return answer
+
+    def _print_withdrawn(self) -> None:
+        self._printer.new_line()
+        self._printer.print("  no longer asked: it was answered elsewhere, or the call has ended", "yellow")
 
     def _completions(self) -> Completions:
         if self._session is None:

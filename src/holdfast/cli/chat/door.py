@@ -1,5 +1,6 @@
 """Asks the user of a chat questions at the terminal: permission for a call, and the forms of servers."""
 
+import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
 
@@ -44,8 +45,10 @@ class TerminalDoor:
     Without a terminal, `ask` is None, and every call that needs permission is rejected.
     """
 
-    def __init__(self, ask: Ask | None) -> None:
+    def __init__(self, ask: Ask | None, on_withdrawn: Callable[[], None] = lambda: None) -> None:
+        """`on_withdrawn` is called when a server's question is withdrawn before the user has answered."""
         self._ask = ask
+        self._on_withdrawn = on_withdrawn
         self._unanswered: set[str] = set()
         """The ids of the calls with a question that the user has not answered."""
 
@@ -79,7 +82,11 @@ class TerminalDoor:
     async def elicit(self, params: JsonObject) -> JsonObject:
         if self._ask is None:
             raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "There is no user at a terminal.")
-        return await _elicit(self._ask, params)
+        try:
+            return await _elicit(self._ask, params)
+        except asyncio.CancelledError:
+            self._on_withdrawn()
+            raise
 
     async def sample(self, params: JsonObject) -> JsonObject:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "The terminal has no model for sampling.")

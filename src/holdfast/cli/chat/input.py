@@ -144,11 +144,18 @@ class PipeInput:
 class TerminalInput:
     """Reads prompts at a terminal, with line editing, history and completion."""
 
-    def __init__(self, history: Sequence[str], completions: Callable[[], "Completions"]) -> None:
+    def __init__(
+        self,
+        history: Sequence[str],
+        completions: Callable[[], "Completions"],
+        before_prompt: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`before_prompt` is called before each prompt is drawn, and moves to the beginning of a line."""
         # Importing prompt_toolkit takes 75 ms, so only an interactive chat imports it.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory, InMemoryHistory
 
+        self._before_prompt = before_prompt
         self.typed: list[str] = []
         """The prompts of this chat, oldest first."""
         output = _create_output()
@@ -184,6 +191,8 @@ class TerminalInput:
         """The task that reads the open prompt or question."""
         self._screen = asyncio.Lock()
         """Held while a text is printed above the prompt, and while a prompt is closed."""
+        self._is_running = asyncio.Event()
+        """Set when a prompt or question runs, and when it has ended."""
         self._prompt_closed = asyncio.Event()
         self._question_closed = asyncio.Event()
         self._question_closed.set()
@@ -192,7 +201,9 @@ class TerminalInput:
         """Read the next prompt. Raises `InputInterruptedError` on Ctrl-C."""
         draft = ""
         while True:
-            await self._question_closed.wait()
+            while not self._question_closed.is_set():  # the next question may follow at once
+                await self._question_closed.wait()
+            self._before_prompt()
             try:
                 text = await self._read(self._prompts, PROMPT, draft)
                 break
@@ -222,6 +233,8 @@ class TerminalInput:
 
     async def _suspend_prompt(self) -> None:
         app = self._prompts.app
+        if self._open is self._prompts:
+            await self._is_running.wait()  # it may be about to run
         if self._open is self._prompts and app.is_running and not app.is_done:
             self._prompt_closed.clear()
             app.erase_when_done = True  # it is drawn again, with its text, after the question
@@ -230,6 +243,8 @@ class TerminalInput:
                 await self._prompt_closed.wait()
             finally:
                 app.erase_when_done = False
+        elif self._open is self._prompts and self._reading is not None:  # it is being closed
+            await asyncio.wait([self._reading])
 
     async def _ask(self, question: str) -> str | None:
         self._discard_keys()
@@ -281,8 +296,15 @@ class TerminalInput:
         discard_typed_input(self._keys.fileno())
 
     async def _read(self, session: "PromptSession[str]", message: str, draft: str = "") -> str | None:
+        self._is_running.clear()
         reading = self._reading = asyncio.ensure_future(
-            session.prompt_async(message, default=draft, set_exception_handler=False, handle_sigint=False)
+            session.prompt_async(
+                message,
+                default=draft,
+                set_exception_handler=False,
+                handle_sigint=False,
+                pre_run=self._is_running.set,
+            )
         )
         self._open = session
         try:
@@ -303,6 +325,7 @@ class TerminalInput:
             return None
         finally:
             self._open = None
+            self._is_running.set()
             self._prompt_closed.set()
         return text.encode(errors="replace").decode()
 

@@ -237,6 +237,11 @@ class _OwnSession:
     def cancel(self) -> None:
         self._attachment.cancel()
 
+    async def cancel_any(self) -> bool:
+        is_busy = self._session.is_busy
+        self._attachment.cancel()
+        return is_busy
+
     def describe(self) -> Description:
         return describe_session(self._session)
 

@@ -16,7 +16,7 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.door import Door, PermissionQuestion
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import StopReason
+from holdfast.model.event import ModeChanged, StopReason, TrustLowered
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import DoorKind, Mode
 from holdfast.model.trust import Trust
@@ -46,7 +46,14 @@ class RemoteSession:
         """The number of the session's last event when this process attached to it."""
         self.max_mode = Mode(attached.max_mode)
         """The highest mode that this process can choose."""
-        self.description = attached.description
+        self._described = attached.description
+
+    @property
+    def description(self) -> Description:
+        """The description that was received last, with the mode and the trust of now."""
+        changes = self._handler.changes.items()
+        later = {name: value for name, (seq, value) in changes if seq > self.last_seq}
+        return msgspec.structs.replace(self._described, **later)
 
     @property
     def closed(self) -> asyncio.Event:
@@ -103,8 +110,9 @@ class RemoteSession:
         """Ask for the session's current description, after waiting for its servers for at most this long."""
         params = messages.DescribeParams(wait_seconds=wait_seconds)
         raw = await self._request(messages.DESCRIBE, params, timeout=wait_seconds + _CHANGE_SECONDS)
-        self.description = msgspec.json.decode(raw, type=Description)
-        return self.description
+        self._described = msgspec.json.decode(raw, type=Description)
+        self._handler.changes.clear()
+        return self._described
 
     async def _request(self, method: str, params: Any = EMPTY_OBJECT, *, timeout: float | None = None) -> Raw:
         try:
@@ -202,12 +210,24 @@ class _Handler:
         self.end_reason = f"The session was open in {lease.owner}, which has ended."
         self.last_seq = 0
         """The number of the last event that `on_events` has handled."""
+        self.changes: dict[str, tuple[int, str]] = {}
+        """The fields of the session's description that events have changed: the number of the event, and the value."""
         self.changed = asyncio.Event()
         """Set each time `on_events` has handled more events."""
 
     def on_notification(self, notification: Notification) -> None:
         if notification.method == messages.END:
             self.end_reason = messages.decode_params(notification, messages.EndParams).reason
+
+    def _note_changes(self, events: Sequence[StoredEvent]) -> None:
+        for stored in events:
+            match stored.event:
+                case ModeChanged(mode=mode):
+                    self.changes["mode"] = (stored.seq, mode)
+                case TrustLowered(trust_level=trust):
+                    self.changes["trust"] = (stored.seq, trust)
+                case _:
+                    pass
 
     async def handle(self, request: Request) -> Any:
         try:
@@ -219,7 +239,9 @@ class _Handler:
         match request.method:
             case messages.EVENTS:
                 params = messages.decode_params(request, messages.EventsParams)
-                await self._on_events([messages.decode_stored(event) for event in params.events])
+                events = [messages.decode_stored(event) for event in params.events]
+                self._note_changes(events)
+                await self._on_events(events)
                 self.last_seq = params.events[-1].seq if params.events else self.last_seq
                 self.changed.set()
                 return {}
