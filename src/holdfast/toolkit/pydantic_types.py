@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NotRequired, cast
 
 from pydantic import Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticOmit, PydanticSerializationError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.errors import ResultMismatchError
