@@ -207,15 +207,16 @@ class Turns:
                 self._has_title = True
                 await record.append(Titled(title=title))
             reason = await pending.run(lambda: self._answer(prompt, context))
-            ended = TurnEnded(turn_id=turn_id, reason=reason, usage=context.usage)
+            failure = None if reason is StopReason.CANCELLED else context.failure
+            code = "" if failure is None else failure.code.name
+            ended = TurnEnded(turn_id=turn_id, reason=reason, usage=context.usage, code=code)
             last_seq = await run_to_completion(self._end(ended))
-        failure = None if reason is StopReason.CANCELLED else context.failure
         if failure is None:
             return TurnResult(reason=reason, last_seq=last_seq)
         return TurnResult(
             reason=reason,
             last_seq=last_seq,
-            code=failure.code.name,
+            code=code,
             message=record.mask.mask_all(failure.message),
         )
 
