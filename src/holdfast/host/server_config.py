@@ -92,6 +92,14 @@ ServerConfigs: TypeAlias = Mapping[
 """Servers by name: `{"counter": {"command": "python", "args": ["counter.py"]}}`, or a toolbox: `{"counter": box}`."""
 
 _KEYS = frozenset(ServerConfig.__annotations__)
+_OTHER_NAMES = {
+    "cmd": "command",
+    "environment": "env",
+    "endpoint": "url",
+    "server_url": "url",
+    "toolbox": "box",
+}
+"""Names that programs of other libraries use, or that are close to a wrong key."""
 _FILE_KEYS = ("mcpServers", "servers")
 """What contains the servers in the config files of MCP clients."""
 _EXAMPLE = '{"name": {"command": "…"}}'
@@ -217,7 +225,8 @@ def _keeps_state(box: object) -> bool:
 
 
 def _unknown_key(name: object, key: object) -> HoldfastError:
-    close = get_close_matches(str(key)[:80], sorted(_KEYS), n=1)
+    other = _OTHER_NAMES.get(str(key).lower())
+    close = [other] if other else get_close_matches(str(key)[:80], sorted(_KEYS), n=1)
     if key == "transport":
         raise HoldfastError(
             codes.BAD_ARGUMENT,
