@@ -6,8 +6,8 @@ The event loop runs in a thread of its own, so a notebook, which has an event lo
 import asyncio
 import atexit
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Never, Self, TypeVar, Unpack
@@ -92,6 +92,21 @@ class Host:
         self._sessions.add(session)
         return session
 
+    def reopen(self, session_id: str, **options: Unpack[SessionOptions]) -> "Session":
+        """Resume a stored session. The options are those of `holdfast.Host.reopen`."""
+        self._check_open()
+        owner = self._loop.run(_open_in_task(lambda: self._reopened(session_id, options)))
+        session = Session(owner, self._loop)
+        self._sessions.add(session)
+        return session
+
+    @asynccontextmanager
+    async def _reopened(
+        self, session_id: str, options: SessionOptions
+    ) -> AsyncIterator[async_session.Session]:
+        async with await self._host.reopen(session_id, **options) as session:
+            yield session
+
     def tools(self) -> tuple[CatalogTool, ...]:
         """The tools that a session in the current folder would have."""
         self._check_open()
@@ -173,6 +188,18 @@ class Session:
         """A resource of a server."""
         self._check_open()
         return self._loop.run(self._session.read_resource(server, uri))
+
+    def list_prompts(self, server: str) -> list[dict[str, Any]]:
+        """The prompts of a server."""
+        self._check_open()
+        return self._loop.run(self._session.list_prompts(server))
+
+    def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """A prompt of a server, filled in."""
+        self._check_open()
+        return self._loop.run(self._session.get_prompt(server, name, arguments))
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -84,6 +84,7 @@ async def test_a_toolbox_is_a_server_and_a_factory_makes_one_for_each_session(tm
             {"a": {"command": "x", "lifetme": "run"}},
             "'a' has an unknown key 'lifetme'. Did you mean 'lifetime'?",
         ),
+        ({"a": {"cmd": "x"}}, "'a' has an unknown key 'cmd'. Did you mean 'command'?"),
         (
             {"a": {"command": "x", "autoApprove": []}},
             "'a' has an unknown key 'autoApprove'. The keys are: args, ",

@@ -1,6 +1,6 @@
 """Reopening a stored session: it never gets a looser mode, other servers or other users than it was stored with."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -147,6 +147,62 @@ async def test_the_state_of_an_auto_session_is_reported_as_lost_without_options(
             result = await again.call("c.count")
 
     assert (result.ok, result.state_lost) == (True, True)
+
+
+@pytest.mark.promise("SES-09")
+async def test_the_state_of_a_toolbox_is_reported_as_lost_if_it_is(tmp_path: Path):
+    """A function makes a new box for each session. A box of the program is lost only with the program."""
+    shared, kept = counter(), Toolbox("kept", lifespan=no_state)
+    kept.tool(name="add")(add_nothing)
+    servers = {"made": counter, "shared": shared, "kept": kept}
+    async with host_of(**servers) as host:
+        async with host.session(cwd=tmp_path) as session:
+            before = await call_all(session, servers)
+        async with await host.reopen(session.context.session_id) as again:
+            same_program = await call_all(again, servers)
+        async with (
+            Host(settings=host.settings, store=host.store, servers=servers) as later,
+            await later.reopen(session.context.session_id) as again,
+        ):
+            next_program = await call_all(again, servers)
+
+    assert before == {"made": False, "shared": False, "kept": False}
+    assert same_program == {"made": True, "shared": False, "kept": True}
+    assert next_program == {"made": True, "shared": True, "kept": True}
+
+
+async def call_all(session: Session, servers: Iterable[str]) -> dict[str, bool]:
+    """Whether the first result of each server says that its state is lost."""
+    return {name: (await session.call(f"{name}.add")).state_lost for name in servers}
+
+
+async def no_state(box: Toolbox) -> AsyncIterator[None]:
+    yield
+
+
+def add_nothing() -> int:
+    """Add nothing."""
+    return 0
+
+
+async def test_a_front_end_gets_the_events_of_a_session_that_it_opens(tmp_path: Path):
+    seen: list[str] = []
+
+    async def see(stored: StoredEvent) -> None:
+        seen.append(type(stored.event).__name__)
+        if seen[-1] == "ToolEnded":
+            await session.close()  # a function that closes the session does not wait for itself
+
+    async with host_of(counter()) as host:
+        session = await host.open(OpenOptions(cwd=tmp_path, on_event=see))
+        await session.wait_ready()
+        await session.call("counter.add")
+        await session.close()
+        at_close = list(seen)
+        with pytest.raises(HoldfastError, match="`on_event` must be a function of one argument"):
+            OpenOptions(on_event=lambda: None)  # type: ignore[arg-type,misc]  # pyright: ignore
+
+    assert (at_close[0], at_close[-1]) == ("SessionOpened", "SessionClosed")
 
 
 MISTAKES: list[tuple[Callable[[Host, str], Any], str]] = [

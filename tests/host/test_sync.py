@@ -55,10 +55,16 @@ def test_a_host_is_opened_in_one_cell_and_closed_in_another(tmp_path: Path):
     with host.session() as third:
         third_count = third.call("counter.count").text
         names = {tool.name for tool in third.tools()}
+        answered = third.prompt("/tools shop").text
+        prompts = third.list_prompts("shop")
+    with host.reopen(third.context.session_id) as again:
+        is_same = again.context.session_id == third.context.session_id
+        reopened = again.call("shop.order", {"item": "tea"}).ok
     pruned = host.prune(timedelta(days=1))
     asyncio.run(cell("close"))
 
     assert (counts, orders, third_count, "shop.order" in names, pruned) == (["1", "2"], 1, "1", True, 0)
+    assert ("shop.order" in answered, prompts, is_same, reopened) == (True, [], True, True)
     assert [repr(each).split(", ")[-1] for each in (session, other)] == ["closed>>"] * 2
     with pytest.raises(HoldfastError):
         host.session()

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 from mcp import types
 from pydantic import BaseModel
+from pydantic_ai import ModelRetry
 
 from holdfast import Agent, HoldfastError, Host, JsonObject, Session, TurnContext, events
 from holdfast import sync as sync_holdfast
@@ -19,10 +20,18 @@ from holdfast.toolkit import Image, Toolbox
 
 pytestmark = pytest.mark.anyio
 
+
+@dataclass
+class Size:
+    width: float
+
+
 Use = Callable[[Session, Any], Awaitable[object]]
 PROMPT = "A prompt must be a text, or a list of content blocks"
 MISTAKES: dict[str, tuple[Use, object, str]] = {
     "call": (lambda s, v: s.call(v), None, "`name` must be the name of a tool as text"),
+    "NaN": (lambda s, v: s.call("fake.write", {"a": [v]}), float("nan"), "they have a NaN or an infinity"),
+    "infinity": (lambda s, v: s.call("fake.write", v), Size(float("inf")), "they have a NaN or an infinity"),
     "prompt: number": (lambda s, v: s.prompt(v), 3, PROMPT),
     "prompt: words": (lambda s, v: s.prompt(v), ["x"], "block 0 is a value of the type str"),
     "prompt: block": (lambda s, v: s.prompt(v), {"type": "text", "text": "x"}, PROMPT),
@@ -185,7 +194,12 @@ def test_a_code_is_equal_to_its_name():
 
 
 async def test_a_client_session_completes_lists_templates_and_names_what_it_lacks():
-    box = Toolbox("box")
+    box = Toolbox("box", version="3.1", instructions="Read the notes.")
+
+    @box.tool(operation="query")
+    def count() -> int:  # pyright: ignore[reportUnusedFunction]
+        """Count the notes."""
+        return 1
 
     @box.resource("notes://{name}")
     def note(name: str) -> str:  # pyright: ignore[reportUnusedFunction]
@@ -198,6 +212,9 @@ async def test_a_client_session_completes_lists_templates_and_names_what_it_lack
 
     async with host_of(box) as host, host.session(keep=False) as session:
         mcp = client_session(session, "box")
+        before = mcp.server_info
+        initialized = await mcp.initialize()
+        (tool,) = (await mcp.list_tools()).tools
         templates = await mcp.list_resource_templates()
         reference = types.ResourceTemplateReference(type="ref/resource", uri="notes://{name}")
         completed = await mcp.complete(reference, {"name": "name", "value": "a"})
@@ -206,8 +223,38 @@ async def test_a_client_session_completes_lists_templates_and_names_what_it_lack
         ):
             cast("Any", mcp).subscribe_resource("notes://a")
 
+    assert (before, mcp.instructions, mcp.initialize_result) == (None, "Read the notes.", initialized)
+    assert (initialized.server_info.version, initialized.capabilities.completions is not None) == (
+        "3.1",
+        True,
+    )
+    assert tool.annotations is not None
+    assert tool.annotations.read_only_hint is True
     assert [one.uri_template for one in templates.resource_templates] == ["notes://{name}"]
     assert completed.completion.values == ["a1"]
+
+
+@pytest.mark.promise("API-08")
+async def test_adapters_pass_arguments_of_any_name_and_let_the_model_correct_a_number_that_is_none():
+    box = Toolbox("box", envelope="meta")
+
+    @box.tool()
+    def scale(config: str, run_manager: str, self_: float = 0) -> str:  # pyright: ignore[reportUnusedFunction]
+        """Scale."""
+        return f"{config} {run_manager}"
+
+    right, wrong = (
+        {"config": "a", "run_manager": "b"},
+        {"config": "a", "run_manager": "b", "self_": float("nan")},
+    )
+    async with host_of(box) as host, host.session(keep=False) as session:
+        (tool,) = await langchain_tools(session, tools=["box.*"])
+        toolset = pydantic_ai_toolset(session)
+        said = [await tool.ainvoke(arguments) for arguments in (right, wrong)]
+        with pytest.raises(ModelRetry, match="a NaN or an infinity"):
+            await toolset.call_tool("box__scale", wrong, cast("Any", None), cast("Any", None))
+
+    assert (said[0], said[1].startswith("BAD_ARGUMENT: ")) == ("a b", True)
 
 
 async def test_an_image_alone_reaches_pydantic_ai_without_an_empty_text():

@@ -153,8 +153,7 @@ async def test_a_turn_that_failed_says_so_in_its_result_and_in_the_log(
         session.agent = FailingAgent()
         results = {text: await session.prompt(text) for text in ("crash", "foreseen", "nothing", "fine")}
         asked = session.prompt("foreseen")
-        async for _ in asked:
-            pass
+        stored = [event async for event in asked]
 
     assert (no_model.code, command.code) == ("NO_MODEL", "")
     assert {text: (result.ok, result.code) for text, result in results.items()} == {
@@ -165,6 +164,7 @@ async def test_a_turn_that_failed_says_so_in_its_result_and_in_the_log(
     }
     assert results["crash"].message == "The agent raised ZeroDivisionError. The log has the traceback."
     assert asked.result == replace(results["foreseen"], last_seq=asked.result.last_seq if asked.result else 0)
+    assert [one.event.code for one in stored if isinstance(one.event, TurnEnded)] == ["MODEL_UNAVAILABLE"]
     assert results["fine"].raise_for_error() is results["fine"]
     with pytest.raises(HoldfastError, match="The model is away"):
         results["foreseen"].raise_for_error()

@@ -4,7 +4,7 @@ import dataclasses
 import enum
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
@@ -15,6 +15,7 @@ import pytest
 import typing_extensions
 from msgspec import UNSET
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import SkipJsonSchema
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -59,6 +60,19 @@ class Limited:
     x: Annotated[int, pydantic.Field(ge=0)]
 
 
+@dataclasses.dataclass(eq=False)
+class Basket:
+    """Hashed by its identity, but its items can change."""
+
+    items: list[str] = dataclasses.field(default_factory=list[str])
+
+    def append(self, item: str) -> None:
+        self.items.append(item)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.items)
+
+
 class Options(TypedDict, total=False):
     depth: int
 
@@ -94,6 +108,8 @@ NAMESPACE: dict[str, Any] = {
     "Doc": typing_extensions.Doc,
     "Ge": annotated_types.Ge,
     "StringConstraints": pydantic.StringConstraints,
+    "SkipJsonSchema": SkipJsonSchema,
+    "conint": pydantic.conint,
     "WithJsonSchema": pydantic.WithJsonSchema,
     "field": dataclasses.field,
     "Header": Header,
@@ -142,6 +158,7 @@ UNDERSTOOD = [
     Style("a: int = Field(..., ge=0)", AT_LEAST_0, REQUIRED, 2, 2, -2),
     Style("a: int = Field(3, ge=0)", {**AT_LEAST_0, "default": 3}, 3, 2, 2, -2),
     Style("a: int = Field(default=3, ge=0)", {**AT_LEAST_0, "default": 3}, 3, 2, 2, -2),
+    Style("a: int = Field(None, ge=0)", {"anyOf": [AT_LEAST_0, {"type": "null"}], "default": None}, None, None, None, -2),
     Style('a: int = Field(description="How many.")', {**NUMBER, "description": "How many."}, REQUIRED, 2, 2, "x"),
     Style("a: list[str] = Field(default_factory=list)", WORDS, [], ["b"], ["b"], [2]),
     Style("a: Annotated[int, Field(ge=0)]", AT_LEAST_0, REQUIRED, 2, 2, -2),
@@ -153,6 +170,7 @@ UNDERSTOOD = [
           {**AT_LEAST_0, "description": "How many."}, REQUIRED, 2, 2, -2),
     Style("a: Annotated[int, Meta(le=9), Field(ge=0)]", {**AT_LEAST_0, "maximum": 9}, REQUIRED, 2, 2, 10),
     Style("a: Annotated[int, Ge(0)]", AT_LEAST_0, REQUIRED, 2, 2, -2),
+    Style("a: conint(ge=0)", AT_LEAST_0, REQUIRED, 2, 2, -2),
     Style("a: Annotated[int, Field(ge=0)] | None = None",
           {"anyOf": [AT_LEAST_0, {"type": "null"}], "default": None}, None, 2, 2, -2),
     Style('a: Annotated[str, Meta(pattern="^[a-z]+$", max_length=9)]', WORD, REQUIRED, "b", "b", "2"),
@@ -204,6 +222,8 @@ REFUSED = {
     "a: Mixed": "it mixes types of msgspec and pydantic.",
     "a: Unread": "a field has a Meta, which pydantic does not read. Use Field there.",
     "a: Callable[[], int]": "Callable is not a JSON type.",
+    "a: type[int]": "type is not a JSON type.",
+    "a: Annotated[int, SkipJsonSchema()] = 3": "it is left out of the JSON Schema, so no caller would know of it.",
     "a: Pool": "Pool is not a JSON type.",
     "a: list[Pool]": "Pool is not a JSON type.",
     "a: Context": "To get the call, use `call: Call` from holdfast.toolkit.",
@@ -213,7 +233,15 @@ REFUSED = {
 def tool_of(code: str) -> Tool:
     namespace = dict(NAMESPACE)
     exec(f"def handler({code}):\n    'Handle.'\n    return a\n", namespace)
-    return Toolbox("box").add(define_tool(namespace["handler"]))
+    return define_and_add(namespace["handler"])
+
+
+def define_and_add(handler: Callable[..., Any]) -> Tool:
+    return Toolbox("box").add(define_tool(handler))
+
+
+def _item_type(size: Any) -> type[pydantic.BaseModel]:
+    return pydantic.create_model("Item", size=(size, ...))
 
 
 def call(tool: Tool, arguments: dict[str, Any]) -> Any:
@@ -250,14 +278,36 @@ def test_style_is_refused_when_the_tool_is_defined(code: str, reason: str):
 
 @pytest.mark.promise("KIT-20")
 @pytest.mark.parametrize(
-    "code", ["a: list[str] = []", "a: list[str] = Field([])", "a: list[str] = Field(default_factory=list)"]
+    "code",
+    [
+        "a: list[str] = []",
+        "a: list[str] = Field([])",
+        "a: list[str] = Field(default_factory=list)",
+        "a: Basket = Basket()",
+    ],
 )
 def test_default_that_a_call_changes_is_whole_for_the_next_call(code: str):
     tool = tool_of(code)
 
     call(tool, {}).append("of another session")
 
-    assert call(tool, {}) == []
+    assert [*call(tool, {})] == []
+
+
+@pytest.mark.promise("KIT-20")
+def test_types_with_one_name_keep_their_own_schemas():
+    names = {"First": _item_type(int), "Second": _item_type(str)}
+    namespace = dict(NAMESPACE) | names
+    exec("def handler(a: list[First], b: list[Second]):\n    'Handle.'\n", namespace)
+
+    schema = define_and_add(namespace["handler"]).schema
+
+    definitions = typing.cast("dict[str, Any]", schema["$defs"])
+    items = [
+        definitions[part["items"]["$ref"].rpartition("/")[2]]["properties"]["size"]
+        for part in typing.cast("dict[str, Any]", schema["properties"]).values()
+    ]
+    assert items == [NUMBER, TEXT]
 
 
 @pytest.mark.promise("KIT-20")

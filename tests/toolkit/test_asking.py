@@ -1,6 +1,7 @@
 """Handlers that talk to their client: questions, samples and roots, in both eras."""
 
 import asyncio
+import functools
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Any, Literal, TypedDict
@@ -8,7 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.toolkit import Call, Image, Message, Meta, Root, Sample, Toolbox, ToolError
+from holdfast.toolkit import Call, Image, Message, Meta, Root, Sample, Toolbox, ToolError, current_call
 from holdfast.toolkit.question import make_form
 from tests.toolkit.clients import Era
 from tests.toolkit.contexts import ANN, BOB
@@ -85,6 +86,39 @@ async def test_handler_asks_the_user_and_gets_a_typed_answer(era: Era):
             },
         )
     ]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_async_handler_behind_a_sync_decorator_can_ask(era: Era):
+    async def it(call: Call) -> bool:
+        """Ask."""
+        return await ask_anywhere()
+
+    @functools.wraps(it)
+    def logged(call: Call) -> Any:
+        return it(call)
+
+    async with connect(box_with(logged), era, answer=always(accept(answer=True))) as client:
+        assert (await client.call("it"))["result"] is True
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_handler_without_the_call_that_asks_is_told_what_to_write(era: Era):
+    async def it() -> bool:
+        """Ask."""
+        return await ask_anywhere()
+
+    async with connect(box_with(it), era, answer=always(accept(answer=True))) as client:
+        envelope = await client.call("it")
+
+    assert (envelope["code"], "`call: Call`" in envelope["error"]) == ("BAD_TOOL", True)
+
+
+async def ask_anywhere() -> bool:
+    """A helper that has no parameter with the call."""
+    call = current_call()
+    assert call is not None
+    return await call.ask("Really?", bool)
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -101,6 +101,12 @@ async def test_an_unknown_option_of_a_client_is_refused():
         make_box().client(user="ann")  # type: ignore[arg-type]
 
 
+async def test_a_number_that_json_does_not_have_is_not_sent_as_null():
+    async with make_box().client() as client:
+        with pytest.raises(HoldfastError, match="a NaN or an infinity"):
+            await client.call("order", {"sizes": [float("nan")]})
+
+
 async def test_a_host_of_boxes_and_fake_servers_tells_what_was_called():
     async def slow(arguments: dict[str, Any]) -> dict[str, Any]:
         return {"length": len(arguments["text"])}

@@ -113,7 +113,9 @@ async def test_a_function_decides_who_calls():
 
 
 @pytest.mark.promise("KIT-26")
-async def test_an_issuers_tokens_are_verified_with_its_keys():
+@pytest.mark.parametrize("audience", ["http://127.0.0.1/tools/mcp", "shop-api"])
+async def test_an_issuers_tokens_are_verified_with_its_keys(audience: str):
+    own_url = "http://127.0.0.1/tools/mcp"
     key = Ed25519PrivateKey.generate()
     public = json.loads(jwt.get_algorithm_by_name("EdDSA").to_jwk(key.public_key()))
     issuer = FastAPI()
@@ -123,9 +125,12 @@ async def test_an_issuers_tokens_are_verified_with_its_keys():
         return {"keys": [{**public, "kid": "one", "use": "sig"}]}
 
     async with serve(issuer) as issuer_url:
-        audience = "http://127.0.0.1/tools/mcp"
         auth = JwtIssuer(
-            issuer=issuer_url, audience=audience, jwks_url=f"{issuer_url}/keys", scopes=("tools",)
+            issuer=issuer_url,
+            audience=audience,
+            jwks_url=f"{issuer_url}/keys",
+            scopes=("tools",),
+            url="" if audience == own_url else own_url,
         )
         claims = {"iss": issuer_url, "aud": audience, "sub": "ann", "exp": time.time() + 60, "scope": "tools"}
         good = jwt.encode(claims, key, "EdDSA", headers={"kid": "one"})
@@ -140,9 +145,10 @@ async def test_an_issuers_tokens_are_verified_with_its_keys():
             metadata = await get(url, "/tools/.well-known/oauth-protected-resource")
 
     assert (ann["user"], refused, status) == ("ann", [None] * 3, 401)
-    assert "resource_metadata=" in headers["WWW-Authenticate"]
+    found = "http://127.0.0.1/tools/.well-known/oauth-protected-resource"
+    assert f'resource_metadata="{found}"' in headers["WWW-Authenticate"]
     assert json.loads(metadata[2]) == {
-        "resource": audience,
+        "resource": own_url,
         "authorization_servers": [issuer_url],
         "bearer_methods_supported": ["header"],
         "scopes_supported": ["tools"],

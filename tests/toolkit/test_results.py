@@ -66,6 +66,10 @@ class Person(pydantic.BaseModel):
     friend: "Person | None" = None
 
 
+class Tall(pydantic.BaseModel):
+    height: int = pydantic.Field(ge=0)
+
+
 class Aliased(pydantic.BaseModel):
     first_name: str = pydantic.Field(serialization_alias="firstName")
 
@@ -159,6 +163,11 @@ RETURNS: list[tuple[Any, Any, Any]] = [
     (Annotated[int, pydantic.Field(ge=0)], 3, 3),
     (Path, Path("a"), "a"),
     (Page[Point], Page([Point(1)], next_cursor="1"), {"items": [{"x": 1, "y": 0}], "next_cursor": "1"}),
+    (
+        Page[Person],
+        Page([Person(name="Ann")], total=3),
+        {"items": [{"name": "Ann", "friend": None}], "total": 3},
+    ),
     (Reply[Point], Reply([Image(b"png")], Point(1)), {"x": 1, "y": 0}),
 ]
 
@@ -225,6 +234,8 @@ async def test_typed_result_conforms_when_the_envelope_is_in_meta(kind: Any, ret
         (Person, {"nom": "Ann"}),
         (Person, Person.model_construct(name=3)),  # type: ignore[arg-type]  # pyright: ignore
         (Annotated[int, Meta(ge=0)], -1),
+        (Annotated[int, pydantic.Field(ge=0)], -1),
+        (list[Tall], [Tall.model_construct(height=-1)]),
     ],
     ids=str,
 )

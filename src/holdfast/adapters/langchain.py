@@ -1,41 +1,55 @@
 """A session's tools as tools of LangChain."""
 
 import base64
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
-from langchain_core.tools import BaseTool, StructuredTool, ToolException
+from langchain_core.tools import BaseTool, ToolException
+from pydantic import PrivateAttr
 
 from holdfast.adapters.offered_tools import OfferedTools, result_text
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.session.session import Session
 
 
 async def make_tools(session: Session, tools: Sequence[str] | None) -> list[BaseTool]:
     """Make one async tool for each of the session's tools. A failure becomes a message with the status `error`."""
-    return [
-        StructuredTool(
+    return [SessionTool(session, tool) for tool in await OfferedTools(session, tools).list()]
+
+
+class SessionTool(BaseTool):
+    """One tool of a session. Its arguments may have any names: LangChain adds none of its own to them."""
+
+    response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
+    handle_tool_error: Any = True
+    _session: Session = PrivateAttr()
+    _tool: CatalogTool = PrivateAttr()
+
+    def __init__(self, session: Session, tool: CatalogTool) -> None:
+        super().__init__(
             name=tool.model_name,
             description=tool.description or tool.name,
             args_schema=_schema(tool),
-            coroutine=_caller(session, tool),
-            response_format="content_and_artifact",
-            handle_tool_error=True,
             metadata={"holdfast_tool": tool.name},
         )
-        for tool in await OfferedTools(session, tools).list()
-    ]
+        self._session, self._tool = session, tool
 
+    def _run(self, /, *args: Any, **arguments: Any) -> Any:
+        raise NotImplementedError("The tools of a session are async: use ainvoke, or an agent's ainvoke.")
 
-def _caller(session: Session, tool: CatalogTool) -> Callable[..., Awaitable[tuple[Any, ToolResult]]]:
-    async def call(**arguments: Any) -> tuple[Any, ToolResult]:
-        result = await session.call(tool.name, arguments)
+    async def _arun(self, /, *args: Any, **arguments: Any) -> tuple[Any, ToolResult]:
+        try:
+            result = await self._session.call(self._tool.name, arguments)
+        except HoldfastError as error:
+            if error.code is codes.BAD_ARGUMENT:  # a NaN or an infinity
+                raise ToolException(f"{error.code.name}: {error.message}") from None
+            raise
         if not result.ok:
             raise ToolException(result_text(result))
         return _content(result), result
-
-    return call
 
 
 def _content(result: ToolResult) -> str | list[dict[str, Any]]:

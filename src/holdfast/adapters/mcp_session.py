@@ -4,7 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+import msgspec
 from mcp import types
+from msgspec import UNSET
 
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model.json import JsonObject
@@ -23,6 +25,8 @@ class McpSession:
         session.server(server)  # raises if the session has no such server
         self._session = session
         self._server = server
+        self.initialize_result: types.InitializeResult | None = None
+        """What the server reported about itself; None before `initialize`."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -31,15 +35,39 @@ class McpSession:
         """Leave the server running: it belongs to the session."""
 
     async def initialize(self) -> types.InitializeResult:
-        """Return at once: the host has done the handshake."""
+        """What the server reported about itself. The host has done the handshake."""
         await self._session.wait_ready()
-        return types.InitializeResult.model_validate(
+        info = await self._session.server_info(self._server)
+        server: JsonObject = {"name": info.server.name, "version": info.server.version}
+        self.initialize_result = types.InitializeResult.model_validate(
             {
-                "protocolVersion": types.LATEST_PROTOCOL_VERSION,
-                "capabilities": {"tools": {}, "resources": {}, "prompts": {}},
-                "serverInfo": {"name": self._server, "version": "0"},
+                "protocolVersion": info.version,
+                "capabilities": info.capabilities,
+                "serverInfo": server,
+                "instructions": info.instructions or None,
             }
         )
+        return self.initialize_result
+
+    @property
+    def server_info(self) -> types.Implementation | None:
+        """The name and version of the server; None before `initialize`."""
+        return None if self.initialize_result is None else self.initialize_result.server_info
+
+    @property
+    def server_capabilities(self) -> types.ServerCapabilities | None:
+        """What the server supports; None before `initialize`."""
+        return None if self.initialize_result is None else self.initialize_result.capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """The server's instructions; None before `initialize`, or if there are none."""
+        return None if self.initialize_result is None else self.initialize_result.instructions
+
+    @property
+    def protocol_version(self) -> str | None:
+        """The version of MCP that the host and the server use; None before `initialize`."""
+        return None if self.initialize_result is None else str(self.initialize_result.protocol_version)
 
     async def send_ping(self) -> types.EmptyResult:
         """Return at once. The host notices by itself if the server ends."""
@@ -149,6 +177,8 @@ def _describe(tool: CatalogTool) -> types.Tool:
         members["title"] = tool.definition.title
     if tool.output_schema is not None:
         members["outputSchema"] = tool.output_schema
+    if tool.definition.annotations is not UNSET:
+        members["annotations"] = msgspec.json.decode(tool.definition.annotations)
     return types.Tool.model_validate(members)
 
 

@@ -10,6 +10,7 @@ from pydantic_core import SchemaValidator, core_schema
 
 from holdfast.adapters.offered_tools import OfferedTools, result_text
 from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.session.session import Session
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
@@ -52,7 +53,12 @@ class SessionToolset(AbstractToolset[AgentDepsT]):
         tool: ToolsetTool[AgentDepsT],
     ) -> Any:
         """Call a tool. The model may correct arguments that do not fit; any other failure is a result that it reads."""
-        result = await self._session.call(name, tool_args)
+        try:
+            result = await self._session.call(name, tool_args)
+        except HoldfastError as error:
+            if error.code is codes.BAD_ARGUMENT:  # a NaN or an infinity
+                raise ModelRetry(error.message) from None
+            raise
         if result.code == codes.BAD_ARGUMENT.name:
             raise ModelRetry(result.message or result.text)
         images = [BinaryContent(image.data, media_type=image.mime_type) for image in result.images]

@@ -13,7 +13,7 @@ from holdfast.connect.scope import Scope
 from holdfast.model import codes
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
-from holdfast.model.server import InProcess, Lifetime, ServerSpec
+from holdfast.model.server import InProcess, Lifetime, ServerSpec, Source
 
 Key = TypeVar("Key")
 
@@ -251,7 +251,7 @@ def _was_used_before(spec: ServerSpec, owning_scope: Scope | None) -> bool:
     return (
         owning_scope is not None
         and spec.name in owning_scope.used_before
-        and not isinstance(spec.transport, InProcess)
+        and spec.source is not Source.BUILTIN  # they are parts of the host, and keep nothing in memory
     )
 
 

@@ -169,6 +169,7 @@ class ClientSession:
                         imposed_by="the client's token",
                         servers=Allowlist(credential.servers),
                         patterns=credential.tools,
+                        is_stored=True,
                     ),
                 ),
                 builtins=options.builtins,

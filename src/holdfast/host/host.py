@@ -28,7 +28,6 @@ from holdfast.host.composition import HostConfig, HostParts, compose
 from holdfast.host.join import OtherOwner
 from holdfast.host.list_tools import list_tools
 from holdfast.host.open_options import (
-    OnEvent,
     OpenOptions,
     SessionOptions,
     inherit_options,
@@ -58,7 +57,6 @@ from holdfast.resolve.command_words import named_scripts
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.session.arguments import Arguments
-from holdfast.session.callbacks import run_callback_here
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
 from holdfast.session.unmatched_patterns import UnmatchedPatterns
@@ -110,8 +108,6 @@ class Host:
         self._agent = parse_agent(agent)
         self._tracer_provider = tracer_provider
         self._opened_by_run: set[Scope] = set()
-        self._watching: set[asyncio.Task[None]] = set()
-        """Passes the events of reopened sessions to their `on_event`."""
         self._composed: HostParts | None = None
         self._stack = AsyncExitStack()
         self._state: Literal["new", "open", "closed"] = "new"
@@ -249,7 +245,6 @@ class Host:
     @asynccontextmanager
     async def _open_for_block(self, options: OpenOptions) -> AsyncIterator[Session]:
         session = await self.open(options)
-        watching = None if options.on_event is None else _watch(session, options.on_event)
         try:
             await session.wait_ready_and_store()
             for refusal in session.refusals:
@@ -265,8 +260,6 @@ class Host:
                 yield session
         finally:
             await session.close()
-            if watching is not None:  # it ends when the last event was handled
-                await run_to_completion(watching)
 
     def _options_inside(self, outer: Scope, given: SessionOptions) -> OpenOptions:
         """The options of a session that a run opens inside another session. That must be an open session of this host."""
@@ -283,11 +276,14 @@ class Host:
         self._check_open()
         _check_options(options)
         if options.relay is None:
-            return await self._parts.opener.open(options)
-        # Read before the servers are resolved: a change in between is applied to the session later.
-        config = await self._parts.config_watch.version(options.cwd)
-        session = await self._parts.opener.open(options)
-        self._parts.config_watch.follow(session, config)
+            session = await self._parts.opener.open(options)
+        else:
+            # Read before the servers are resolved: a change in between is applied to the session later.
+            config = await self._parts.config_watch.version(options.cwd)
+            session = await self._parts.opener.open(options)
+            self._parts.config_watch.follow(session, config)
+        if options.on_event is not None:
+            session.watch(options.on_event)
         return session
 
     async def reopen(
@@ -312,13 +308,8 @@ class Host:
         stored = await self.find_session(session_id, options.user_id)
         session = await self._parts.opener.reopen(stored, with_stored_folders(options, stored.context))
         if options.on_event is not None:
-            self._watch_until_closed(session, options.on_event, after=session.record.events.last)
+            session.watch(options.on_event, after=session.record.events.last)
         return session
-
-    def _watch_until_closed(self, session: Session, on_event: OnEvent, *, after: int) -> None:
-        task = _watch(session, on_event, after=after)
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
 
     async def find_owner(self, session_id: str, options: OpenOptions) -> OtherOwner | None:
         """The other process that has a stored session open, or None. Checks the user and the folder, as `reopen` does."""
@@ -473,17 +464,6 @@ def _check_event_loop() -> None:
             "Holdfast runs on asyncio and does not support trio: start the program with asyncio.run(…), or with "
             "anyio.run(…, backend='asyncio').",
         ) from None
-
-
-def _watch(session: Session, on_event: OnEvent, *, after: int = 0) -> asyncio.Task[None]:
-    """Pass every event after this number to a function, until the session is closed."""
-    events = session.subscribe(after)
-
-    async def watch() -> None:
-        async for stored in events:
-            await run_callback_here(on_event, stored)
-
-    return asyncio.create_task(watch(), name=f"on_event of {session.context.session_id}")
 
 
 def _connect_options(settings: Settings) -> ConnectOptions:

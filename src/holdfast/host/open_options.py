@@ -139,6 +139,8 @@ class OpenOptions:
             object.__setattr__(self, "servers", parse_servers(self.servers))
         if self.mode is not None and not isinstance(cast("object", self.mode), Mode):
             object.__setattr__(self, "mode", require_mode(self.mode))
+        if self.on_event is not None:
+            check_callback("on_event", self.on_event)
         if self.trust is not None and not isinstance(cast("object", self.trust), Trust):
             object.__setattr__(self, "trust", parse_trust(parse_text("trust", self.trust)))
 
@@ -155,8 +157,6 @@ def parse_options(given: SessionOptions) -> OpenOptions:
         raise unknown_option("A session", unknown[0], known)
     trust, tools, user_id = given.get("trust"), given.get("tools"), given.get("user_id")
     ask, on_event = given.get("ask"), given.get("on_event")
-    if on_event is not None:
-        check_callback("on_event", on_event)
     door = CallbackDoor(ask=ask, elicit_with=given.get("elicit"), sample_with=given.get("sample"))
     patterns = () if tools is None else (_parse_patterns(tools),)
     keep = _parse_flag("keep", given.get("keep", True))

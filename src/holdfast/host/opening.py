@@ -1,9 +1,10 @@
 """Opening sessions: a new one, a stored one, or one that is already live."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.model.config import make_config
@@ -13,7 +14,7 @@ from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.link_pool import LinkPool
-from holdfast.connect.scope import OpenService, Scope
+from holdfast.connect.scope import Scope
 from holdfast.connect.server_log import ServerLogs
 from holdfast.host.admission import Admission, Admitted, SessionPlan
 from holdfast.host.agent_definitions import AgentDefinitions
@@ -21,11 +22,13 @@ from holdfast.host.join import check_join, lower_mode_for
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.open_options import OpenOptions, narrow_options
 from holdfast.host.secret_files import SecretFiles
+from holdfast.host.server_config import AppServers
 from holdfast.host.session_folders import resolve_path
 from holdfast.host.session_log_mask import MASK_THREADS, SessionLogMask
 from holdfast.host.session_storage import Acquired, SessionStorage
 from holdfast.host.stage_timer import StageTimer
 from holdfast.host.stored_agents import missing_agents, resume_options, stored_agents
+from holdfast.host.stored_restrictions import stored_restrictions, with_stored_restrictions
 from holdfast.host.stored_servers import missing_servers, only_stored_servers, stored_servers
 from holdfast.host.tool_cache import ToolCache
 from holdfast.masking.mask import Mask
@@ -68,8 +71,10 @@ class Opener:
     secret_files: SecretFiles
     server_logs: ServerLogs
     tool_cache: ToolCache
-    app_services: Mapping[str, OpenService]
-    """The toolboxes that the application passed to `Host`, by the name of their service."""
+    app_servers: AppServers
+    """The servers that the application passed to `Host`."""
+    opened: datetime
+    """When the host was opened. What its program had in memory before is lost."""
     wait_seconds: float
     """How long a question waits for a door that can answer it."""
     can_spawn: Callable[[Session, CatalogTool], bool]
@@ -95,6 +100,7 @@ class Opener:
         """Open a stored session, or join it if it is already open. A turn that a crash interrupted is ended first."""
         self._check_model(options)
         options = await resume_options(options, stored, self.agent_definitions)
+        options = with_stored_restrictions(options, stored.settings)
         stages = StageTimer()
         plan = replace(await self.admission.plan(options), stages=stages)
         stages.end("plan")
@@ -130,6 +136,7 @@ class Opener:
                 **stored_limits(_stored_mode_of(mode, door, plan), options.tools, door),
                 **stored_agents(options),
                 **stored_servers(options),
+                **stored_restrictions(options),
                 **({"model": options.model} if options.model else {}),
             },
         )
@@ -209,6 +216,9 @@ class Opener:
             if limits != current.settings:
                 await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=limits)))
             used = await storage.store.read(lambda tx: tx.used_servers(kept.session_id))
+            if current.updated >= self.opened:  # the program still has the toolboxes that the session used
+                given = plan.options.app_servers
+                used -= given.kept_boxes | (self.app_servers.kept_boxes - given.entries.keys())
         except BaseException:
             await run_to_completion(storage.store.release(hold))
             raise
@@ -326,7 +336,7 @@ class Opener:
                 tracer=self.tracer,
             )
             _check_parent(plan)
-            services = {**self.app_services, **plan.options.app_servers.services}
+            services = {**self.app_servers.services, **plan.options.app_servers.services}
             scope = Scope(context, used_before=used_before, services=services)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())

@@ -92,6 +92,14 @@ ServerConfigs: TypeAlias = Mapping[
 """Servers by name: `{"counter": {"command": "python", "args": ["counter.py"]}}`, or a toolbox: `{"counter": box}`."""
 
 _KEYS = frozenset(ServerConfig.__annotations__)
+_OTHER_NAMES = {
+    "cmd": "command",
+    "environment": "env",
+    "endpoint": "url",
+    "server_url": "url",
+    "toolbox": "box",
+}
+"""Names that programs of other libraries use, or that are close to a wrong key."""
 _FILE_KEYS = ("mcpServers", "servers")
 """What contains the servers in the config files of MCP clients."""
 _EXAMPLE = '{"name": {"command": "…"}}'
@@ -105,6 +113,8 @@ class AppServers:
     """Plain JSON, also for the toolboxes."""
     services: Mapping[str, OpenService] = field(default_factory=dict[str, OpenService], repr=False)
     """How to open the toolboxes, by the name of their service."""
+    kept_boxes: frozenset[str] = frozenset()
+    """The names of the toolboxes that keep their state when a session ends: one object for all sessions."""
 
     @property
     def boxes(self) -> frozenset[str]:
@@ -119,6 +129,7 @@ def parse_servers(servers: ServerConfigs) -> AppServers:
     """Check an application's servers, and copy them. Paths become strings."""
     entries: dict[str, Json] = {}
     services: dict[str, OpenService] = {}
+    kept_boxes: set[str] = set()
     if not isinstance(cast("object", servers), Mapping):
         raise _bad_servers(f"it is a value of the type {type(servers).__name__}")
     for name, value in cast("Mapping[object, object]", servers).items():
@@ -131,10 +142,13 @@ def parse_servers(servers: ServerConfigs) -> AppServers:
         if unknown := [key for key in config if key not in _KEYS]:
             raise _unknown_key(name, unknown[0])
         if "box" in config:
-            services[app_service(str(name))] = partial(open_box, _check_box(name, config["box"]), str(name))
+            box = _check_box(name, config["box"])
+            services[app_service(str(name))] = partial(open_box, box, str(name))
+            if _keeps_state(box):
+                kept_boxes.add(str(name))
         entries[str(name)] = _to_json(name, {key: config[key] for key in config if key != "box"})
         _check_entry(str(name), entries[str(name)], is_box="box" in config)
-    return AppServers(entries=entries, services=services)
+    return AppServers(entries=entries, services=services, kept_boxes=frozenset(kept_boxes))
 
 
 @asynccontextmanager
@@ -204,8 +218,15 @@ def _check_box(name: object, box: object) -> Any:
     )
 
 
+def _keeps_state(box: object) -> bool:
+    from holdfast.toolkit.toolbox import Toolbox
+
+    return isinstance(box, ServiceSource) or (isinstance(box, Toolbox) and not box.loses_state)
+
+
 def _unknown_key(name: object, key: object) -> HoldfastError:
-    close = get_close_matches(str(key)[:80], sorted(_KEYS), n=1)
+    other = _OTHER_NAMES.get(str(key).lower())
+    close = [other] if other else get_close_matches(str(key)[:80], sorted(_KEYS), n=1)
     if key == "transport":
         raise HoldfastError(
             codes.BAD_ARGUMENT,

@@ -164,6 +164,8 @@ class TurnEnded:
     turn_id: str
     reason: StopReason
     usage: JsonObject = field(default_factory=dict[str, Json])
+    code: str = ""
+    """Why the turn failed, such as `MODEL_UNAVAILABLE`; empty if it did not. The last reply has the message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,8 @@ class Restriction:
     """Names of tools without their server. They apply to the tools of all servers."""
     patterns: tuple[ToolPattern, ...] | None = None
     """Only tools that match one of these patterns are allowed; None allows all."""
+    is_stored: bool = False
+    """Whether it is stored with the session, and applies again when the session is resumed."""
 
 
 def select(

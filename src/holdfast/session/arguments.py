@@ -10,6 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.call_arguments import Arguments
 from holdfast.model.errors import HoldfastError
+from holdfast.model.finite_numbers import is_all_finite
 from holdfast.model.option_text import bad_type
 
 __all__ = ["Arguments", "encode_arguments", "not_a_tool_name"]
@@ -18,7 +19,12 @@ __all__ = ["Arguments", "encode_arguments", "not_a_tool_name"]
 def encode_arguments(arguments: Arguments | None) -> bytes:
     """Encode arguments as the JSON text that is sent and hashed."""
     try:
-        encoded = msgspec.json.encode({} if arguments is None else _plain(arguments), enc_hook=_encode_value)
+        plain = {} if arguments is None else _plain(arguments)
+        encoded = msgspec.json.encode(plain, enc_hook=_encode_value)
+        if b"null" in encoded and not is_all_finite(
+            msgspec.to_builtins(plain, enc_hook=_encode_value, str_keys=True)
+        ):
+            raise ValueError("they have a NaN or an infinity")
     except (TypeError, ValueError) as error:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"The arguments cannot be encoded as JSON: {error}."

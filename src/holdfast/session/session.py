@@ -37,7 +37,7 @@ from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
 from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.attachment import Attachment
 from holdfast.session.budget import BudgetPool
-from holdfast.session.callbacks import ProgressCallback, as_progress
+from holdfast.session.callbacks import ProgressCallback, as_progress, run_callback_here
 from holdfast.session.calls import Calls
 from holdfast.session.doors import Doors
 from holdfast.session.inbox import Inbox
@@ -48,7 +48,7 @@ from holdfast.session.project_instructions import ProjectInstructions
 from holdfast.session.prompt_blocks import parse_prompt
 from holdfast.session.prompted_turn import PromptedTurn
 from holdfast.session.record import Record
-from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.server_deps import ServerDeps
 from holdfast.session.servers import Servers
 from holdfast.session.session_spans import SessionSpans
@@ -56,6 +56,7 @@ from holdfast.session.sub_agents import SubAgentContext
 from holdfast.session.subscription import Subscription
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.session.turns import Prompt, TurnResult, Turns
+from holdfast.store.types import StoredEvent
 from holdfast.wire.mcp.client import ServerInfo
 from holdfast.wire.messages import Raw
 
@@ -105,6 +106,7 @@ class Session:
         self._ending_children: set[Session] = set()
         """The sessions that are closed with this one."""
         self._ending: set[asyncio.Task[None]] = set()
+        self._watching: set[asyncio.Task[None]] = set()
         if self._parent is not None:
             self._parent._children.add(self)
         self.permission = PermissionPolicy(
@@ -158,6 +160,18 @@ class Session:
         self._closing: asyncio.Task[None] | None = None
         scope.door = self.doors
         self._block = ExitStack()
+
+    def watch(self, on_event: Callable[[StoredEvent], object], *, after: int = 0) -> None:
+        """Pass every event after this number to a function, until the session is closed. `close` waits until it got the last one."""
+        events = self.subscribe(after)
+
+        async def pass_on() -> None:
+            async for stored in events:
+                await run_callback_here(on_event, stored)
+
+        task = asyncio.create_task(pass_on(), name=f"on_event of {self.context.session_id}")
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
 
     def set_capability_advice(self, text: str) -> None:
         """Add this sentence to the message of each call that fails because the program lacks a capability."""
@@ -524,6 +538,9 @@ class Session:
             closing = self._close(reason, wait_for_turns=not self._turns.is_called_from_turn)
             self._closing = asyncio.create_task(closing, name=f"close {self.context.session_id}")
         await run_to_completion(self._closing)
+        own = asyncio.current_task()  # a function that gets the events may close the session
+        for task in [task for task in self._watching if task is not own]:
+            await run_to_completion(wait_done(task))
 
     async def _close(self, reason: str, *, wait_for_turns: bool) -> None:
         async with self._resources:

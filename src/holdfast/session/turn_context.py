@@ -71,6 +71,8 @@ class SessionTurnContext:
         self.usage: JsonObject = {}
         self.failure: HoldfastError | None = None
         """Why the turn failed; None if it did not."""
+        self._last_message = ("", [""])
+        """The id of the last message, and the pieces of its text."""
 
     @property
     def context(self) -> SessionContext:
@@ -80,8 +82,16 @@ class SessionTurnContext:
         self._messages += 1
         self._message_id = f"{self.turn_id}.{self._messages}"
 
+    @property
+    def last_message(self) -> str:
+        """The text of the last message that the agent sent; empty if it sent none."""
+        return "".join(self._last_message[1])
+
     async def reply(self, text: str) -> None:
         if text:
+            if self._last_message[0] != self._message_id:
+                self._last_message = (self._message_id, [])
+            self._last_message[1].append(text)
             await self._record.messages.append_piece(
                 Replied(message_id=self._message_id, text=replace_surrogates(text)), self.origin
             )

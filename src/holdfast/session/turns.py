@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 import msgspec
@@ -51,6 +51,8 @@ class TurnResult:
     """Why the turn failed, such as `NO_MODEL`, `MODEL_UNAVAILABLE` or `INTERNAL_ERROR`; empty if it did not."""
     message: str = ""
     """What happened and what to do, if the turn failed."""
+    text: str = field(default="", repr=False)
+    """The agent's last message; empty if it sent none."""
 
     @property
     def ok(self) -> bool:
@@ -218,16 +220,19 @@ class Turns:
                 self._has_title = True
                 await record.append(Titled(title=title))
             reason = await pending.run(lambda: self._answer(prompt, context))
-            ended = TurnEnded(turn_id=turn_id, reason=reason, usage=context.usage)
+            failure = None if reason is StopReason.CANCELLED else context.failure
+            code = "" if failure is None else failure.code.name
+            ended = TurnEnded(turn_id=turn_id, reason=reason, usage=context.usage, code=code)
             last_seq = await run_to_completion(self._end(ended))
-        failure = None if reason is StopReason.CANCELLED else context.failure
+        text = record.mask.mask_known(context.last_message)
         if failure is None:
-            return TurnResult(reason=reason, last_seq=last_seq)
+            return TurnResult(reason=reason, last_seq=last_seq, text=text)
         return TurnResult(
             reason=reason,
             last_seq=last_seq,
-            code=failure.code.name,
+            code=code,
             message=record.mask.mask_all(failure.message),
+            text=text,
         )
 
     async def _answer(self, prompt: Prompt, context: SessionTurnContext) -> StopReason:

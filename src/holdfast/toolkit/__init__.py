@@ -25,7 +25,7 @@ from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
-from holdfast.toolkit.call import Call, current_session
+from holdfast.toolkit.call import Call, current_call, current_session
 from holdfast.toolkit.content import Audio, Content, Image, Reply, Resource, ResourceLink, Text
 from holdfast.toolkit.driven_sessions import DrivenSessions, SessionManager
 from holdfast.toolkit.errors import ToolError
@@ -76,6 +76,7 @@ __all__ = [
     "Toolbox",
     "Trust",
     "Workspace",
+    "current_call",
     "current_session",
     "define_tool",
     "direct_only",

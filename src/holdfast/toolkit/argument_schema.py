@@ -177,7 +177,9 @@ class ArgumentSchema:
             if parameter.uses_pydantic:
                 from holdfast.toolkit import pydantic_types
 
-                properties[parameter.name], more = pydantic_types.json_schema(parameter.annotation)
+                properties[parameter.name], more = _renamed(
+                    *pydantic_types.json_schema(parameter.annotation), taken=definitions
+                )
                 definitions |= more
             argument_schema = properties[parameter.name]
             assert isinstance(argument_schema, dict)
@@ -214,6 +216,39 @@ def drop_repeated_titles(definitions: JsonObject) -> None:
     for name, definition in definitions.items():
         if isinstance(definition, dict) and definition.get("title") == name:
             del definition["title"]
+
+
+def _renamed(schema: JsonObject, definitions: JsonObject, taken: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """The schema and its definitions. If another type has the name of one, the names that are taken get a number."""
+    if all(taken.get(name, definition) == definition for name, definition in definitions.items()):
+        return schema, definitions
+    names: dict[str, str] = {}
+    for name in definitions:
+        new, number = name, 2
+        while new in taken or new in names.values():
+            new, number = f"{name}{number}", number + 1
+        names[name] = new
+    references = {f"#/$defs/{name}": f"#/$defs/{new}" for name, new in names.items()}
+
+    def rename(part: Json) -> Json:
+        match part:
+            case str():
+                return references.get(part, part)
+            case list():
+                return [rename(item) for item in part]
+            case dict():
+                return {key: rename(value) for key, value in part.items()}
+            case _:
+                return part
+
+    return _object(rename(schema)), {
+        names[name]: rename(definition) for name, definition in definitions.items()
+    }
+
+
+def _object(value: Json) -> JsonObject:
+    assert isinstance(value, dict)
+    return value
 
 
 def _inner_schemas(schema: JsonObject, step: re.Match[str]) -> Iterator[JsonObject]:

@@ -18,6 +18,7 @@ from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace, slugify
 from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, EnvironmentAuthenticator
+from holdfast.toolkit.json_values import is_finite
 from holdfast.toolkit.workspace import WorkspaceLookup
 from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
@@ -147,6 +148,10 @@ class BoxClient:
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> ClientResult:
         """Call a tool, and answer the questions that it asks."""
+        if not is_finite(arguments):  # it would be sent as null
+            raise HoldfastError(
+                codes.BAD_ARGUMENT, "The arguments have a NaN or an infinity, which JSON does not have."
+            )
         meta = {"progressToken": tool, _LOG_LEVEL_KEY: "debug"}
         params = {"name": tool, "arguments": dict(arguments or {})}
         return ClientResult(members=await self.request("tools/call", params, meta=meta))

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -20,6 +20,9 @@ _NO_CAPABILITIES: JsonObject = {}
 
 class ClientRequests:
     """Sends the requests of one call. This base class is for calls without a client: each request fails."""
+
+    can_send: ClassVar[bool] = False
+    """Whether it belongs to one call and can reach the client."""
 
     def __init__(self, capabilities: JsonObject = _NO_CAPABILITIES) -> None:
         self.capabilities = capabilities
@@ -89,8 +92,22 @@ NO_CLIENT = ClientRequests()
 """For calls without a client."""
 
 
+class _NoCallParameter(ClientRequests):
+    async def request(self, method: str, params: JsonObject, *, needs: str, key: str = "") -> Raw:
+        raise HoldfastError(
+            codes.BAD_TOOL,
+            "A handler that asks its client, also through current_call(), needs a parameter of the type Call: `call: Call`.",
+        )
+
+
+NO_CALL_PARAMETER = _NoCallParameter()
+"""For handlers that do not get the call. A call that may wait for its client takes longer, so only the others can ask."""
+
+
 class DirectRequests(ClientRequests):
     """Sends each request to the client at once, as in the handshake era."""
+
+    can_send = True
 
     def __init__(self, capabilities: JsonObject, ask: Ask) -> None:
         super().__init__(capabilities)

@@ -17,7 +17,6 @@ from holdfast.model.visible_text import to_line
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit import envelope, meta_envelope
 from holdfast.toolkit.call import Call, bind_call
-from holdfast.toolkit.client_requests import NO_CLIENT
 from holdfast.toolkit.envelope import Result
 from holdfast.toolkit.errors import CodeRegistry, ToolError
 from holdfast.toolkit.eval_gate import check_keywords
@@ -197,7 +196,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         handler = tool.definition.handler
         seconds = self.options.deadline if tool.definition.deadline is None else tool.definition.deadline
         deadline = asyncio.timeout(seconds)
-        if call.client_requests is not NO_CLIENT:
+        if call.client_requests.can_send:
             call.client_requests.deadline = deadline
         try:
             async with deadline:

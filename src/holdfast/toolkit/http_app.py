@@ -175,15 +175,17 @@ class BoxApp:
 
     @property
     def _challenge(self) -> str:
-        if not isinstance(self._auth, JwtIssuer):
+        url = (self._auth.url or self._auth.audience) if isinstance(self._auth, JwtIssuer) else ""
+        if not url.startswith(
+            ("https://", "http://")
+        ):  # the issuer's name of this server, which is not an address
             return 'Bearer realm="mcp"'
-        base = self._auth.audience.removesuffix(self._path)
-        return f'Bearer realm="mcp", resource_metadata="{base}{_METADATA_PATH}"'
+        return f'Bearer realm="mcp", resource_metadata="{url.removesuffix(self._path)}{_METADATA_PATH}"'
 
     def _metadata(self, auth: JwtIssuer) -> dict[str, object]:
         """The metadata of RFC 9728: where a client gets tokens for this server."""
         return {
-            "resource": auth.audience,
+            "resource": auth.url or auth.audience,
             "authorization_servers": [auth.issuer],
             "bearer_methods_supported": ["header"],
             **({"scopes_supported": [*auth.scopes]} if auth.scopes else {}),

@@ -68,11 +68,13 @@ class JwtIssuer:
 
     issuer: str
     audience: str
-    """The URL of this server, which the tokens are for."""
+    """What the tokens are for: the URL of this server, or another name that the issuer gives it."""
     jwks_url: str = ""
     """The address of its keys; by default, the issuer's metadata names the address."""
     scopes: tuple[str, ...] = ()
     """The scopes that a token must have."""
+    url: str = ""
+    """The URL at which clients reach this server; by default, the audience."""
 
     def __post_init__(self) -> None:
         from holdfast.token.fetch_issuer_keys import check_url
@@ -81,8 +83,9 @@ class JwtIssuer:
             ("issuer", self.issuer),
             ("audience", self.audience),
             ("jwks_url", self.jwks_url),
+            ("url", self.url),
         ):
-            if not isinstance(cast("object", value), str) or (not value and name != "jwks_url"):
+            if not isinstance(cast("object", value), str) or (not value and name not in ("jwks_url", "url")):
                 raise _bad_auth(f"`{name}` of JwtIssuer must be a URL.")
         for name, url in (("issuer", self.issuer), ("jwks_url", self.jwks_url)):
             if url:

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.model.finite_numbers import is_all_finite
 from holdfast.toolkit.errors import ResultMismatchError
 
 _STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\d++(?:\.\d++)?+(?:[eE][+-]?\d++)?+')
@@ -26,17 +27,7 @@ def is_finite(value: object) -> bool:
         return isfinite(value)
     if isinstance(value, str | int | None):
         return True
-    waiting: list[Any] = [msgspec.to_builtins(value, enc_hook=_convert, str_keys=True)]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, float):
-            if not isfinite(part):
-                return False
-        elif isinstance(part, dict):
-            waiting += cast("dict[Any, Any]", part).values()
-        elif isinstance(part, list):
-            waiting += cast("list[Any]", part)
-    return True
+    return is_all_finite(msgspec.to_builtins(value, enc_hook=_convert, str_keys=True))
 
 
 def write_integers(raw: bytes) -> bytes:

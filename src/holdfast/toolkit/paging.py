@@ -10,15 +10,16 @@ from holdfast.toolkit.errors import ToolError
 
 T = TypeVar("T")
 
+CURSOR_HELP = "Pass it as `cursor` to get the next page."
 _MAX_DIGITS = 15
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
-    """A part of a list. A tool whose list is in a database makes its pages itself, with cursors of its own."""
+    """A part of a list."""
 
     items: list[T]
-    next_cursor: Annotated[str, msgspec.Meta(description="Pass it as `cursor` to get the next page.")] = ""
-    """Empty on the last page, and then not sent."""
+    next_cursor: Annotated[str, msgspec.Meta(description=CURSOR_HELP)] = ""
+    """Empty on the last page, and then not sent. If the list is in a database, choose cursors of your own."""
     total: int | None = None
     """The length of the whole list, if it is known."""
 

@@ -151,7 +151,8 @@ def _check_markers(annotation: Any) -> None:
         if get_origin(part) is not Annotated:
             continue
         for item in get_args(part)[1:]:
-            known = isinstance(item, str | Header | Meta) or hasattr(item, "documentation")
+            # pydantic's conint(…) and the like have a None for each limit that was not given.
+            known = isinstance(item, str | Header | Meta | None) or hasattr(item, "documentation")
             if not known and not is_pydantic_marker(item):
                 raise UnsupportedTypeError(
                     f"the toolkit does not know {type(item).__name__} in its annotation. {_GIVEN_ADVICE}"

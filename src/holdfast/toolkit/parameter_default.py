@@ -38,16 +38,18 @@ def read_default(annotation: Any, default: Any) -> tuple[Any, Default]:
     Raises `BadDefaultError` if the default is not a value for the argument and not a way to declare one.
     """
     if _is_pydantic_field(default):
-        return Annotated[annotation, default], _read_pydantic_field(default)
-    if default is REQUIRED:
-        return annotation, _find_annotated_default(annotation)
-    if isinstance(default, _MSGSPEC_FIELD | dataclasses.Field):
-        return annotation, _read_field(default)
-    if default is Ellipsis:
+        kind, read = Annotated[annotation, default], _read_pydantic_field(default)
+    elif default is REQUIRED:
+        kind, read = annotation, _find_annotated_default(annotation)
+    elif isinstance(default, _MSGSPEC_FIELD | dataclasses.Field):
+        kind, read = annotation, _read_field(default)
+    elif default is Ellipsis:
         raise BadDefaultError("is `...`. Leave it out to make the argument required")
-    if default is None and not _accepts_none(annotation):
-        return _or_none(annotation), Default(None)
-    return annotation, _plain_default(default)
+    else:
+        kind, read = annotation, _plain_default(default)
+    if read.value is None and not _accepts_none(kind):
+        kind = _or_none(kind)
+    return kind, read
 
 
 def _or_none(annotation: Any) -> Any:
@@ -73,7 +75,10 @@ def _field_default(value: Any, factory: Any) -> Default:
 
 
 def _is_mutable(value: Any) -> bool:
-    return isinstance(value, list | dict | set | bytearray) or not _is_hashable(value)
+    """Whether a handler could change the value. An object that is hashed by its identity may have any attributes."""
+    if isinstance(value, list | dict | set | bytearray) or not _is_hashable(value):
+        return True
+    return type(value).__hash__ is object.__hash__
 
 
 def _is_hashable(value: Any) -> bool:

@@ -3,14 +3,16 @@
 import re
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, cast
+from typing import Annotated, Any, NotRequired, cast
 
-from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic import Field, PydanticUserError, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticOmit, PydanticSerializationError
+from typing_extensions import TypedDict
 
 from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.errors import ResultMismatchError
+from holdfast.toolkit.paging import CURSOR_HELP, Page
 from holdfast.toolkit.parameter import Issue
 from holdfast.toolkit.type_support import UnsupportedTypeError
 
@@ -21,8 +23,14 @@ def check_support(annotation: Any) -> None:
     """Raise `UnsupportedTypeError` unless pydantic supports a type and can make its JSON Schema."""
     try:
         json_schema(annotation)
+    except PydanticOmit:
+        raise UnsupportedTypeError(
+            "it is left out of the JSON Schema, so no caller would know of it"
+        ) from None
     except (PydanticUserError, PydanticSerializationError) as error:
         raise UnsupportedTypeError(_first_sentence(error)) from None
+    if any(part.get("type") == "is-subclass" for part in _core_schemas(annotation)):
+        raise UnsupportedTypeError("its value is a class, which JSON does not have")
 
 
 def validate(annotation: Any, name: str, raw: bytes) -> tuple[Any, list[Issue]]:
@@ -41,8 +49,20 @@ def validate(annotation: Any, name: str, raw: bytes) -> tuple[Any, list[Issue]]:
         ]
 
 
+def page_type(item: Any) -> Any:
+    """A type for pydantic, which does not know `Page`, with the members of a page of these items."""
+    members = {
+        "items": list[item],
+        "next_cursor": NotRequired[Annotated[str, Field(description=CURSOR_HELP)]],
+        "total": NotRequired[int],
+    }
+    return TypedDict("Page", members)  # pyright: ignore
+
+
 def dump(annotation: Any, value: object) -> object:
     """The JSON value of a returned value. A value of another type is converted, or `ResultMismatchError` is raised."""
+    if isinstance(value, Page):
+        value = _page_members(cast("Page[Any]", value))
     adapter = _adapter(annotation)
     try:
         return adapter.dump_python(value, mode="json", warnings="error")
@@ -52,6 +72,15 @@ def dump(annotation: Any, value: object) -> object:
         return adapter.dump_python(adapter.validate_python(value), mode="json", warnings="error")
     except (PydanticSerializationError, ValidationError) as error:
         raise ResultMismatchError(f"The result does not match the declared type: {error}") from None
+
+
+def _page_members(page: Page[Any]) -> dict[str, Any]:
+    members: dict[str, Any] = {"items": page.items}
+    if page.next_cursor:
+        members["next_cursor"] = page.next_cursor
+    if page.total is not None:
+        members["total"] = page.total
+    return members
 
 
 def dump_default(annotation: Any, value: object) -> Json:
@@ -76,7 +105,10 @@ def output_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
 
 def patterns(annotation: Any) -> Iterator[tuple[str, int | None]]:
     """The patterns inside a type, each with the maximum length of the text that it is matched against."""
-    return _find_patterns(_adapter(annotation).core_schema)
+    for part in _core_schemas(annotation):
+        if part.get("type") == "str" and "pattern" in part:
+            pattern: str | re.Pattern[str] = part["pattern"]
+            yield pattern if isinstance(pattern, str) else pattern.pattern, part.get("max_length")
 
 
 class _ShortSchema(GenerateJsonSchema):
@@ -130,17 +162,17 @@ def _split_schema(schema: dict[str, Any]) -> tuple[JsonObject, JsonObject]:
     return cast("JsonObject", schema), cast("JsonObject", definitions)
 
 
-def _find_patterns(schema: Any) -> Iterator[tuple[str, int | None]]:
-    if isinstance(schema, dict):
-        part = cast("dict[str, Any]", schema)
-        if part.get("type") == "str" and "pattern" in part:
-            pattern: str | re.Pattern[str] = part["pattern"]
-            yield pattern if isinstance(pattern, str) else pattern.pattern, part.get("max_length")
-        for inner in part.values():
-            yield from _find_patterns(inner)
-    elif isinstance(schema, list | tuple):
-        for inner in cast("list[Any]", schema):
-            yield from _find_patterns(inner)
+def _core_schemas(annotation: Any) -> Iterator[dict[str, Any]]:
+    """All parts of pydantic's own description of a type."""
+    waiting: list[Any] = [_adapter(annotation).core_schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            schema = cast("dict[str, Any]", part)
+            yield schema
+            waiting += schema.values()
+        elif isinstance(part, list | tuple):
+            waiting += cast("list[Any]", part)
 
 
 def _first_sentence(error: Exception) -> str:

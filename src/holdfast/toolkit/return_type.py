@@ -4,7 +4,18 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, TypeAlias, Union, cast, get_args, get_origin, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
 
 import msgspec
 
@@ -15,11 +26,13 @@ from holdfast.toolkit.argument_schema import add_enum_types, drop_repeated_title
 from holdfast.toolkit.content import CONTENT_TYPES, Reply
 from holdfast.toolkit.errors import ResultMismatchError
 from holdfast.toolkit.json_values import encode_json, is_finite
+from holdfast.toolkit.paging import Page
 from holdfast.toolkit.type_support import (
     UnsupportedTypeError,
     find_library,
     is_simple,
     peel,
+    rebuild,
     replace_object,
     walk_annotation,
 )
@@ -34,6 +47,13 @@ _NO_DATA = (NoneType, None, NoReturn)
 _UNCHECKED = (Any, Reply)
 _EXACT_TYPES = (str, int, bool)
 _MAX_INLINED_PARTS = 5000
+_LIMITS = frozenset(
+    {
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties", "maxProperties"),
+    }
+)
+"""Keywords of JSON Schema that pydantic does not check when it encodes a value."""
 
 
 class ReturnType:
@@ -67,6 +87,8 @@ class ReturnType:
         body = encode_json(returned)
         if b"null" in body and not is_finite(returned):
             raise ResultMismatchError("The result has a NaN or an infinity, which JSON does not have.")
+        if self.uses_pydantic and self._check_limits is not None:
+            self._check_limits(returned)
         if self._decode is not None:
             try:
                 self._decode(body)
@@ -86,6 +108,26 @@ class ReturnType:
             return msgspec.json.Decoder(self.annotation).decode
         except TypeError:  # a union of types that msgspec cannot tell apart
             return _decode_as_one_of([msgspec.json.Decoder(member).decode for member in members])
+
+    @cached_property
+    def _check_limits(self) -> Callable[[Any], None] | None:
+        """Raises `ResultMismatchError` if the JSON value of a pydantic type is outside of its limits; None if it has none."""
+        schema = _with_definitions(*self._schema)
+        if not any(key in _LIMITS for part in _walk_schema(schema) for key in part):
+            return None
+        import jsonschema_rs
+
+        try:
+            validator = jsonschema_rs.Draft202012Validator(schema)
+        except ValueError:  # a schema of the author's own that is not valid
+            return None
+
+        def check(value: Any) -> None:
+            error = next(validator.iter_errors(value), None)
+            if error is not None:
+                raise ResultMismatchError(f"The result does not match the declared type: {error.message}.")
+
+        return check
 
     @cached_property
     def has_fields(self) -> bool:
@@ -168,6 +210,7 @@ def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> Retu
     if is_simple(annotation) or kind in _NO_DATA:
         return ReturnType(kind)
     try:
+        annotation = _replace_pages(annotation)
         return ReturnType(annotation, uses_pydantic=_uses_pydantic(annotation))
     except UnsupportedTypeError as error:
         raise HoldfastError(
@@ -255,6 +298,30 @@ def _uses_pydantic(annotation: Any) -> bool:
     if all(find_library(member) == "msgspec" for member in members):
         return False
     raise UnsupportedTypeError("it mixes types of msgspec and pydantic")
+
+
+def _replace_pages(annotation: Any) -> Any:
+    """The annotation, with a type for pydantic in place of each page of items that pydantic handles."""
+    parts = get_args(annotation)
+    if get_origin(annotation) is Page and _uses_pydantic(parts[0]):
+        from holdfast.toolkit import pydantic_types
+
+        return pydantic_types.page_type(parts[0])
+    if get_origin(annotation) not in (Annotated, Union, UnionType):
+        return annotation
+    return rebuild(annotation, tuple(map(_replace_pages, parts)))
+
+
+def _walk_schema(schema: Json) -> Iterator[JsonObject]:
+    """All objects inside a JSON Schema."""
+    waiting: list[Json] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
 
 
 def _decode_as_one_of(decoders: list[Callable[[bytes], Any]]) -> Callable[[bytes], Any]:

@@ -55,6 +55,8 @@ class _Question(msgspec.Struct, frozen=True):
 class RoundTrips(ClientRequests):
     """The requests of one call, collected until the client fetches them."""
 
+    can_send = True
+
     def __init__(self, request: McpRequest, answers: Answers) -> None:
         super().__init__(request.client.capabilities)
         self.newest: McpRequest | None = request

@@ -99,7 +99,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the handler, a guard or a provider gets the call, and so can ask the client."""
         signature = self.signature
         return bool(
-            (signature.call and self.is_async)
+            signature.call
             or self.definition.guards
             or any(parameter.provider.uses_call for parameter in signature.given)
         )

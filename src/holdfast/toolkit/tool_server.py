@@ -12,7 +12,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.call import LEVELS, SILENT, Call
-from holdfast.toolkit.client_requests import NO_CLIENT, DirectRequests
+from holdfast.toolkit.client_requests import NO_CALL_PARAMETER, NO_CLIENT, ClientRequests, DirectRequests
 from holdfast.toolkit.dispatcher import Dispatcher
 from holdfast.toolkit.driven_sessions import DrivenSessions
 from holdfast.toolkit.envelope import Result
@@ -156,7 +156,7 @@ class ToolServer:
         if tool is not None and (asks or params.request_state is not None):
             target = Target(caller, request.method, tool.name, params.arguments)
             return await self._run(request, tool, target, partial(self._dispatch, params.arguments))
-        call = make_call(request, caller, params.name, level=self._log_level(request))
+        call = make_call(request, caller, params.name, _no_requests(request), level=self._log_level(request))
         return await self._dispatch(params.arguments, call)
 
     async def _dispatch(self, arguments: Raw, call: Call) -> Result:
@@ -178,13 +178,17 @@ class ToolServer:
         client, level = request.client, self._log_level(request)
         may_ask = bool(client.capabilities) and tool.may_ask
         if client.era is Era.HANDSHAKE:
-            asker = DirectRequests(client.capabilities, request.back_channel.ask) if may_ask else NO_CLIENT
+            asker = (
+                DirectRequests(client.capabilities, request.back_channel.ask)
+                if may_ask
+                else _no_requests(request)
+            )
             return await work(make_call(request, caller, tool.name, asker, level=level))
         answers, state = read_answers(request)
         if state:
             return await self._waiting_calls.resume(state, target, request, answers)
         if not may_ask:
-            return await work(make_call(request, caller, tool.name, level=level))
+            return await work(make_call(request, caller, tool.name, _no_requests(request), level=level))
         trips = RoundTrips(request, answers)
         call = make_call(request, caller, tool.name, trips, level=level)
         return await self._waiting_calls.run(target, trips, work(call))
@@ -216,6 +220,11 @@ class _SetLevelParams(msgspec.Struct):
 
 class _ListParams(msgspec.Struct):
     cursor: str | None = None
+
+
+def _no_requests(request: McpRequest) -> ClientRequests:
+    """For a call that cannot ask: its client has no capabilities, or its handler does not get the call."""
+    return NO_CALL_PARAMETER if request.client.capabilities else NO_CLIENT
 
 
 def _check_capabilities(required: Mapping[str, Any], capabilities: Mapping[str, Any]) -> None:

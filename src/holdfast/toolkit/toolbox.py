@@ -92,6 +92,14 @@ class Toolbox:
         """Every tool, by the name that clients see."""
         return self._tools
 
+    @property
+    def loses_state(self) -> bool:
+        """Whether the tools use something that ends with a server of this box: a lifespan, given values that are kept, driven sessions."""
+        given = (parameter for tool in self._tools.values() for parameter in tool.signature.given)
+        return bool(
+            self._lifespans or self._driven or any(parameter.provider.per != "call" for parameter in given)
+        )
+
     def code(self, name: str, *, http: int, hint: str, retryable: bool = False) -> Code:
         """Add an error code for the tools of this box; raises BAD_TOOL when its name is taken or not valid."""
         try:

@@ -35,6 +35,7 @@ from holdfast.model.event import (
     ToolEnded,
     TurnEnded,
 )
+from holdfast.model.finite_numbers import is_all_finite
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.message_text import mark_message
 from holdfast.model.visible_text import replace_surrogates
@@ -272,7 +273,7 @@ def _clean_call(part: ToolCallPart, seen: set[str]) -> ToolCallPart:
 def parse_arguments(raw: str | dict[str, object] | None) -> dict[str, object]:
     """The arguments of a call. Text that is not a JSON object becomes the argument `invalid_json`."""
     if isinstance(raw, dict):
-        return raw
+        return raw if is_all_finite(raw) else {"invalid_json": str(raw)[:1000]}
     raw = replace_surrogates(raw or "")
     try:
         value: Json = msgspec.json.decode(raw or "{}")
