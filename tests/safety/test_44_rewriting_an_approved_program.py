@@ -5,6 +5,7 @@ import json
 import marshal
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -318,6 +319,10 @@ async def test_planted_bytecode_does_not_run_if_the_command_drops_the_variable(
     write_server(folder)
     command = [sys.executable, *options, "server.py", "tools.txt"]
     async with make_host({}) as host:
+        plant_bytecode(folder)  # it was there before the approval
+        with pytest.raises(HoldfastError) as refused:
+            await approve_project(host, folder, *command[1:])
+        shutil.rmtree(folder / "__pycache__")
         await approve_project(host, folder, *command[1:])
         approved = await open_and_call(host, folder)
         plant_bytecode(folder)
@@ -327,7 +332,8 @@ async def test_planted_bytecode_does_not_run_if_the_command_drops_the_variable(
     subprocess.run(command, cwd=folder, input=b"", check=True, env=environment)
 
     assert (approved, ran) == ("run ran", False)
-    assert answer.startswith("Its program is not as it was approved: __pycache__/helper.")
+    assert "Delete the folder __pycache__" in refused.value.message
+    assert answer.startswith("Its program cannot be checked: Python may run __pycache__/helper.")
     assert (folder / "evil").exists(), "the control did not run the planted code"
 
 
@@ -348,6 +354,8 @@ async def test_planted_bytecode_does_not_run_if_the_command_drops_the_variable(
         # In these, Python certainly gets the variable. What a test run leaves in `__pycache__` needs no approval.
         *((f"{python} server.py", "#!/usr/bin/env python3", False) for python in ("python3", "/opt/bin/python3.12 -u")),
         ("python3 -X utf8 -m server", "", False),
+        ("python3 -uc 'import server'", "", False),
+        ("./server.py", "#!/usr/bin/env python3", False),
         ("uv run --directory . server.py", "#!/usr/bin/env -S uv run --script", False),
     ],
 )  # fmt: skip

@@ -23,6 +23,7 @@ from holdfast.resolve.bytecode import (
     SOURCE_SUFFIXES,
     compiled_modules,
     is_bytecode_elsewhere,
+    is_compiled_module,
     mentions_bytecode,
 )
 from holdfast.resolve.command_words import (
@@ -123,6 +124,17 @@ class Program:
     def parts(self) -> Mapping[str, str]:
         """Everything that must stay as it was approved: the hash of each file, and the names of the sibling modules."""
         return {**dict.fromkeys(self.sibling_modules, _NAME_ONLY), **self.files}
+
+    @property
+    def problem_with_bytecode(self) -> str:
+        """Why the program cannot be approved: Python may run compiled modules instead of the sources that are shown. Empty if there are none."""
+        compiled = next(filter(is_compiled_module, self.files), "")
+        if not compiled:
+            return ""
+        return (
+            f"Python may run {quote_path(compiled)} instead of its source, and compiled code cannot be reviewed. Delete the folder "
+            "__pycache__; so that Python does not write it again, add -B to the options of Python"
+        )
 
     @property
     def digest(self) -> str:
@@ -232,7 +244,9 @@ class _Reader:
                 raise UnusableFileError(
                     errno.EFBIG, "changed into with too many others; write one `cd`", word
                 )
-        self._reads_bytecode |= not is_bytecode_elsewhere(argv, lambda name: self._has_module(name, bases))
+        self._reads_bytecode |= not is_bytecode_elsewhere(
+            argv, lambda name: self._has_module(name, bases), folder
+        )
         for base in bases:
             self._add_named(argv, base)
             for word in argv:
