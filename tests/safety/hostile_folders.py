@@ -72,6 +72,9 @@ PROJECT_FILES = (
     "pyproject.toml",
 )
 PROGRAM = "program"
+_MAX_CONFIG_BYTES = (
+    8 * 1024 * KIB
+)  # Holdfast reads 64 KiB at most; a thousand long entries would need 24 GB here
 
 
 def make_folder(folder: Path, seed: int) -> list[dict[str, Any]]:
@@ -180,7 +183,7 @@ def _config(rng: random.Random, path: Path) -> bytes:
     entry |= rng.choice(
         [{}, {"trust_level": "direct"}, {"readable": ["/"]}, {"network": ["*"]}, {"x": storm}]
     )
-    count = rng.choice([1, 1, 2, 50, 1000])
+    count = min(rng.choice([1, 1, 2, 50, 1000]), 1 + _MAX_CONFIG_BYTES // len(json.dumps(entry)))
     text = json.dumps(
         {"mcpServers": {f"{rng.choice(['s', 'files', 'ﬁles', ''])}{n}": entry for n in range(count)}}
     )

@@ -5,6 +5,7 @@ import json
 import marshal
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping
@@ -318,6 +319,10 @@ async def test_planted_bytecode_does_not_run_if_the_command_drops_the_variable(
     write_server(folder)
     command = [sys.executable, *options, "server.py", "tools.txt"]
     async with make_host({}) as host:
+        plant_bytecode(folder)  # it was there before the approval
+        with pytest.raises(HoldfastError) as refused:
+            await approve_project(host, folder, *command[1:])
+        shutil.rmtree(folder / "__pycache__")
         await approve_project(host, folder, *command[1:])
         approved = await open_and_call(host, folder)
         plant_bytecode(folder)
@@ -327,7 +332,8 @@ async def test_planted_bytecode_does_not_run_if_the_command_drops_the_variable(
     subprocess.run(command, cwd=folder, input=b"", check=True, env=environment)
 
     assert (approved, ran) == ("run ran", False)
-    assert answer.startswith("Its program is not as it was approved: __pycache__/helper.")
+    assert "Delete the folder __pycache__" in refused.value.message
+    assert answer.startswith("Its program cannot be checked: Python may run __pycache__/helper.")
     assert (folder / "evil").exists(), "the control did not run the planted code"
 
 
@@ -348,6 +354,8 @@ async def test_planted_bytecode_does_not_run_if_the_command_drops_the_variable(
         # In these, Python certainly gets the variable. What a test run leaves in `__pycache__` needs no approval.
         *((f"{python} server.py", "#!/usr/bin/env python3", False) for python in ("python3", "/opt/bin/python3.12 -u")),
         ("python3 -X utf8 -m server", "", False),
+        ("python3 -uc 'import server'", "", False),
+        ("./server.py", "#!/usr/bin/env python3", False),
         ("uv run --directory . server.py", "#!/usr/bin/env -S uv run --script", False),
     ],
 )  # fmt: skip
@@ -525,6 +533,85 @@ def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
         ({".env": "", "s.py": ""}, "dotenv run -- python s.py", ".env"),
         ({".env.local": "", "s.py": ""}, "dotenv -f .env.local run python s.py", ".env.local"),
         ({"a b/s.py": ""}, "sh -c 'cd \"a b\" && exec python3 s.py'", "a b/s.py"),
+        # Code in the command itself.
+        *(
+            ({"app/s.py": "import b", "b.py": "", "run": ""}, command, changed)
+            for command, changed in (
+                ("python3 -c 'import app.s'", "b.py"),
+                ("python3 -c 'from app import s; s.main()'", "b.py"),
+                ("python3 '-cimport app.s'", "b.py"),
+                ("python3 -c '__import__(\"app.s\")'", "b.py"),
+                ("python3 -c 'exec(open(\"run\").read())'", "run"),
+                ("""sh -c 'exec python3 -c "import app.s"'""", "b.py"),
+            )
+        ),
+        ({"b/x.js": ""}, """node -e 'require("./b/x")'""", "b/x.js"),
+        ({"hook.rb": "", "s.rb": ""}, "ruby -r./hook s.rb", "hook.rb"),
+        # Shell scripts.
+        *(
+            ({"bin/run.sh": script, "b/x.js": "", "bin/x.py": "", "lib.sh": ""}, command, changed)
+            for script, changed in (
+                ("exec node b/x", "b/x.js"),
+                ('DIR="$(cd "$(dirname "$0")/.." && pwd)"\nexec node "$DIR/b/x"', "b/x.js"),
+                ('exec python3 "$(dirname "$0")/x.py"', "bin/x.py"),
+                ('exec python3 "${HERE}/x.py"', "bin/x.py"),
+                (". ./lib.sh", "lib.sh"),
+            )
+            for command in ("sh bin/run.sh", "bin/run.sh")
+        ),
+        (
+            {"run": "#!/bin/sh\ncd b && npm start", "b/package.json": START, "b/b/x.js": ""},
+            "./run",
+            "b/b/x.js",
+        ),
+        # Local packages, and what builds them.
+        *(
+            (
+                {
+                    "sub/pyproject.toml": f"{text}[project.scripts]\ngo = 'app.cli:main'",
+                    **dict.fromkeys(paths, ""),
+                },
+                command,
+                changed,
+            )
+            for text in ("[build-system]\nbuild-backend = 'own'\nbackend-path = ['tools']\n",)
+            for paths in (("sub/app/cli.py", "sub/tools/own.py"),)
+            for command in ("uvx --from ./sub go", "uv run --directory sub go", "pipx run --spec ./sub go")
+            for changed in paths
+        ),
+        (
+            {"pyproject.toml": "[tool.uv.sources]\ndep = {path = './dep'}", "dep/setup.py": "", "s.py": ""},
+            "uv run s.py",
+            "dep/setup.py",
+        ),
+        (
+            {
+                "node_modules/@o/s/package.json": '{"bin": {"other": "cli.js"}}',
+                "node_modules/@o/s/cli.js": "",
+            },
+            "npx -y @o/s",
+            "node_modules/@o/s/cli.js",
+        ),
+        # Files that runners find by themselves, and what these name.
+        (
+            {"compose.yaml": "services: {s: {build: ./s}}", "s/Dockerfile": ""},
+            "docker compose up",
+            "s/Dockerfile",
+        ),
+        ({"flake.nix": "x"}, "nix run .#server", "flake.nix"),
+        ({"vite.config.ts": "", "s.ts": ""}, "npx vite-node s.ts", "vite.config.ts"),
+        ({"package.json": START, "b/x.js": ""}, "npx concurrently npm:other npm:start", "b/x.js"),
+        (
+            {"map.json": '{"imports": {"a": "./a.ts"}}', "a.ts": "", "s.ts": ""},
+            "deno run --import-map=map.json s.ts",
+            "a.ts",
+        ),
+        (
+            {"tsconfig.json": '{"extends": "./base.json"}', "base.json": "", "s.ts": ""},
+            "tsx s.ts",
+            "base.json",
+        ),
+        ({".env.local": "", "s.ts": ""}, "bun s.ts", ".env.local"),
     ],
 )
 def test_what_a_program_loads_is_part_of_it(
@@ -626,7 +713,12 @@ def test_names_that_a_task_file_computes_and_words_that_are_not_checked_are_note
     (tmp_path / "Makefile").write_text("include $(wildcard *.x)")
     (tmp_path / "a.py").touch()
 
+    (tmp_path / "many.sh").write_text("".join(f"sh s{number}.sh\n" for number in range(600)))
+    for number in range(600):
+        (tmp_path / f"s{number}.sh").write_text(f"echo {number}")
+
     assert read_program(["make"], str(tmp_path)).is_partial
+    assert read_program(["sh", "many.sh"], str(tmp_path)).is_partial
     assert read_program(["sh", "-c", "true " * 3000 + "; python a.py"], str(tmp_path)).is_partial
     assert not read_program(["sh", "-c", "true; python a.py"], str(tmp_path)).is_partial
 
@@ -985,16 +1077,19 @@ async def test_approval_counts_for_sandboxed_sessions_that_are_open(
     assert (written.splitlines()[-1], tool) == ("Read-only file system", False)
 
 
+@pytest.mark.parametrize("args", [["server.py"], ["-c", "exec(open('server.py').read())"]])
 async def test_control_if_only_the_entry_is_approved_the_rewritten_program_runs(
-    make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch
+    make_host: HostFactory, folder: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
 ):
     async def check_nothing(spec: ServerSpec, folder: str, *_: object) -> None:
         return None
 
     write_server(folder)
     async with make_host({}) as host:
-        await approve_project(host, folder, "server.py", "tools.txt")
-        monkeypatch.setattr(host.approvals, "check_program", check_nothing)
+        await approve_project(host, folder, *args, "tools.txt")
         (folder / "server.py").write_text(SERVER.replace("ran", "was rewritten"))
+        refused = await open_and_call(host, folder)
+        monkeypatch.setattr(host.approvals, "check_program", check_nothing)
 
         assert await open_and_call(host, folder) == "run was rewritten"
+    assert "server.py changed" in refused

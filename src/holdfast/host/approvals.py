@@ -94,6 +94,8 @@ class Approvals:
         `follow_edits`, later edits of the program are also approved, until a confined server can write in the project's
         folder. `shown` is the entry as the user saw it, with secrets masked; it is kept to show what changed.
         """
+        if program is not None and (problem := program.problem_with_bytecode):
+            raise HoldfastError(codes.NOT_APPROVED, f"{entry.name!r} is not approved: {problem}.")
         if follow_edits:
             why = await self._why_not_to_follow(entry, program, grant)
             if why:
@@ -181,8 +183,10 @@ class Approvals:
         approved, is_followed = await self._store.read(
             lambda tx: (read_approved_program(tx, *key), covers_later_edits(tx, *key))
         )
-        if program.problem or _is_as_approved(program, approved):
-            return not program.problem
+        if program.problem:
+            return False
+        if not program.problem_with_bytecode and _is_as_approved(program, approved):
+            return True
         folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a word, not a path yet
         return is_followed and not await run_with_file_timeout(
             why_edits_need_approval, program, folder, approved.all_hashes, path=folder
@@ -419,6 +423,8 @@ def _why_not_checked(program: Program) -> str:
 def _why_not_approved(program: Program, approved: ApprovedProgram) -> str:
     if why := _why_not_checked(program):
         return why
+    if problem := program.problem_with_bytecode:
+        return f"Its program cannot be checked: {problem}."
     if not program.unapproved_part and _is_as_approved(program, approved):
         return ""
     if not approved.last_parts:

@@ -11,22 +11,27 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
 
-from holdfast.model.untrusted_file import UnusableFileError
+from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
 
 SOURCE_SUFFIXES = (".py", ".pyw")
 """The suffixes of the sources that Python keeps compiled modules of."""
 _PYTHON = re.compile(r"python(?:3(?:\.(?:[89]|[1-9]\d)t?)?)?")  # older ones do not know the variable
 _OPTIONS = re.compile(r"-[bBdiOPqRsSuvx]+")
 _OPTIONS_AND_M = re.compile(r"-[bBdiOPqRsSuvx]*m")
+_OPTIONS_AND_C = re.compile(r"-[bBdiOPqRsSuvx]*c")
 _VALUE_OPTIONS = ("-W", "-X", "--check-hash-based-pycs")
 _UV_VALUE_OPTIONS = ("--directory", "--project", "--python", "-p", "--with", "--extra", "--group")
 _MAX_ENTRIES = 5000
+_MAX_FIRST_LINE = 256
+_FOLDER = "__pycache__"
 
 
-def is_bytecode_elsewhere(argv: Sequence[str], is_own_module: Callable[[str], bool]) -> bool:
-    """Whether Python certainly gets the variable: the command is Python or `uv run`, with options that are known to keep it.
+def is_bytecode_elsewhere(
+    argv: Sequence[str], is_own_module: Callable[[str], bool], folder: str = ""
+) -> bool:
+    """Whether Python certainly gets the variable: the command is Python, a script of Python or `uv run`, with options that are known to keep it.
 
-    False for every other command. `is_own_module` says whether a module of `python -m` is one of the project.
+    False for every other command. `is_own_module` says whether a module of `python -m` is one of the project. The command runs in `folder`.
     """
     words = [*argv]
     if any("pycache" in word.lower() for word in words):
@@ -38,7 +43,15 @@ def is_bytecode_elsewhere(argv: Sequence[str], is_own_module: Callable[[str], bo
     program, *rest = words
     if PurePosixPath(program).name == "uv":
         return _is_kept_by_uv(rest, is_own_module)
-    return _is_python(program) and _is_kept_by_python(rest, is_own_module)
+    if _is_python(program):
+        return _is_kept_by_python(rest, is_own_module)
+    words = _interpreter(os.path.join(folder, program)) if folder and "/" in program else []  # noqa: PTH118 - a name, not a path yet
+    return bool(words) and is_bytecode_elsewhere(words, is_own_module)
+
+
+def is_compiled_module(path: str) -> bool:
+    """Whether this is the path of a module that Python compiled and runs instead of its source."""
+    return path.endswith(".pyc") and PurePosixPath(path).parent.name == _FOLDER
 
 
 def mentions_bytecode(source: bytes) -> bool:
@@ -48,7 +61,7 @@ def mentions_bytecode(source: bytes) -> bool:
 
 def compiled_modules(source: str) -> list[str]:
     """The compiled modules of a source file, for all versions of Python. Raise if there are too many files beside them."""
-    folder = os.path.join(os.path.dirname(source), "__pycache__")  # noqa: PTH118, PTH120 - a name, not a path yet
+    folder = os.path.join(os.path.dirname(source), _FOLDER)  # noqa: PTH118, PTH120 - a name, not a path yet
     stem = f"{PurePosixPath(source).stem}."
     try:
         with os.scandir(folder) as entries:
@@ -60,6 +73,22 @@ def compiled_modules(source: str) -> list[str]:
     return [f"{folder}/{name}" for name in sorted(names) if name.startswith(stem) and name.endswith(".pyc")]
 
 
+def _interpreter(script: str) -> list[str]:
+    """The words in the `#!` line of a script; empty if it has none."""
+    try:
+        descriptor = open_untrusted_file(script)
+    except (OSError, ValueError):
+        return []
+    try:
+        start = os.read(descriptor, _MAX_FIRST_LINE)
+    except OSError:
+        return []
+    finally:
+        os.close(descriptor)
+    line, line_end, _ = start.partition(b"\n")
+    return line[2:].decode(errors="replace").split() if line_end and line.startswith(b"#!") else []
+
+
 def _is_python(word: str) -> bool:
     return _PYTHON.fullmatch(PurePosixPath(word).name) is not None
 
@@ -69,6 +98,8 @@ def _is_kept_by_python(options: Sequence[str], is_own_module: Callable[[str], bo
     for word in words:
         if _OPTIONS_AND_M.fullmatch(word):
             return is_own_module(next(words, ""))
+        if _OPTIONS_AND_C.match(word):
+            return True
         if not word.startswith("-"):
             return word.endswith(SOURCE_SUFFIXES)
         if word in _VALUE_OPTIONS:

@@ -27,10 +27,14 @@ _INTERPRETER = re.compile(
     r"(?:python|pypy|pythonw)[0-9.]*|node|nodejs|deno|bun|tsx|ts-node|(?:ba|da|z|k|fi|a)?sh|ruby|perl|php|lua[0-9.]*|java|"
     r"Rscript|pwsh|powershell|osascript|julia|source|busybox|dotnet"
 )
+_SHELL = re.compile(r"(?:ba|da|z|k|fi|a)?sh|busybox|source")
+# All words after these are names of scripts in a manifest: `concurrently npm:build npm:serve`.
+_SCRIPT_LISTS = frozenset(("concurrently", "npm-run-all", "run-s", "run-p"))
+_SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".ksh", ".fish", ".command")
 _PACKAGE_RUNNERS = frozenset(
     (
         *("npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "uv", "uvx", "pipx"),
-        *("poetry", "pdm", "hatch", "pipenv", "rye", "pixi", "mise", "poe"),
+        *("poetry", "pdm", "hatch", "pipenv", "rye", "pixi", "mise", "poe", *_SCRIPT_LISTS),
     )
 )
 _NPM_FILES = (".npmrc",)
@@ -54,8 +58,15 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
         *(*_NPM_FILES, "package.json", ".yarnrc", ".yarnrc.yml", ".pnp.cjs", ".pnp.loader.mjs"),
         *(".yarn/releases/", ".yarn/plugins/"),
     ),
-    **dict.fromkeys(("bun", "bunx"), (*_NPM_FILES, "package.json", "bunfig.toml", "tsconfig.json", ".env")),
+    **dict.fromkeys(
+        ("bun", "bunx"),
+        (
+            *(*_NPM_FILES, "package.json", "bunfig.toml", "tsconfig.json", ".env", ".env.local"),
+            *(".env.development", ".env.production", ".env.test"),
+        ),
+    ),
     **dict.fromkeys(("tsx", "ts-node"), ("package.json", "tsconfig.json")),
+    **dict.fromkeys(_SCRIPT_LISTS, ("package.json",)),
     "deno": ("deno.json", "deno.jsonc", "deno.lock", "package.json"),
     "uv": (*_UV_FILES, "setup.py", "setup.cfg"),
     "uvx": _UV_FILES,
@@ -81,7 +92,8 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
         ),
     ),
     **dict.fromkeys(
-        ("docker", "docker-compose", "podman", "podman-compose"), (*_COMPOSE_FILES, "Dockerfile", ".env")
+        ("docker", "docker-compose", "podman", "podman-compose"),
+        (*_COMPOSE_FILES, "Dockerfile", "Containerfile", ".env"),
     ),
     **dict.fromkeys(("mise", "asdf"), ("mise.toml", ".mise.toml", ".tool-versions")),
     "direnv": (".envrc", ".env"),
@@ -97,6 +109,29 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("node", "nodejs"), ("node.config.json",)),
     "nodemon": ("nodemon.json", "package.json"),
     **dict.fromkeys(("dotenv", "dotenvx"), (".env",)),
+    **dict.fromkeys(
+        ("nix", "nix-shell", "nix-build"), ("flake.nix", "flake.lock", "shell.nix", "default.nix")
+    ),
+    "devbox": ("devbox.json", "devbox.lock"),
+    "devenv": ("devenv.nix", "devenv.yaml", "devenv.lock"),
+    **dict.fromkeys(
+        ("bazel", "bazelisk"),
+        ("BUILD", "BUILD.bazel", "WORKSPACE", "WORKSPACE.bazel", "MODULE.bazel", ".bazelrc"),
+    ),
+    "ant": ("build.xml",),
+    "sbt": ("build.sbt", "project/"),
+    "lein": ("project.clj",),
+    **dict.fromkeys(("clojure", "clj"), ("deps.edn",)),
+    "scons": ("SConstruct",),
+    "ninja": ("build.ninja",),
+    "dart": ("pubspec.yaml", "pubspec.lock"),
+    "gulp": ("gulpfile.js", "gulpfile.mjs", "gulpfile.cjs", "gulpfile.ts"),
+    "grunt": ("Gruntfile.js", "Gruntfile.cjs"),
+    **dict.fromkeys(("pm2", "pm2-runtime"), ("ecosystem.config.js", "ecosystem.config.cjs")),
+    "wrangler": ("wrangler.toml", "wrangler.json", "wrangler.jsonc"),
+    **dict.fromkeys(
+        ("nx", "turbo", "lerna"), ("package.json", "nx.json", "project.json", "turbo.json", "lerna.json")
+    ),
     **dict.fromkeys(_PROCFILE_RUNNERS, _PROCFILES),
 }
 MANIFEST_NAMES = frozenset(name for names in _LAUNCHER_FILES.values() for name in names)
@@ -107,8 +142,26 @@ TASK_FILES = frozenset(
         *("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile", "Rakefile", "rakefile"),
         *("Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml", "tox.ini", "Pipfile"),
         *("deno.json", "deno.jsonc", "mise.toml", ".mise.toml", "poe_tasks.toml", "composer.json", ".envrc"),
-        *("Dockerfile", *_COMPOSE_FILES, "Procfile", "Procfile.dev", ".Rprofile", "nodemon.json"),
-        *(".npmrc", "pnpm-workspace.yaml", ".yarnrc", ".yarnrc.yml", "bunfig.toml"),
+        *(
+            "Dockerfile",
+            "Containerfile",
+            *_COMPOSE_FILES,
+            "Procfile",
+            "Procfile.dev",
+            ".Rprofile",
+            "nodemon.json",
+        ),
+        *(".npmrc", "pnpm-workspace.yaml", ".yarnrc", ".yarnrc.yml", "bunfig.toml", "tsconfig.json"),
+        *(
+            "flake.nix",
+            "shell.nix",
+            "default.nix",
+            "devbox.json",
+            "build.xml",
+            "nx.json",
+            "project.json",
+            "turbo.json",
+        ),
     )
 )
 # These programs can be told which task file to read: `make -f rules`.
@@ -161,6 +214,14 @@ _FOLDER_OPTIONS = frozenset(
         *("--chdir", "cd", "pushd"),
     )
 )
+# JavaScript tools run a file that is named after them: `vite-node` runs vite.config.ts.
+_CONFIG_SUFFIXES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
+_TOOL_NAME = re.compile(r"[a-z][a-z0-9-]{1,40}")
+_TOOLS_WITH_OTHER_CONFIG = {"vite-node": "vite", "vitest": "vite"}
+_MAX_TOOLS = 20
+_JAVASCRIPT_RUNNERS = frozenset(
+    ("npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "node", "nodejs", "tsx")
+)
 _SUBCOMMANDS = frozenset({"run", "exec", "x", "dlx", "start", "tool", "task", "script", "run-script"})
 # Options of launchers that take no value; the word after any other option may be its value.
 _FLAGS = frozenset(
@@ -171,6 +232,7 @@ _FLAGS = frozenset(
 )
 _PYTHON = re.compile(r"(?:python|pypy|pythonw)[0-9.]*t?")
 _OPTION_C_OR_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*[cm]")  # after any flags: `-Im`
+_OPTION_C = re.compile(r"^-[bBdEhiIOPqRsSuvVx?]*c")  # with its value in the same word: `-cimport server`
 _SHELL_SEPARATORS = re.compile(r"[\s;&|()<>\"'`]+")
 _OPTION_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m([^/]*)")
 _MODULE = re.compile(r"\w+(?:\.\w+)*")
@@ -202,7 +264,14 @@ class NamedModule:
     name: str
 
 
-NamedItem = NamedFile | NamedPackage | NamedModule
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedCode:
+    """Code in the command itself: `python -c 'import server'`."""
+
+    text: str
+
+
+NamedItem = NamedFile | NamedPackage | NamedModule | NamedCode
 
 
 def base_folders(argv: Sequence[str]) -> list[str]:
@@ -218,12 +287,25 @@ def base_folders(argv: Sequence[str]) -> list[str]:
 
 def launcher_files(argv: Sequence[str]) -> list[str]:
     """The files that the command's launchers read in their working folder, if they exist."""
-    return [name for word in _words(argv) for name in _LAUNCHER_FILES.get(_program_name(word), ())]
+    programs = dict.fromkeys(_program_name(word) for word in _words(argv))
+    found = [name for program in programs for name in _LAUNCHER_FILES.get(program, ())]
+    if not programs.keys() & _JAVASCRIPT_RUNNERS:
+        return found
+    tools = [program for program in programs if _TOOL_NAME.fullmatch(program)][:_MAX_TOOLS]
+    tools += [_TOOLS_WITH_OTHER_CONFIG[tool] for tool in tools if tool in _TOOLS_WITH_OTHER_CONFIG]
+    found += (f"{tool}.config{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES)
+    found += (f".{tool}rc{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES[:3])
+    return found
 
 
 def runs_task_files(argv: Sequence[str]) -> bool:
     """Whether a file that the command names may contain commands under any name: `make -f rules`."""
     return any(_program_name(word) in _TASK_RUNNERS for word in _words(argv))
+
+
+def reads_import_maps(argv: Sequence[str]) -> bool:
+    """Whether a JSON file that the command names may map names to modules: `deno run --import-map=map.json main.ts`."""
+    return any(_program_name(word) in ("deno", "bun", "tsx", "ts-node") for word in _words(argv))
 
 
 def is_manifest(name: str) -> bool:
@@ -311,9 +393,10 @@ def runs_absolute_script(argv: Sequence[str]) -> bool:
 
 def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
     """Everything that the words of a command can name, in order."""
-    launcher, previous = "", ""
+    launcher, previous, has_code = "", "", False
     for number, (word, is_split) in enumerate(islice(_all_words(argv), MAX_WORDS)):
         name = _program_name(word)
+        has_code |= _INTERPRETER.fullmatch(name) is not None and not _SHELL.fullmatch(name)
         yield NamedFile(path=word, is_program=number == 0 or bool(launcher))
         for part in _possible_paths(word):
             yield NamedFile(path=part, is_program=bool(launcher))
@@ -324,6 +407,8 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
         if (
             is_split
         ):  # the words inside it, which follow, decide what is the program and what are its arguments
+            if has_code:
+                yield NamedCode(text=_OPTION_C.sub("", word, count=1))
             continue
         option = _OPTION_M.fullmatch(previous)
         if option is not None and not option[1] and "/" not in word:
@@ -336,7 +421,8 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
             launcher = name or word
         elif launcher and not word.startswith("-"):
             yield NamedPackage(name=word)  # `start` may be a subcommand or a script
-            if word not in _SUBCOMMANDS and (not previous.startswith("-") or previous in _FLAGS):
+            is_its_program = word not in _SUBCOMMANDS and (not previous.startswith("-") or previous in _FLAGS)
+            if is_its_program and launcher not in _SCRIPT_LISTS:
                 launcher = ""  # the words after it are the program's arguments
         previous = word
 
@@ -350,6 +436,22 @@ def package_name(word: str) -> str:
 def has_too_many_words(argv: Sequence[str]) -> bool:
     """Whether the command has more words than are checked."""
     return next(islice(_all_words(argv), MAX_WORDS, None), None) is not None
+
+
+def words_in_code(text: str) -> list[str]:
+    """The words between the spaces, quotation marks and brackets of code."""
+    return [word for word in _SHELL_SEPARATORS.split(text) if word][:MAX_WORDS]
+
+
+def is_shell_script(path: str, start: bytes) -> bool:
+    """Whether a file may be a script for a shell, by its name and its beginning."""
+    suffix = PurePosixPath(path).suffix
+    if b"\0" in start or suffix not in ("", *_SHELL_SUFFIXES):
+        return False
+    if not start.startswith(b"#!"):
+        return suffix in _SHELL_SUFFIXES or PurePosixPath(path).name not in MANIFEST_NAMES
+    words = start[2:].partition(b"\n")[0].decode(errors="replace").split()
+    return any(_SHELL.fullmatch(_program_name(word)) for word in words)
 
 
 def shell_words(text: str) -> list[str]:

@@ -23,6 +23,7 @@ from holdfast.resolve.bytecode import (
     SOURCE_SUFFIXES,
     compiled_modules,
     is_bytecode_elsewhere,
+    is_compiled_module,
     mentions_bytecode,
 )
 from holdfast.resolve.command_words import (
@@ -32,6 +33,7 @@ from holdfast.resolve.command_words import (
     NPM_SETTINGS_FILES,
     PACKAGE_FILES,
     TASK_FILES,
+    NamedCode,
     NamedFile,
     NamedModule,
     NamedPackage,
@@ -40,13 +42,16 @@ from holdfast.resolve.command_words import (
     has_too_many_words,
     imports_from_working_folder,
     is_manifest,
+    is_shell_script,
     launcher_files,
     package_name,
     problem_with_missing_script,
     problem_with_workspace_option,
+    reads_import_maps,
     runs_task_files,
     shell_words,
     source_suffixes,
+    words_in_code,
 )
 from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES, FileHashes
 from holdfast.resolve.manifests import (
@@ -82,6 +87,9 @@ _TOML_MANIFESTS = (
     "poe_tasks.toml",
 )
 _TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")  # they may be included
+_MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")
+_ENTRY_POINT = re.compile(r"[^\W\d][\w.]{0,300}:[\w.]{1,300}")  # `package.module:function`
+_OTHER_SUFFIXES = (".rb", ".lua", ".pl", ".php")  # interpreters add them: `ruby -r./hook`
 _COMPUTED_NAME = re.compile(r"[$*?%]")
 _MAX_FOLDERS = 100  # that a command changes into
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./@+-]+")
@@ -116,6 +124,17 @@ class Program:
     def parts(self) -> Mapping[str, str]:
         """Everything that must stay as it was approved: the hash of each file, and the names of the sibling modules."""
         return {**dict.fromkeys(self.sibling_modules, _NAME_ONLY), **self.files}
+
+    @property
+    def problem_with_bytecode(self) -> str:
+        """Why the program cannot be approved: Python may run compiled modules instead of the sources that are shown. Empty if there are none."""
+        compiled = next(filter(is_compiled_module, self.files), "")
+        if not compiled:
+            return ""
+        return (
+            f"Python may run {quote_path(compiled)} instead of its source, and compiled code cannot be reviewed. Delete the folder "
+            "__pycache__; so that Python does not write it again, add -B to the options of Python"
+        )
 
     @property
     def digest(self) -> str:
@@ -186,6 +205,7 @@ class _Reader:
         self._packages: set[str] = set()
         self._task_files: set[tuple[str, str]] = set()
         self._manifest_texts: dict[str, dict[str, list[str]]] = {}
+        self._built: set[str] = set()
         self._python_sources: dict[str, None] = {}
         self._reads_bytecode = False
 
@@ -224,7 +244,9 @@ class _Reader:
                 raise UnusableFileError(
                     errno.EFBIG, "changed into with too many others; write one `cd`", word
                 )
-        self._reads_bytecode |= not is_bytecode_elsewhere(argv, lambda name: self._has_module(name, bases))
+        self._reads_bytecode |= not is_bytecode_elsewhere(
+            argv, lambda name: self._has_module(name, bases), folder
+        )
         for base in bases:
             self._add_named(argv, base)
             for word in argv:
@@ -243,9 +265,13 @@ class _Reader:
         """Treat these words as another command of the program: it is in a script, a `#!` line or a file of arguments."""
         self.is_partial |= len(words) > MAX_WORDS
         words = words[:MAX_WORDS]
-        if (command := (folder, *words)) not in self._seen_commands and len(self._seen_commands) < MAX_FILES:
-            self._seen_commands.add(command)
-            self._commands.append((words, folder))
+        if (command := (folder, *words)) in self._seen_commands:
+            return
+        if len(self._seen_commands) >= MAX_FILES:
+            self.is_partial = True
+            return
+        self._seen_commands.add(command)
+        self._commands.append((words, folder))
 
     def _add_sources(self, folder: str, suffixes: tuple[str, ...]) -> None:
         """Add all files with these suffixes in a folder and below it."""
@@ -314,18 +340,23 @@ class _Reader:
         for target in mapped_files(self._read_package(folder)):
             self._look_up(UNCHECKED if "*" in target else self._absolute(target, folder))
 
-    def _add_named(self, argv: Sequence[str], base: str) -> None:
+    def _add_launcher_files(self, argv: Sequence[str], base: str) -> None:
         for name in launcher_files(argv):
             for path in _files_in(f"{base}/{name}") if name.endswith("/") else (f"{base}/{name}",):
                 if name in TASK_FILES:
                     self._add_task_file(path, base)
                 else:
                     self._add(path)
+            if name == "pyproject.toml":
+                self._add_build(base)
             if name in NPM_SETTINGS_FILES:
                 path = f"{base}/{name}"
                 if problem := problem_with_npm_settings(self._read_manifest(path)):
                     raise UnusableFileError(errno.EPERM, problem, path)
-        has_task_files = runs_task_files(argv)
+
+    def _add_named(self, argv: Sequence[str], base: str) -> None:
+        self._add_launcher_files(argv, base)
+        has_task_files, has_import_maps = runs_task_files(argv), reads_import_maps(argv)
         for named in find_named_items(argv):
             self._hashes.check_deadline(base)
             match named:
@@ -333,12 +364,30 @@ class _Reader:
                     absolute = self._absolute(path, base)
                     self._include_outside_folder(path, absolute)
                     self._add_named_file(absolute, is_program=is_program)
-                    if has_task_files and PurePosixPath(path).suffix not in DATA_SUFFIXES:
+                    suffix = PurePosixPath(path).suffix
+                    is_import_map = has_import_maps and suffix in (".json", ".jsonc")
+                    if is_import_map or (has_task_files and suffix not in DATA_SUFFIXES):
                         self._add_task_file(absolute, base)
                 case NamedModule(name=name):
                     self._add_module(name, base)
                 case NamedPackage(name=name):
                     self._add_package(name, base)
+                case NamedCode(text=text):
+                    self._add_inline_code(text, base)
+
+    def _add_inline_code(self, text: str, base: str) -> None:
+        """Add the modules and files that code in the command names: `python -c 'import server'`, `node -e 'require("./x")'`."""
+        for suffix in (".py", ".js"):
+            source = text.encode(errors="replace")
+            for path in import_candidates(f"{base}/code{suffix}", source, (base, f"{base}/src")):
+                self._look_up(path)
+        for word in dict.fromkeys(words_in_code(text)):
+            self._hashes.check_deadline(base)
+            if _MODULE_NAME.fullmatch(word):  # `importlib.import_module("server")`
+                self._add_module(word, base)
+            path = self._absolute(word, base)
+            if self._is_in_project(path) and PurePosixPath(path).suffix not in DATA_SUFFIXES:
+                self._add(path)
 
     def _add_task_file(self, path: str, base: str) -> None:
         """Add a file with commands, the task files that it includes, and every file that these name."""
@@ -357,14 +406,20 @@ class _Reader:
                 named = self._absolute(word, base)
                 if word in included or PurePosixPath(word).suffix in _TASK_SUFFIXES:
                     pending.append(named)
-                if self._is_in_project(named):
-                    self._add(named)
+                if not self._is_in_project(named):
+                    continue
+                self._add(named)
+                if _is_folder(named):  # `build: ./server` in a compose file, `make -C server`
+                    pending += (f"{named}/{name}" for name in TASK_FILES if _is_file(f"{named}/{name}"))
 
     def _add_named_file(self, path: str, *, is_program: bool) -> None:
         if not self._is_in_project(path):
             return
         if is_program:  # JavaScript runtimes add a suffix to the name, as they do for imports
-            for candidate in javascript_candidates(path):
+            for candidate in (
+                *javascript_candidates(path),
+                *(f"{path}{suffix}" for suffix in _OTHER_SUFFIXES),
+            ):
                 self._look_up(candidate)
         elif (
             PurePosixPath(path).suffix.lower() in CODE_SUFFIXES
@@ -393,6 +448,7 @@ class _Reader:
             for file in PACKAGE_FILES:
                 self._add(f"{path}/{file}")
             self._add_entry_points(path, name="")
+            self._add_python_package(path)
             return
         bare = package_name(name)
         if not bare or ".." in bare.split("/") or bare.startswith("/"):
@@ -404,6 +460,8 @@ class _Reader:
             f".venv/bin/{command}",
         ):
             self._add(f"{base}/{file}")
+        if (installed := f"{base}/node_modules/{bare}") and _is_file(f"{installed}/package.json"):
+            self._add_entry_points(installed, name="")  # npx runs its only program, whatever its name is
         self._add_entry_points(base, name=command)
 
     def _add_entry_points(self, folder: str, *, name: str) -> None:
@@ -418,13 +476,50 @@ class _Reader:
         if name == "start":  # npm runs it if there is no script of this name
             self._add(f"{folder}/server.js")
         for manifest in _TOML_MANIFESTS if name else ():
-            path = f"{folder}/{manifest}"
-            if path not in self._manifest_texts:
-                self._manifest_texts[path] = texts_by_key(self._read_manifest(path))
-            if texts := self._manifest_texts[path].get(name):
-                self._add(path)
+            if texts := self._texts_by_key(f"{folder}/{manifest}").get(name):
+                self._add(f"{folder}/{manifest}")
                 for text in (" ".join(texts), *texts):
                     self._queue_command(shell_words(text), folder)
+
+    def _add_python_package(self, folder: str) -> None:
+        """Add the modules of a local package that its scripts name, and what runs when it is installed."""
+        for manifest in _TOML_MANIFESTS:
+            for text in _unique_texts(self._texts_by_key(f"{folder}/{manifest}")):
+                if _ENTRY_POINT.fullmatch(text):
+                    self._queue_command([text], folder)
+        self._add_build(folder)
+
+    def _add_build(self, folder: str) -> None:
+        """Add what runs when a package in the project is built: its backend, and the local packages that its manifest names."""
+        pending = [folder]
+        while pending:
+            folder = pending.pop()
+            if folder in self._built:
+                continue
+            if len(self._built) >= _MAX_FOLDERS:
+                self.is_partial = True
+                return
+            self._built.add(folder)
+            by_key = self._texts_by_key(f"{folder}/pyproject.toml")
+            named = [path for text in _unique_texts(by_key) if (path := self._absolute(text, folder))]
+            folders = [path for path in named if path != folder and self._is_folder_in_project(path)]
+            for path in named:
+                self._hashes.check_deadline(path)
+                if PurePosixPath(path).suffix in CODE_SUFFIXES:
+                    self._add(path)
+            for file in (f"{path}/{name}" for path in folders for name in PACKAGE_FILES):
+                self._add(file)
+            for backend in by_key.get("build-backend", ()):
+                for place in (folder, *folders):
+                    self._add_module(backend.strip().partition(":")[0], place)
+            if by_key:
+                self._add(f"{folder}/hatch_build.py")  # the default name of a build hook
+            pending += folders
+
+    def _texts_by_key(self, path: str) -> dict[str, list[str]]:
+        if path not in self._manifest_texts:
+            self._manifest_texts[path] = texts_by_key(self._read_manifest(path))
+        return self._manifest_texts[path]
 
     def _add(self, path: str) -> None:
         """Hash a file of the project, if there is one at this path."""
@@ -448,17 +543,31 @@ class _Reader:
         self._reads_bytecode |= path.endswith(SOURCE_SUFFIXES) and mentions_bytecode(start)
         if start.startswith(b"#!"):
             self._queue_command(start[2:].partition(b"\n")[0].decode(errors="replace").split(), self._folder)
+        if is_shell_script(path, start):
+            self._queue_script(path, start)
         if may_be_source(path) and b"\0" not in start:
             # Python and Node look for imports in the folder of the link's target.
             for place in dict.fromkeys((path, real)):
                 self._to_scan.append((place, start))
+
+    def _queue_script(self, path: str, start: bytes) -> None:
+        """Treat the words of a shell script as commands. A computed folder is left out: `"$DIR/server.js"` is `server.js`."""
+        words = [
+            word.partition("/")[2] if word.startswith(("$", "/")) and not _exists(word) else word
+            for word in task_words(start.decode(errors="replace").replace("\\\n", " "))
+        ]
+        for folder in dict.fromkeys((self._folder, _parent(path))):
+            if self._is_in_project(folder):
+                self._queue_command([word for word in words if word], folder)
 
     def _hash(self, path: str, relative: str) -> bytes:
         """Hash a file. Return its beginning."""
         self.files[relative], start, status = self._hashes.read(path)
         self.stamps.add((path, status.st_ino, status.st_ctime_ns))
         self._check_approved(relative, self.files[relative])
-        self.is_partial |= status.st_size > MAX_SCANNED_BYTES and may_be_source(path) and b"\0" not in start
+        self.is_partial |= status.st_size > MAX_SCANNED_BYTES and (
+            is_shell_script(path, start) or (may_be_source(path) and b"\0" not in start)
+        )
         return start
 
     def _check_approved(self, part: str, digest: str = "") -> None:
@@ -521,6 +630,12 @@ class _Reader:
         return any(
             path == folder or path.startswith(folder.rstrip("/") + "/") for folder in self._project_folders
         )
+
+
+def _unique_texts(by_key: Mapping[str, Iterable[str]]) -> list[str]:
+    """The texts in a manifest, each once."""
+    texts = dict.fromkeys(text.strip() for texts in by_key.values() for text in texts)
+    return [text for text in islice(texts, MAX_WORDS) if text]
 
 
 def _find_in_path(command: str, search_path: str) -> str:

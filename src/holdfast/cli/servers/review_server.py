@@ -191,7 +191,7 @@ class _Review:
         if not print_for_review(shown):
             print_line("This is longer than the screen: scroll up and read all of it. In short:")
             print_wrapped(f"  {describe_briefly(self._summary)}")
-        if files.program.problem:
+        if _why_not_approvable(files.program):
             print_line("  not approved: its program cannot be checked")
             return _Outcome.UNDECIDED
         rights = await self._choose(summary, last)
@@ -364,7 +364,7 @@ class _Review:
             return complete
         print_line("  what it runs, with its variables filled in:")
         print_for_review(f"  {line}" for line in _describe_files(complete, ""))
-        if complete.program.problem:
+        if _why_not_approvable(complete.program):
             return None
         if self._decision.rights is not None or self._decision.ask is None:
             return complete
@@ -449,17 +449,21 @@ def _describe_outside(files: _ProgramFiles, program_path: str) -> Iterator[str]:
         yield f"problem:   {files.problem}"
 
 
+def _why_not_approvable(program: Program) -> str:
+    return program.problem or program.problem_with_bytecode
+
+
 def describe_program(program: Program) -> Iterator[str]:
     """The lines about the files of the project that are part of a program."""
     for number, path in enumerate(program.files):
         yield f"{'program:   ' if number == 0 else '           '}{quote(path)}"
-    if program.problem:
-        yield f"problem:   {program.problem}"
+    if problem := _why_not_approvable(program):
+        yield f"problem:   {problem}"
     if program.is_partial:
         yield f"           It imports more files than these {len(program.files)}. Changes to the others are not noticed."
     elif program.files:
         yield "           Only these files are checked. Changes to other files that it loads are not noticed."
-    elif not program.problem:
+    elif not problem:
         yield "program:   none of the project's files is checked"
 
 
