@@ -11,9 +11,9 @@ from tests.light_server import LightServer, Request
 try:
     with Path("/srv/starts").open("a+", encoding="ascii") as file:
         file.write("x")
-        COUNT = str(file.tell())
+        starts = str(file.tell())
 except OSError:
-    COUNT = "-"
+    starts = "-"
 
 
 class CountingServer(LightServer):
@@ -22,7 +22,7 @@ class CountingServer(LightServer):
     def answer(self, request: Request) -> dict[str, Any]:
         if request.method == "tools/list":
             return {"tools": [{"name": "count", "description": "Count.", "inputSchema": {"type": "object"}}]}
-        return {"content": [{"type": "text", "text": COUNT}]}
+        return {"content": [{"type": "text", "text": starts}]}
 
 
 if __name__ == "__main__":
