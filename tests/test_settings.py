@@ -76,6 +76,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_PERMISSION_MAX_MODE_PYTHON": "ask",
         "HOLDFAST_SANDBOX_ENGINE": "podman",
         "HOLDFAST_SANDBOX_IMAGE": "debian",
+        "HOLDFAST_SANDBOX_KEEP": "true",
         "HOLDFAST_STAGE_ENABLED": "false",
         "HOLDFAST_STAGE_BROWSER": "/opt/chromium",
         "HOLDFAST_STAGE_HOSTS": "example.org, *",

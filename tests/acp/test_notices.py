@@ -60,6 +60,25 @@ async def test_first_turn_names_the_starting_and_the_refused_servers(home: Path,
         assert [both.count(f"{line}:") for line in lines] == [1, 1, 1]
 
 
+async def test_notices_in_replies_are_for_one_editor_and_not_repeated_in_the_next_session(
+    home: Path, cwd: Path
+):
+    async with editor(home) as zed:
+        first = await new(zed, cwd, EXITS)
+        await zed.prompt(first, "/help")
+        second = await new(zed, cwd, EXITS, GONE)
+        await zed.prompt(second, "/help")
+        told = [zed.reply_text(session).count("- exits:") for session in (first, second)]
+        new_one = zed.reply_text(second).count("- gone:")
+        await zed.request("session/close", {"sessionId": first})
+        zed.received.clear()
+        await zed.request("session/load", {"sessionId": first, "cwd": str(cwd), "mcpServers": []})
+
+        assert (told, new_one) == ([1, 0], 1)
+        assert "/tools" in zed.reply_text(first), "the reply is stored"
+        assert "exits" not in zed.reply_text(first), "the notice is not: attached terminals do not see it"
+
+
 async def test_loaded_session_reports_its_refusals_once(home: Path, cwd: Path):
     async with editor(home, capabilities={"session": {"notices": {}}}) as zed:
         session = await new(zed, cwd, GONE)

@@ -238,12 +238,13 @@ def test_commands_use_the_same_tasks_as_the_tools(data: Path):
 def test_tasks_survive_a_restart_of_their_server(data: Path):
     environ = {"HOLDFAST_DATA_DIR": str(data)}
     with connect_client(("stdio", "modern"), SERVER, environ=environ) as before:
-        before.call("task_add", {"title": "Remember"}, BLOG)
+        added = before.call("task_add", {"title": "Remember"}, BLOG)
         before.call("task_start", {"id": "blog-1"}, BLOG)
     with connect_client(("stdio", "modern"), SERVER, environ=environ) as after:
         started = after.call("task_list", {"status": "started"}, BLOG)["items"]
 
     assert [(task["number"], task["title"]) for task in started] == [(1, "Remember")]
+    assert added["created_by"] == "client tests", "a client without a session has only the name that it sends"
 
 
 @pytest.mark.parametrize("era", ["handshake", "modern"])

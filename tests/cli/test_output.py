@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.output import write_json_lines
+from holdfast.cli.terminal_text import escape_unprintable, shorten
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Replied, Thought
 from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
@@ -132,3 +133,20 @@ def test_a_thought_and_the_answer_after_it_are_on_lines_of_their_own():
         printer.show(event)
 
     assert written.getvalue() == "Let me see.\nI see it."
+
+
+def test_joined_emoji_stay_joined_but_a_joiner_elsewhere_is_shown():
+    coder, heart = "\U0001f469\u200d\U0001f4bb", "\u2764\ufe0f\u200d\U0001f525"
+    written = io.StringIO()
+    printer = EventPrinter(written)
+    for piece in (f"{coder}{heart} \U0001f469\u200d", "\U0001f4bb \u26a0", "\ufe0f a\u200db", "\u200d"):
+        printer.show(Replied(message_id="m", text=piece))
+
+    assert written.getvalue() == f"{coder}{heart} {coder} \u26a0\ufe0f a�b�"
+    assert [shorten(coder * 2, width) for width in (4, 5, 7, 8)] == [
+        "\U0001f469…",
+        f"{coder}…",
+        f"{coder}…",
+        coder * 2,
+    ]
+    assert escape_unprintable(coder) == "\U0001f469\\u200d\U0001f4bb", "an argument that a person approves"

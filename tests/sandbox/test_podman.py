@@ -10,12 +10,16 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from holdfast.model.process import ProcessSpec
+from holdfast.model.ids import new_session_id
+from holdfast.model.process import KeptFor, ProcessSpec
 from holdfast.sandbox.container.container import ContainerSandbox
+from holdfast.sandbox.container.engine import Engine
+from holdfast.sandbox.container.kept_containers import KeptContainers
 from holdfast.sandbox.escape_probe_runner import run_escape_probes
 from holdfast.sandbox.keeper.keeper import Keeper
 from tests.sandbox.support import DAEMON, SLEEP_FOREVER, confined, read_line, run, started, wait_unlocked
@@ -143,6 +147,26 @@ async def test_container_left_by_a_dead_host_is_removed_at_the_next_check(podman
     availability = await podman.check()
 
     assert (before != "", availability.works, containers()) == (True, True, "")
+
+
+@pytest.mark.promise("BOX-05")
+async def test_kept_container_has_its_files_again_until_it_is_removed(
+    image: str, root: Path, tmp_path: Path
+) -> None:
+    keeping = ContainerSandbox(engine="podman", image=image, options=OPTIONS, keep_in=tmp_path)
+    code = "file = open('/var', 'a'); file.write('x'); file.flush(); print(file.tell())"
+    kept_for = KeptFor(session_id=new_session_id(), server="notes")
+    spec = confined(ProcessSpec(argv=("python3", "-c", code), env={"A": "1"}, cwd=str(root)), root)
+    spec = replace(spec, kept_for=kept_for)
+    kept = KeptContainers(Engine("podman", OPTIONS), tmp_path)
+
+    async with Keeper(keeping) as keeper:
+        counted = [(await run(keeper, spec)).out for _ in range(2)]
+        listed = await kept.sessions()
+        counted.append((await run(keeper, replace(spec, env={"A": "2"}))).out)
+
+    assert (counted, listed) == (["1\n", "2\n", "1\n"], {kept_for.session_id})
+    assert (await kept.remove([kept_for.session_id]), await kept.sessions()) == ("", set())
 
 
 def containers() -> str:

@@ -99,9 +99,9 @@ class AttachedSession(EditorSession):
 
     async def prompt(self, blocks: Sequence[JsonObject], *, is_cancelled: bool = False) -> StopReason:
         try:
-            turn = await self._require_remote().prompt(
-                blocks, preface=self._take_unsent_notices(), is_cancelled=is_cancelled
-            )
+            remote = self._require_remote()
+            await self._send_kept_notices()
+            turn = await remote.prompt(blocks, is_cancelled=is_cancelled)
         except HoldfastError as error:
             if error.code is codes.CONNECTION_CLOSED:
                 raise self._ended() from None

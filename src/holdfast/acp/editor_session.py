@@ -13,11 +13,12 @@ from typing import Any
 
 from holdfast.acp.config_options import OptionValues, describe_options
 from holdfast.acp.door import EditorDoor
-from holdfast.acp.updates import FOR_SESSION, Update, Updates
+from holdfast.acp.updates import FOR_SESSION, Update, Updates, agent_message
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, ModeChanged, ServersResolved, StopReason, TrustLowered
+from holdfast.model.ids import new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 from holdfast.model.resolution import Refusal
@@ -28,6 +29,7 @@ log = logging.getLogger(__name__)
 
 UPDATE = "session/update"
 _REPORTED = (ServersResolved, ModeChanged, TrustLowered)
+_MAX_TOLD = 10_000
 _SLICE_SECONDS = 0.001  # how long events are converted before the event loop does other work
 _GROUP_EVENTS = 16  # the time is checked once per group
 _SLICE_UPDATES = 256  # as many as are read from the store at once; about 1 ms
@@ -50,7 +52,11 @@ class EditorSession(ABC):
         self._updates = Updates(cwd, session_id=session_id, sub_agents_are_sessions=door.supports_sub_agents)
         self._last_replayed = 0
         """The number of the last event that was stored before `start`."""
-        self._unsent_notices: list[str] = []
+        self.told: set[tuple[str, str]] = set()
+        """The notices that earlier replies on this connection began with, each with the folder of its session."""
+        self._cwd = cwd
+        self._unsent_notices: list[tuple[str, bool]] = []
+        """The lines, and whether to leave out a line that is in `told`."""
         self._reported: set[str] = set()
         """The texts that were reported already, with secrets masked."""
 
@@ -190,20 +196,29 @@ class EditorSession(ABC):
         """Report the lines that were not reported yet. Secrets are masked already."""
         new = [line for line in dict.fromkeys(lines) if line not in self._reported]
         self._reported.update(new)
-        await self._report(new)
+        await self._report(new, once=True)
 
-    async def _report(self, lines: Iterable[str]) -> None:
-        """Send each line as a notice if the editor supports notices; else keep it for the beginning of the next reply."""
+    async def _report(self, lines: Iterable[str], *, once: bool = False) -> None:
+        """Send each line as a notice if the editor supports notices; else keep it until the next prompt.
+
+        With `once`, a line that an earlier session in the same folder kept is not kept again.
+        """
         for line in lines:
             if self._door.supports_notices:
                 await self._send({"sessionUpdate": "notice", "severity": "warning", "title": line})
             else:
-                self._unsent_notices.append(line)
+                self._unsent_notices.append((line, once))
 
-    def _take_unsent_notices(self) -> str:
-        """The notices that were not sent yet, as the beginning of a reply."""
+    async def _send_kept_notices(self) -> None:
+        """Send the kept notices as a message of the agent, to this editor only: they are not part of the conversation."""
         lines, self._unsent_notices = self._unsent_notices, []
-        return "".join(f"- {line}\n" for line in lines) + "\n" if lines else ""
+        new = [line for line, once in lines if not once or (self._cwd, line) not in self.told]
+        if len(self.told) > _MAX_TOLD:
+            self.told.clear()
+        self.told.update((self._cwd, line) for line in new)
+        if new:
+            text = "".join(f"- {line}\n" for line in new) + "\n"
+            await self._send(agent_message(text, new_message_id()))
 
 
 def _without_payload(update: Update) -> Update:

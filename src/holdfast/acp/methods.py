@@ -68,6 +68,7 @@ class SessionMethods:
         self._peer = peer
         self._sessions: dict[str, EditorSession] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._told: set[tuple[str, str]] = set()
         self._waiting_prompts: set[_WaitingPrompt] = set()
         self._unknown_id_limit = UnknownIdLimit()
         self._listing = asyncio.Semaphore(_MAX_LISTS)
@@ -139,6 +140,7 @@ class SessionMethods:
         opened = OwnSession(session, door, self._peer, replay=False, wait_seconds=wait_seconds)
         opened.agents = await self._list_agents(session.context.cwd)
         opened.opened_with = options
+        opened.told = self._told
         self._sessions[session_id] = opened
         await opened.start()
         door.set_session_id(session_id)
@@ -206,6 +208,7 @@ class SessionMethods:
     ) -> EditorSession:
         opened = await reopen_session(self._host, self._peer, session_id, options, door, replay=replay)
         opened.opened_with = options
+        opened.told = self._told
         if isinstance(opened, OwnSession):
             opened.agents = await self._list_agents(str(options.cwd))
         self._sessions[session_id] = opened

@@ -158,15 +158,15 @@ class OwnSession(EditorSession):
         if self._events is not None:
             await self._events.wait_handled(self._session.record.events.last)
 
-    async def _before_turn(self) -> str:
-        """Before the first turn, wait for the servers. Return the notices that were not sent yet, to begin the reply."""
+    async def _before_turn(self) -> None:
+        """Before the first turn, wait for the servers. Send the notices that were kept."""
         if self._is_first_turn:
             self._is_first_turn = False
             await self.wait_for_servers()
             await self._wait_sent()  # by then `_on_new_event` has reported the refusals
             if starting := self._session.starting:
                 await self._report([f"Still starting: {', '.join(starting)}."])
-        return self._take_unsent_notices()
+        await self._send_kept_notices()
 
     async def _report_startup(self) -> None:
         """Send the list of slash commands, then report the refused servers until every server has started or failed.

@@ -139,7 +139,7 @@ class Updates:
         """Return the updates for the next event; none if editors do not get this kind of event."""
         match event:
             case Replied(message_id=message_id, text=text):
-                return [_chunk("agent_message_chunk", _text(text), message_id)]
+                return [agent_message(text, message_id)]
             case Thought(message_id=message_id, text=text):
                 return [_chunk("agent_thought_chunk", _text(text), message_id)]
             case Prompted() | MessageReceived():
@@ -186,11 +186,16 @@ class Updates:
                     for update in (*self._end_children(call_id), _tool_status(call_id, "failed"))
                 ]
                 self._running.clear()
-                return [*unfinished, _chunk("agent_message_chunk", _text(stop_text(reason)), turn_id)]
+                return [*unfinished, agent_message(stop_text(reason), turn_id)]
             case TurnEnded(usage={"used": int() as used, "size": int() as size, **rest}):
                 return [_usage(used, size, rest.get("cost"))]
             case _:
                 return []
+
+
+def agent_message(text: str, message_id: str) -> Update:
+    """The update for a text of the agent."""
+    return _chunk("agent_message_chunk", _text(text), message_id)
 
 
 def available_commands(commands: Sequence[Command]) -> Update:

@@ -117,6 +117,12 @@ class TurnContext(Protocol):
         """
         ...
 
+    async def reject_call(
+        self, server: str, tool: str, arguments: Arguments, *, call_id: str, error: HoldfastError
+    ) -> ToolResult:
+        """Record a call that cannot be made, for example because the tool was not offered. Nothing is called."""
+        ...
+
     async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
         """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is a result, too.
 

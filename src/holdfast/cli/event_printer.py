@@ -13,7 +13,7 @@ from holdfast.cli.diff import diff_lines
 from holdfast.cli.terminal_text import (
     SUMMARY_LENGTH,
     cell_width,
-    replace_unprintable,
+    printable,
     shorten,
     summarize_arguments,
 )
@@ -98,6 +98,8 @@ class EventPrinter:
         self.prints_whole_rows = False
         """Whether a row of a message is printed when it is complete, because a prompt is open below."""
         self._row = _Row()
+        self._last = ""
+        """The last character that was written."""
         self._status = ""
         self._was_thought = False
         if self.is_terminal:
@@ -111,7 +113,9 @@ class EventPrinter:
 
     def print_lines(self, text: str, style: str = "", *, end: str = "\n") -> None:
         """Print a text of several lines. Tabs become spaces, and other control characters are replaced."""
-        self._write("\n".join(map(_printable, text.split("\n"))) + end, style)
+        first, *rest = text.split("\n")
+        before = "" if self._at_line_start else self._last
+        self._write("\n".join([_printable(first, before), *map(_printable, rest)]) + end, style)
 
     def _print_message(self, text: str, style: str = "") -> None:
         """Print a part of a message. A line that looks like a line of the chat itself gets a bar, because it may be from a server."""
@@ -157,6 +161,7 @@ class EventPrinter:
         self._print_kept_row()
         self._clear_status()
         self._at_line_start = shown.endswith("\n")
+        self._last = shown[-1]
         last = shown.rpartition("\n")[2]
         self._column = cell_width(last) + (0 if "\n" in shown else self._column)
         try:
@@ -363,8 +368,8 @@ def _mark_imitation(line: str) -> str:
     return f"│ {line}" if _CHAT_LINE.match(line) else line
 
 
-def _printable(line: str) -> str:
-    return replace_unprintable(line.replace("\t", "    "))
+def _printable(line: str, before: str = "") -> str:
+    return printable(line.replace("\t", "    "), before)
 
 
 def _block_text(block: JsonObject) -> str:
@@ -379,7 +384,7 @@ def _block_text(block: JsonObject) -> str:
 
 def _plan_line(entry: PlanEntry) -> str:
     mark = "x" if entry.status == "completed" else " "
-    return f"  [{mark}] {replace_unprintable(entry.content)}"
+    return f"  [{mark}] {printable(entry.content)}"
 
 
 def _first_diff_lines(change: FileChange | None) -> Iterator[str]:

@@ -42,6 +42,9 @@ def check_health() -> list[HealthCheck]:
         return [_failed("settings", error)]
     source = str(loaded.file) if loaded.file.is_file() else f"defaults; there is no {loaded.file}"
     checks = [HealthCheck(name="settings", status="ok", detail=source)]
+    if loaded.sandbox.keep and not loaded.sandbox.engine:
+        detail = "sandbox.keep has no effect without sandbox.engine: bubblewrap has no containers to keep."
+        checks.append(HealthCheck(name="settings", status="warning", detail=detail))
     for name, check in _CHECKS.items():
         try:
             checks += [*check(loaded)]

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.terminal_text import escape_unprintable, replace_unprintable, wrap
+from holdfast.cli.terminal_text import escape_unprintable, printable, replace_unprintable, wrap
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -32,7 +32,7 @@ _QUESTION_ROWS = 4
 
 def print_line(text: str = "", *, err: bool = False) -> None:
     """Print one line. Control characters, including line breaks, are replaced."""
-    click.echo(replace_unprintable(text), err=err)
+    click.echo(printable(text), err=err)
 
 
 def print_wrapped(line: str) -> None:
@@ -113,7 +113,7 @@ def confirm_or_abort(question: str, *, action: str) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table. In a pipe, it has plain columns that are never wrapped or truncated."""
-    rows = [[replace_unprintable(cell) for cell in row] for row in rows]
+    rows = [[printable(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _print_rich(columns, rows)
     else:

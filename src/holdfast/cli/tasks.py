@@ -114,7 +114,8 @@ def show(task_id: str, *, as_json: bool) -> None:
     print_line(f"{task['id']}: {task['title']}")
     print_line(f"{task['status']}, added {task['created_at']}, changed {task['updated_at']}")
     if task["created_by"]:
-        print_line(f"added by the session {task['created_by']}")
+        kind = "the session " if task["created_by"].startswith("sess_") else ""
+        print_line(f"added by {kind}{task['created_by']}")
     if task["body"]:
         print_line()
         print_lines(task["body"])
@@ -225,7 +226,7 @@ def _call(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     data_dir = settings.load().data_dir
-    box = tasks_toolbox(lambda: data_dir, _registry())
+    box = tasks_toolbox(lambda: data_dir, _registry(), used_by="holdfast tasks")
     async with box.client() as client:
         result = await client.call(tool, arguments)
     if not result.ok:

@@ -5,16 +5,27 @@ import unicodedata
 from collections.abc import Iterator
 
 from holdfast.model.json import Json, JsonObject
-from holdfast.model.visible_text import replace_invisible
+from holdfast.model.visible_text import replace_invisible, split_at_emoji_joiners
 
 SUMMARY_LENGTH = 100
 WRAP_MARK = "    ↪ "
+_JOINER = "\u200d"  # between two emoji, makes one of them
+_JOINER_PARTS = (_JOINER, "\ufe0f")
 _MIN_WIDTH = 40  # a narrower terminal wraps the rows again
 
 
 def replace_unprintable(text: str) -> str:
     """Replace each control or invisible character with �."""
     return replace_invisible(text, lambda _: "�")
+
+
+def printable(text: str, before: str = "") -> str:
+    """Like `replace_unprintable`, but joined emoji stay joined. Not for text that a person approves: a joiner may be invisible.
+
+    `before` is the last character before this piece of a stream.
+    """
+    pieces = split_at_emoji_joiners(before + text)
+    return _JOINER.join(map(replace_unprintable, pieces))[len(before) :]
 
 
 def escape_unprintable(text: str) -> str:
@@ -70,12 +81,24 @@ def _end_of_row(text: str, start: int, width: int) -> int:
     for end, char in enumerate(text[start : start + width + 1], start):
         width -= _cells(char)
         if width < 0:
-            return end
+            return _before_joined(text, start, end)
     return len(text)
+
+
+def _before_joined(text: str, start: int, end: int) -> int:
+    """`end`, or the beginning of the joined emoji that it would cut in two. If the row begins with that one, it is cut."""
+    first = end
+    while start < first and (text[first] in _JOINER_PARTS or text[first - 1] == _JOINER):
+        first -= 1
+    if first > start:
+        return first
+    return end - 1 if end - 1 > start and text[end - 1] == _JOINER else end
 
 
 def _cells(char: str) -> int:
     """The number of cells that a character needs. If terminals differ, the larger number."""
+    if char == _JOINER:
+        return 0
     return 2 if unicodedata.east_asian_width(char) in ("W", "F", "A") else 1
 
 

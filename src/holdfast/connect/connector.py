@@ -3,7 +3,8 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,8 +23,10 @@ from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.process import KeptFor, ProcessSpec
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.visible_text import to_line
+from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
 
 log = logging.getLogger(__name__)
@@ -210,7 +213,7 @@ class Connector:
                         folder,
                         server_requests=requests,
                         meta=meta,
-                        spawn=self.keeper.spawn if warm is None else warm.adopt,
+                        spawn=partial(self._spawn, _kept_for(spec, scope)) if warm is None else warm.adopt,
                         options=self.options,
                     ) as connection,
                 ):
@@ -230,6 +233,9 @@ class Connector:
                 server_log.note("the connection is closed")
                 await server_log.finish()
 
+    async def _spawn(self, kept_for: KeptFor | None, process: ProcessSpec) -> Child:
+        return await self.keeper.spawn(process if kept_for is None else replace(process, kept_for=kept_for))
+
 
 def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAliases) -> JsonObject:
     if scope is None:
@@ -237,6 +243,15 @@ def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAlia
     context = spec.lower_context(scope.context)
     folder = context.workspace_path if isinstance(spec.transport, Stdio) else ""
     return {**aliases.meta(context, folder), **context_meta(context)}
+
+
+def _kept_for(spec: ServerSpec, scope: Scope | None) -> KeptFor | None:
+    """For whom a container of this server is kept: for a stored session, if the server runs as long as the session."""
+    if spec.confinement is None or spec.lifetime is not Lifetime.SESSION:
+        return None
+    if scope is None or not scope.session_scope.is_stored:
+        return None
+    return KeptFor(session_id=scope.context.session_id, server=spec.name)
 
 
 def _describe_context(spec: ServerSpec, scope: Scope | None) -> str:

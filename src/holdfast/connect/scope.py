@@ -24,6 +24,7 @@ class Scope:
         "_context",
         "door",
         "is_closed",
+        "is_stored",
         "keeps_logs",
         "relay",
         "services",
@@ -53,6 +54,8 @@ class Scope:
         """The servers that a resumed session had used before it was resumed. Their state is lost."""
         self.services: Mapping[str, OpenService] = services or {}
         """The application's toolboxes, by service name. Only set in the scope of a session."""
+        self.is_stored = False
+        """Whether the session is stored, and so can be opened again. Only used in the scope of a session."""
         self.keeps_logs = True
         """Whether the standard error of its servers is written to log files. Only used in the scope of a session."""
         self.throttle: LoopThrottle = (

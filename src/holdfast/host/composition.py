@@ -49,6 +49,7 @@ from holdfast.model.server import ServerSpec
 from holdfast.resolve.approval_store import approved_program_folders
 from holdfast.resolve.inputs import ResolveInputs
 from holdfast.resolve.unconfined_paths import UnconfinedPathFinder
+from holdfast.sandbox.container.kept_containers import find_kept_containers
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.sandbox import make_sandbox
 from holdfast.session.session import Session
@@ -108,7 +109,12 @@ class HostParts:
 async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     """Make and start all parts of a host. Leaving `stack` closes its sessions, then stops the parts in reverse order."""
     settings, app_servers, live = config.settings, config.app_servers, LiveSessions()
-    sandbox = make_sandbox(settings.sandbox.engine, settings.sandbox.image)
+    sandbox = make_sandbox(
+        settings.sandbox.engine,
+        settings.sandbox.image,
+        # A store of the application's own does not tell which sessions of the data folder still exist.
+        keep_in=settings.data_dir if settings.sandbox.keep and config.store is None else None,
+    )
     inputs = ResolveInputs(
         settings=settings,
         builtins=builtin_servers(settings),
@@ -130,7 +136,10 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     agent_definitions = AgentDefinitions(settings, store, audit)
     server_logs = ServerLogs(settings.data_dir / LOG_FOLDER)
     await stack.enter_async_context(audit)
-    retention = Retention(store, audit, server_logs, settings.data_dir)
+    containers = (
+        find_kept_containers(settings.sandbox.engine, settings.data_dir) if config.store is None else None
+    )
+    retention = Retention(store, audit, server_logs, settings.data_dir, containers)
     await stack.enter_async_context(_in_background(retention.clean_up(settings.sessions.keep_days)))
     keeper = await stack.enter_async_context(Keeper(sandbox))
     remote = await stack.enter_async_context(

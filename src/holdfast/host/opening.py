@@ -339,6 +339,7 @@ class Opener:
             services = {**self.app_servers.services, **plan.options.app_servers.services}
             scope = Scope(context, used_before=used_before, services=services)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
+            scope.is_stored = plan.options.keep
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
 
 

@@ -1,6 +1,7 @@
-"""How long stored sessions are kept: deletes them, together with the logs of their servers."""
+"""How long stored sessions are kept: deletes them, together with the logs and the kept containers of their servers."""
 
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -9,8 +10,11 @@ from holdfast.audit.audit import Audit
 from holdfast.audit.delete_sessions import delete_session, delete_unused
 from holdfast.audit.recovery import close_abandoned_sessions
 from holdfast.connect.server_log import ServerLogs
-from holdfast.model.ids import SessionId
+from holdfast.model.errors import HoldfastError
+from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.model.private_files import make_private_folder
+from holdfast.model.visible_text import to_line
+from holdfast.sandbox.container.kept_containers import KeptContainers
 from holdfast.store.query import ALL_SESSIONS, SessionQuery
 from holdfast.store.store import Store
 
@@ -23,12 +27,20 @@ _POSTPONED_FOR = timedelta(days=1)
 class Retention:
     """Deletes the stored sessions of one host."""
 
-    def __init__(self, store: Store, audit: Audit, server_logs: ServerLogs, data_dir: Path) -> None:
+    def __init__(
+        self,
+        store: Store,
+        audit: Audit,
+        server_logs: ServerLogs,
+        data_dir: Path,
+        containers: KeptContainers | None = None,
+    ) -> None:
         self._started_at = store.now()
         self._postponed_file = data_dir / _POSTPONED_FILE
         self._store = store
         self._audit = audit
         self._server_logs = server_logs
+        self._containers = containers
 
     async def clean_up(self, keep_days: int) -> None:
         """Close the sessions of hosts that ended without closing them, and delete those that are no longer kept.
@@ -36,6 +48,7 @@ class Retention:
         No session is deleted if `keep_days` is 0, or if the clock may be wrong (`_is_postponed`).
         """
         await close_abandoned_sessions(self._store, self._audit)
+        await self._remove_containers_of_deleted_sessions()
         if not keep_days or await self._is_postponed(timedelta(days=keep_days)):
             return
         if deleted := await self.delete_unused(timedelta(days=keep_days)):
@@ -71,13 +84,37 @@ class Retention:
         """Delete a session. Raises SESSION_HELD if it is open."""
         await delete_session(self._store, self._audit, session_id)
         await self._server_logs.remove(session_id)
+        await self._remove_containers([session_id])
 
     async def delete_unused(self, age: timedelta) -> int:
         """Delete the sessions that were not used for this long. Return how many."""
         deleted = await delete_unused(self._store, self._audit, age)
         for session_id in deleted:
             await self._server_logs.remove(session_id)
+        await self._remove_containers(deleted)
         return len(deleted)
+
+    async def _remove_containers_of_deleted_sessions(self) -> None:
+        """Remove what could not be removed with its session, for example because the engine did not answer."""
+        if self._containers is None:
+            return
+        try:
+            kept = (
+                await self._containers.sessions()
+            )  # before the store is read: a session is stored before its servers start
+        except OSError:  # includes TimeoutError
+            return
+        await self._remove_containers([each for each in sorted(kept) if not await self._is_stored(each)])
+
+    async def _is_stored(self, session_id: str) -> bool:
+        try:
+            return await self._store.session(parse_session_id(session_id)) is not None
+        except HoldfastError:
+            return True  # not readable now: keep its containers
+
+    async def _remove_containers(self, session_ids: Iterable[str]) -> None:
+        if self._containers is not None and (problem := await self._containers.remove(session_ids)):
+            log.warning("containers of deleted sessions could not be removed: %s", to_line(problem))
 
 
 def _read_time(file: Path) -> datetime | None:

@@ -30,7 +30,7 @@ class FileChange:
 
 def tool_name(call: ToolCalled) -> str:
     """The tool as users type it: `server.tool`."""
-    return f"{call.server}.{call.tool}"
+    return f"{call.server}.{call.tool}" if call.server else call.tool
 
 
 def tool_title(call: ToolCalled) -> str:

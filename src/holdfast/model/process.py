@@ -74,6 +74,14 @@ class Confinement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFor:
+    """The stored session, and the server in it, that a container can be kept for."""
+
+    session_id: str
+    server: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
     """A process to start. `env` is its whole environment: nothing is inherited."""
 
@@ -83,3 +91,5 @@ class ProcessSpec:
     cwd_fd: int | None = None
     """An open descriptor of the folder `cwd`. An unconfined process starts in this folder, even if the path leads elsewhere by then."""
     confinement: Confinement | None = None
+    kept_for: KeptFor | None = None
+    """For whom its container is kept after it has ended, if containers are kept. None: the container is removed."""

@@ -15,6 +15,9 @@ INVISIBLE_LETTERS = re.compile(
 )
 """The pattern is also valid in JavaScript."""
 
+_EMOJI = "\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
+_EMOJI_JOINER = re.compile(f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}]|$)")
+
 # No spaces: such a name cannot pose as a sentence. A path may be longer.
 _PLAIN_NAME = re.compile(r"[\w.@+\[\]-][\w./@+\[\]-]{0,79}|/[\w./@+\[\]-]{1,999}", re.ASCII)
 _MARKUP = re.compile(r"[^\w .,:;/@+-]|(?<![^\W_])_|_(?![^\W_])|(?<=/)/|/(?=/)")
@@ -32,6 +35,14 @@ def replace_invisible(text: str, replacement: Callable[[str], str]) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else replacement(char) for char in text)
+
+
+def split_at_emoji_joiners(text: str) -> list[str]:
+    """Split a text at the joiners (U+200D) that make one emoji of several, such as a woman and a laptop.
+
+    A joiner at the end counts: the next emoji may be in the next piece of a stream.
+    """
+    return _EMOJI_JOINER.split(text) if "\u200d" in text else [text]
 
 
 def strip_invisible(text: str) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from holdfast.model.process import ProcessSpec
@@ -92,12 +93,15 @@ class CheckedOnce:
         return self._result
 
 
-def make_sandbox(engine: str = "", image: str = "") -> SandboxBackend:
-    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Do not check it."""
+def make_sandbox(engine: str = "", image: str = "", *, keep_in: Path | None = None) -> SandboxBackend:
+    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Do not check it.
+
+    `keep_in` is the data folder of the sessions whose containers are kept; None if none are kept. Bubblewrap keeps nothing.
+    """
     if engine:
         from holdfast.sandbox.container.container import ContainerSandbox
 
-        return ContainerSandbox(engine=engine, image=image)
+        return ContainerSandbox(engine=engine, image=image, keep_in=keep_in)
     from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 
     return BwrapSandbox()

@@ -37,7 +37,7 @@ class Attachment:
     ) -> TurnResult:
         """Run one turn, after the prompts that are already waiting. Return when its last event is stored.
 
-        `before` runs at the beginning of the turn; the text that it returns is sent before the agent's reply.
+        `before` runs at the beginning of the turn, before the agent.
         """
         message_id = new_message_id()
         for subscription in self._attached.subscriptions:

@@ -125,6 +125,16 @@ class Calls:
             if self._all_ended is not None and not self._running and not self._all_ended.done():
                 self._all_ended.set_result(None)
 
+    async def reject(self, tool_call: ToolCall, error: HoldfastError) -> ToolResult:
+        """Record a call that an agent asked for, but that cannot be made. Nothing is called."""
+        if self._is_closing:
+            raise _closed_error()
+        result = replace(failed_result(error), outcome=Outcome.REFUSED)
+        title = ".".join(filter(None, (tool_call.server, tool_call.tool)))
+        await self._record.add_call(tool_call, title=title)
+        await self._record.add_end(tool_call, result, 0.0)
+        return result
+
     async def request(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
         """Send a request such as `resources/read`, and return its result. It is permitted and recorded like a call.
 

@@ -127,6 +127,20 @@ class SessionTurnContext:
         self.begin_message()
         return result
 
+    async def reject_call(
+        self, server: str, tool: str, arguments: Arguments, *, call_id: str, error: HoldfastError
+    ) -> ToolResult:
+        tool_call = ToolCall(
+            call_id=call_id,
+            server=server,
+            tool=tool,
+            arguments=encode_arguments(arguments),
+            origin=self.origin,
+        )
+        result = await self._calls.reject(tool_call, error)
+        self.begin_message()
+        return result
+
     async def add_model_event(self, event: ModelResponded | HistoryCompacted) -> None:
         await self._record.append(event, origin=self.origin)
 

@@ -28,8 +28,8 @@ from holdfast.wire.strict_json import has_more_values
 
 log = logging.getLogger(__name__)
 
-BeforeTurn = Callable[[], Awaitable[str]]
-"""Runs at the beginning of a turn; the text that it returns is sent before the agent's reply."""
+BeforeTurn = Callable[[], Awaitable[None]]
+"""Runs at the beginning of a turn, before the agent."""
 MAX_WAITING_PROMPTS = 16
 """How many prompts of one sender may wait."""
 MAX_WAITING_IN_ALL = 64
@@ -253,8 +253,8 @@ class Turns:
         record = self._record
         _current.set(self)  # in this task and those that it starts
         try:
-            if prompt.before is not None and (text := await prompt.before()):
-                await record.append(Replied(message_id=new_message_id(), text=text))
+            if prompt.before is not None:
+                await prompt.before()
             # What the agent starts is part of this session.
             with enter_scope(self._scope.find_caller_scope()):
                 return _check_reason(await _require_awaitable(self.agent.run_turn(prompt.blocks, context)))

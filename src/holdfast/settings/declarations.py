@@ -208,6 +208,14 @@ class SandboxSettings:
     image: str = field(
         default="", metadata={"help": "The image of the containers; required with `sandbox.engine`."}
     )
+    keep: bool = field(
+        default=False,
+        metadata={
+            "help": "Whether each stored session [keeps the containers](sandbox.md#containers-that-are-kept) of its confined servers, with"
+            " the files that were written in them, until it is deleted. Only with `sandbox.engine`. By default, a container is"
+            " removed when its server ends."
+        },
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,3 +106,26 @@ async def test_every_format_gives_the_same_events_in_the_same_order(tmp_path: Pa
     assert [*results] == ["call_1", "call_2"]
     assert "alpha" in results["call_1"]
     assert "beta" in results["call_2"]
+
+
+@pytest.mark.promise("AGT-01")
+async def test_calls_that_cannot_be_made_are_shown_and_recorded(tmp_path: Path):
+    """Otherwise an editor shows nothing, although the model tried to use a tool that its agent may not use."""
+    script = (
+        answer(Call("files__remove", {"path": "a.txt"}), Call("files__list", {"path": "."})),
+        answer("Sorry."),
+    )
+    async with conversation(tmp_path, script) as talk:
+        await talk.session.prompt("Remove a.txt")
+        events = await talk.events()
+        told = talk.endpoint.requests[-1].tool_results
+
+    ended = {event.call_id: (event.outcome, event.code) for event in events if isinstance(event, ToolEnded)}
+    calls = [
+        (event.server, event.tool, event.title, ended[event.call_id])
+        for event in events
+        if isinstance(event, ToolCalled)
+    ]
+    assert ("", "files__remove", "files__remove", (Outcome.REFUSED, "UNKNOWN_TOOL")) in calls
+    assert [outcome for *_, (outcome, _) in calls].count(Outcome.COMPLETED) == 1
+    assert "There is no tool 'files__remove'." in told["call_1"]

@@ -42,7 +42,6 @@ from holdfast.agent.model.history import (
     encode_response,
     has_images,
     join_results,
-    tool_return,
     user_request,
     without_foreign_reasoning,
     without_images,
@@ -52,14 +51,18 @@ from holdfast.agent.model.timeouts import limit_time
 from holdfast.agent.model.tools import AllowsTool, ToolList, Toolset, allow_all
 from holdfast.agent.model.transport import Exchange, current_exchange
 from holdfast.agent.model.usage import Usage, cost_of
+from holdfast.connect.call import ToolResult
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import ModelResponded, Outcome, StopReason
+from holdfast.model.event import ModelResponded, StopReason
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import JsonObject
+from holdfast.model.visible_text import to_line
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _BYTES_PER_TOKEN = 4
+_MAX_NAME = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,19 +339,40 @@ class ModelRun:
         limits = self._options.model.limits
         tool = tools.by_name.get(part.tool_name)
         arguments: dict[str, Any] = part.args_as_dict()
-        if tool is None:
-            text = f"There is no tool {part.tool_name[:100]!r}. Use one of those that are listed."
-            return [tool_return(part, text, Outcome.FAILED)]
-        if "invalid_json" in arguments and len(arguments) == 1:
-            text = "The arguments are not a JSON object. Nothing was called; send them again."
-            return [tool_return(part, text, Outcome.FAILED)]
         if self._turn.total.usage.calls >= limits.max_calls:
             raise failures.too_many_calls(limits.max_calls)
         self._options.budget.start_call()
         self.usage += Usage(calls=1)
         self._turn.total.usage += Usage(calls=1)
-        result = await self._turn.call(tool.name, arguments, call_id=call_id)
+        if tool is None or ("invalid_json" in arguments and len(arguments) == 1):
+            result = await self._reject(part, arguments, call_id, tools)
+        else:
+            result = await self._turn.call(tool.name, arguments, call_id=call_id)
         return call_result(part, result.content, result.outcome, limits.max_result_characters)
+
+    async def _reject(
+        self, part: ToolCallPart, arguments: dict[str, Any], call_id: str, tools: ToolList
+    ) -> ToolResult:
+        """Refuse a call that cannot be made. It is recorded, so that people see that the model tried."""
+        tool = next((tool for tool in tools.tools if tool.model_name == part.tool_name), None)
+        if tool is None:
+            name = to_line(part.tool_name[: 2 * _MAX_NAME])[:_MAX_NAME]
+            error = HoldfastError(
+                codes.UNKNOWN_TOOL, f"There is no tool {name!r}. Use one of those that are listed."
+            )
+            return await self._turn.reject_call("", name, arguments, call_id=call_id, error=error)
+        if part.tool_name in tools.by_name:
+            error = HoldfastError(
+                codes.BAD_ARGUMENT,
+                "The arguments are not a JSON object. Nothing was called; send them again.",
+            )
+        else:
+            error = HoldfastError(
+                codes.NOT_PERMITTED,
+                f"This agent may not use {tool.name}. Use one of the tools that are listed.",
+            )
+        server, name = tool.server.name, tool.definition.name
+        return await self._turn.reject_call(server, name, arguments, call_id=call_id, error=error)
 
 
 def _estimate_tokens(stream: StreamedResponse, exchange: Exchange) -> dict[str, int]:

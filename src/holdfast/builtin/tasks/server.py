@@ -24,6 +24,7 @@ T = TypeVar("T")
 _DATABASE_FILE = "tasks.db"
 _WORKSPACE_KEYS = ("orbit.workspace",)
 """Where clients of other task servers announce their workspace in `_meta`, in addition to the settings' aliases."""
+_MAX_CLIENT_NAME = 80
 _THREADS = WorkerThreads("tasks", threads=8, per_owner=1)
 
 Title: TypeAlias = Annotated[str, "What to do, in one line.", Meta(min_length=1, max_length=200)]
@@ -52,8 +53,13 @@ def tasks_toolbox(
     data_dir: Callable[[], Path],
     workspaces: WorkspaceLookup | None = None,
     aliases: ContextAliases = NO_ALIASES,
+    *,
+    used_by: str = "",
 ) -> Toolbox:
-    """Return the task tools. The first call opens the database, in the folder that `data_dir` returns."""
+    """Return the task tools. The first call opens the database, in the folder that `data_dir` returns.
+
+    `used_by` names the program that calls them, if it is the only one and has no session.
+    """
     store = TaskStore(lambda: data_dir() / _DATABASE_FILE)
     box = Toolbox(
         "tasks",
@@ -101,7 +107,7 @@ def tasks_toolbox(
     async def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
         """Add a task to the workspace's list."""
         _check_title(title)
-        return await _run(call, store.add, workspace.slug, title, body, _session_id(call))
+        return await _run(call, store.add, workspace.slug, title, body, used_by or _caller(call))
 
     @box.tool(name="task_list", title="List tasks", operation="query", codes=["UNKNOWN_TASK"])
     async def list_(
@@ -182,6 +188,14 @@ async def _run(call: Call, function: Callable[..., T], *args: Any) -> T:
 
 def _session_id(call: Call) -> str:
     return call.session.session_id if call.session else ""
+
+
+def _caller(call: Call) -> str:
+    """The id of the caller's session or, for a client without a session, the name that the client gives itself."""
+    if call.session is not None:
+        return call.session.session_id
+    name = to_line(call.client[: 2 * _MAX_CLIENT_NAME])[:_MAX_CLIENT_NAME]
+    return f"client {name}" if name else ""
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,5 +1,7 @@
 """`holdfast sessions move`, `delete`, `prune` and `tag`."""
 
+import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from holdfast.connect.log_files import LOG_FOLDER, remove_session_logs
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.resolve.protected_paths import is_protected, paths_closed_to_tools
+from holdfast.sandbox.container.kept_containers import find_kept_containers
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import SessionChange, StoredSession
 
@@ -85,6 +88,7 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
 
     logs = store_file(path).parent / LOG_FOLDER
     run_with_writable_store(path, delete_all)
+    _remove_containers(found, path)
     print_line(f"Deleted {_count(len(found))}.")
 
 
@@ -132,6 +136,7 @@ def prune(*, days: int | None, dry_run: bool, yes: bool, path: Path | None) -> N
     deleted = run_with_writable_store(path, lambda store, audit: delete_unused(store, audit, age))
     for session_id in deleted:
         remove_session_logs(store_file(path).parent / LOG_FOLDER, session_id)
+    _remove_containers(deleted, path)
     print_line(f"Deleted {_count(len(deleted))}.")
 
 
@@ -168,6 +173,13 @@ def tag(*, session: str, tags: tuple[str, ...], remove: tuple[str, ...], path: P
 
         stored = run_with_writable_store(path, lambda store, audit: store.write(lambda tx: change(tx, audit)))
     print_line(f"{short_id(stored.context.session_id)}: {', '.join(stored.tags) or 'no tags'}")
+
+
+def _remove_containers(session_ids: Iterable[str], path: Path | None) -> None:
+    """Remove the containers that were kept for deleted sessions."""
+    containers = find_kept_containers(settings.load().sandbox.engine, store_file(path).parent)
+    if containers is not None and (problem := asyncio.run(containers.remove(session_ids))):
+        print_line(f"Containers of deleted sessions could not be removed: {problem}", err=True)
 
 
 def _count(sessions: int) -> str:

@@ -77,11 +77,9 @@ class RemoteSession:
         finally:
             ended.cancel()
 
-    async def prompt(
-        self, blocks: Sequence[JsonObject], *, preface: str = "", is_cancelled: bool = False
-    ) -> TurnResult:
-        """Run one turn. Returns when `on_events` has handled all of its events. The reply begins with `preface`."""
-        params = messages.PromptParams(blocks=tuple(blocks), preface=preface, is_cancelled=is_cancelled)
+    async def prompt(self, blocks: Sequence[JsonObject], *, is_cancelled: bool = False) -> TurnResult:
+        """Run one turn. Returns when `on_events` has handled all of its events."""
+        params = messages.PromptParams(blocks=tuple(blocks), is_cancelled=is_cancelled)
         raw = await self._request(messages.PROMPT, params)
         result = msgspec.json.decode(raw, type=messages.PromptResult)
         return TurnResult(reason=StopReason(result.stop_reason), last_seq=result.last_seq)

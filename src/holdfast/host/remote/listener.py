@@ -207,15 +207,8 @@ class _Client:
     async def _run_turn(
         self, attached: "_Attached", params: messages.PromptParams, prompt: "_UnstartedPrompt"
     ) -> messages.PromptResult:
-        async def preface() -> str:
-            return params.preface
-
         self._unstarted.remove(prompt)
-        result = await attached.attachment.prompt(
-            params.blocks,
-            before=preface if params.preface else None,
-            is_cancelled=prompt.is_cancelled,
-        )
+        result = await attached.attachment.prompt(params.blocks, is_cancelled=prompt.is_cancelled)
         await attached.subscription.wait_handled(result.last_seq)
         return messages.PromptResult(stop_reason=result.reason, last_seq=result.last_seq)
 

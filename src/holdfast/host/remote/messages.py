@@ -63,8 +63,6 @@ class PromptParams(msgspec.Struct, kw_only=True, rename="camel"):
     """A prompt for the session."""
 
     blocks: tuple[JsonObject, ...]
-    preface: str = ""
-    """The text at the beginning of the reply."""
     is_cancelled: bool = False
     """Whether the user has already cancelled the prompt. If so, it is stored but not answered."""
 

@@ -1,12 +1,11 @@
 """Run a confined server in a container, with podman or docker."""
 
-import asyncio
 import contextlib
 import json
 import os
 import re
 import secrets
-import shutil
+import threading
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,18 +15,20 @@ from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import parse_session_id
 from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.sandbox.container.engine import Engine
+from holdfast.sandbox.container.kept_containers import KeptContainers, config_digest, kept_name
 from holdfast.sandbox.container.seccomp import seccomp_profile
 from holdfast.sandbox.guards import Guard, GuardPlan, guard_roots, outermost
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 from holdfast.sandbox.opened_path import PathOpener
-from holdfast.sandbox.own_code import OWN_CODE, system_path
+from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, CheckedOnce, PreparedProcess, open_memory_file
 
 _LABEL = "dev.holdfast.host"
-_ENGINE_SECONDS = 60.0
+_IN_USE_SECONDS = 5.0  # below the time that a sandbox may take to prepare a process
 # Numbers of the descriptors passed to the engine: the environment, the seccomp profile.
 _ENV_FD, _SECCOMP_FD = 3, 4
 
@@ -39,27 +40,38 @@ class ContainerSandbox:
     """
 
     def __init__(
-        self, *, engine: str, image: str, options: tuple[str, ...] = (), search_path: str | None = None
+        self,
+        *,
+        engine: str,
+        image: str,
+        options: tuple[str, ...] = (),
+        search_path: str | None = None,
+        keep_in: Path | None = None,
     ) -> None:
-        """`search_path` is where to find the engine: by default, the system's folders in the `PATH`."""
-        self.engine, self.image, self.options = engine, image, options
-        self._search_path = system_path() if search_path is None else search_path
+        """`search_path` is where to find the engine: by default, the system's folders in the `PATH`.
+
+        `keep_in` is the data folder of the sessions whose containers are kept. None: containers are removed when they end.
+        """
+        self.image = image
+        self._engine = Engine(engine, options, search_path)
+        self._kept = KeptContainers(self._engine, keep_in) if keep_in is not None else None
+        self._in_use = _NamesInUse()
         self._checked = CheckedOnce(self._check)
 
     @property
     def name(self) -> str:
         """The engine's name."""
-        return self.engine
+        return self._engine.name
 
     async def check(self) -> Availability:
         """Check that the engine answers and has the image. Remove the containers of hosts that have died."""
         return await self._checked.result()
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
-        """Build the engine's `run` command."""
-        engine = self._find_engine()
+        """Build the engine's command that starts a new container, or the one that was kept for this server."""
+        engine = self._engine.find()
         if not engine:
-            raise HoldfastError(codes.NO_SANDBOX, self._engine_missing())
+            raise HoldfastError(codes.NO_SANDBOX, self._engine.missing)
         confinement = spec.confinement
         assert confinement is not None
         if confinement.network:
@@ -67,21 +79,33 @@ class ContainerSandbox:
                 codes.SPAWN_FAILED,
                 f"Could not start {spec.argv[0]!r}: containers get no network. Use bubblewrap, or remove the server's 'network' list.",
             )
-        name = _container_name(spec)
         with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
             executed = (*OWN_CODE, os.path.realpath(engine), *confinement.executed)
             user, guarded = _check_paths(confinement, resources, after_setup, after_exit, executed)
             contents = (_encode_environment(spec), json.dumps(seccomp_profile()).encode())
             descriptors = tuple(open_memory_file(content, resources) for content in contents)
-            arguments = run_arguments(
-                spec, confinement, name=name, image=self.image, user=user, guards=guarded.guards
-            )
+            options = confinement_options(spec, confinement, user=user, guards=guarded.guards)
+            program = ("--entrypoint", spec.argv[0], self.image, *spec.argv[1:])
+            if self._kept is not None and spec.kept_for is not None:
+                name = kept_name(spec.kept_for)
+                self._in_use.take(name, after_exit)
+                config = config_digest((*options, *program), *contents)
+                if self._kept.can_start_again(name, self.image, config):
+                    arguments = ("start", "--attach", "--interactive", name)
+                else:
+                    labels = self._kept.labels(spec.kept_for, config)
+                    arguments = ("run", "--interactive", "--name", name, *labels, *options, *program)
+                cleanup = ("stop", "-t", "0", name)
+            else:
+                name = _container_name(spec)
+                arguments = (*_temporary(name), *options, *program)
+                cleanup = ("rm", "--force", name)
             request = SpawnRequest(
-                argv=(engine, *self.options, *arguments),
-                env=self._environment(),
+                argv=self._engine.command(*arguments),
+                env=self._engine.environment(),
                 cwd="/",
                 descriptors=descriptors,
-                cleanup=(engine, *self.options, "rm", "--force", name),
+                cleanup=self._engine.command(*cleanup),
             )
             return PreparedProcess(
                 request=request,
@@ -99,82 +123,68 @@ class ContainerSandbox:
         if not self.image:
             return Availability(
                 works=False,
-                reason=f"No image is configured for {self.engine}. Set sandbox.image to an image that contains the servers.",
+                reason=f"No image is configured for {self.name}. Set sandbox.image to an image that contains the servers.",
             )
-        if not self._find_engine():
-            return Availability(works=False, reason=self._engine_missing())
+        if not self._engine.find():
+            return Availability(works=False, reason=self._engine.missing)
         try:
-            code, output = await self._run("image", "inspect", "--format", "{{.Id}}", self.image)
-        except TimeoutError:
-            return Availability(
-                works=False, reason=f"{self.engine} did not answer within {_ENGINE_SECONDS:g} seconds."
-            )
+            code, output = await self._engine.run("image", "inspect", "--format", "{{.Id}}", self.image)
+        except TimeoutError as error:
+            return Availability(works=False, reason=f"{error}.")
         if code != 0:
             return Availability(
-                works=False, reason=f"{self.engine} cannot inspect the image {self.image!r}: {output}"
+                works=False, reason=f"{self.name} cannot inspect the image {self.image!r}: {output}"
             )
         with contextlib.suppress(TimeoutError):
             await self._remove_orphans()
         return Availability(works=True)
 
     async def _remove_orphans(self) -> None:
-        _, output = await self._run(
+        _, output = await self._engine.run(
             "ps", "--all", "--filter", f"label={_LABEL}", "--format", "{{.ID}} {{.Labels}}"
         )
         labels = re.findall(rf"^(\S+) .*{re.escape(_LABEL)}[=:]([0-9.]+)", output, re.MULTILINE)
         orphans = [container for container, host in labels if not is_host_running(host)]
         if orphans:
-            await self._run("kill", *orphans)  # podman's `rm` would first wait for a graceful stop
-            await self._run("rm", "--force", *orphans)
-
-    async def _run(self, *arguments: str) -> tuple[int, str]:
-        process = await asyncio.create_subprocess_exec(
-            self._find_engine(), *self.options, *arguments, stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=self._environment(),
-        )  # fmt: skip
-        try:
-            async with asyncio.timeout(_ENGINE_SECONDS):
-                output, _ = await process.communicate()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-            raise
-        return process.returncode or 0, output.decode(errors="replace").strip()
-
-    def _find_engine(self) -> str:
-        return shutil.which(self.engine, path=self._search_path) or ""
-
-    def _environment(self) -> dict[str, str]:
-        """The engine's environment. The engine finds programs that it executes by `PATH`."""
-        kept = {key: os.environ[key] for key in _ENGINE_ENV if key in os.environ}
-        return {**kept, "PATH": self._search_path}
-
-    def _engine_missing(self) -> str:
-        return (
-            f"{self.engine} is missing. Install it, or remove the engine from the settings to use bubblewrap."
-        )
+            await self._engine.run("kill", *orphans)  # podman's `rm` would first wait for a graceful stop
+            await self._engine.run("rm", "--force", *orphans)
 
 
-_ENGINE_ENV = (
-    "HOME",
-    "XDG_RUNTIME_DIR",
-    "XDG_CONFIG_HOME",
-    "XDG_DATA_HOME",
-    "DOCKER_HOST",
-    "CONTAINER_HOST",
-)
+class _NamesInUse:
+    """The names of kept containers that run. The next start of a server waits until its container has stopped."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._changed = threading.Condition()
+
+    def take(self, name: str, until: ExitStack) -> None:
+        """Wait until the name is free, and hold it until `until` is closed. Blocks."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: name not in self._names, _IN_USE_SECONDS):
+                raise HoldfastError(
+                    codes.SPAWN_FAILED, f"The container {name!r} has not stopped yet. Try again later."
+                )
+            self._names.add(name)
+        until.callback(self._free, name)
+
+    def _free(self, name: str) -> None:
+        with self._changed:
+            self._names.discard(name)
+            self._changed.notify_all()
 
 
-def run_arguments(
-    spec: ProcessSpec,
-    confinement: Confinement,
-    *,
-    name: str,
-    image: str,
-    user: tuple[int, int],
-    guards: tuple[Guard, ...] = (),
+def _temporary(name: str) -> tuple[str, ...]:
+    """The engine's arguments for a container that is removed when it ends, with a file system that cannot be changed."""
+    return (
+        *("run", "--rm", "--interactive", "--name", name, "--label", f"{_LABEL}={host_id()}"),
+        "--read-only",
+    )
+
+
+def confinement_options(
+    spec: ProcessSpec, confinement: Confinement, *, user: tuple[int, int], guards: tuple[Guard, ...] = ()
 ) -> tuple[str, ...]:
-    """The engine's arguments that start the server in a container."""
+    """The engine's options that confine the server."""
     quota = confinement.quota
     uid, gid = user
     guarded = {guard.target.path for guard in guards}
@@ -187,8 +197,7 @@ def run_arguments(
         ),
     ]
     return (
-        *("run", "--rm", "--interactive", "--name", name, "--label", f"{_LABEL}={host_id()}"),
-        *("--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
+        *("--network", "none", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
         *("--security-opt", f"seccomp=/proc/self/fd/{_SECCOMP_FD}", "--pids-limit", str(quota.processes)),
         *("--memory", str(quota.memory_bytes), "--memory-swap", str(quota.memory_bytes)),
         *(f"--ulimit={name}={value}:{value}" for name, value in rlimits(quota).items()),
@@ -197,7 +206,6 @@ def run_arguments(
         *("--tmpfs", f"/tmp:rw,nosuid,nodev,size={quota.memory_bytes // 4}", "--user", f"{uid}:{gid}"),
         *("--env-file", f"/proc/self/fd/{_ENV_FD}", "--workdir", spec.cwd, "--pull", "never"),
         *(word for mount in mounts for word in ("--mount", mount)),
-        *("--entrypoint", spec.argv[0], image, *spec.argv[1:]),
     )
 
 

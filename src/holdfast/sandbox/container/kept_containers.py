@@ -1,0 +1,128 @@
+"""Containers that are kept for the length of a stored session (`sandbox.keep`), one for each of its confined servers.
+
+The files that the server writes in its container are there again when the server is started again. Its processes are
+not: they end with the server. A kept container is started again only if a new one would get the same image, mounts,
+limits and environment. Otherwise it is replaced by a new one, so no server keeps an access that it no longer has.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.process import KeptFor
+from holdfast.sandbox.container.engine import Engine
+
+log = logging.getLogger(__name__)
+
+_SESSION_LABEL = "dev.holdfast.session"
+_DATA_LABEL = "dev.holdfast.data"
+_CONFIG_LABEL = "dev.holdfast.config"
+_STATE = f'{{{{.Image}}}} {{{{.State.Running}}}} {{{{index .Config.Labels "{_CONFIG_LABEL}"}}}}'
+
+
+class KeptContainers:
+    """The kept containers of the sessions in one data folder."""
+
+    def __init__(self, engine: Engine, data_folder: Path) -> None:
+        self._engine = engine
+        self._data = hashlib.sha256(os.path.realpath(data_folder).encode()).hexdigest()[:32]
+
+    def labels(self, kept_for: KeptFor, config: str) -> tuple[str, ...]:
+        """The engine's arguments that label a new container, so that it is found again."""
+        labels = {_SESSION_LABEL: kept_for.session_id, _DATA_LABEL: self._data, _CONFIG_LABEL: config}
+        return tuple(word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
+
+    def can_start_again(self, name: str, image: str, config: str) -> bool:
+        """Whether there is a container with this name, image and configuration. It is then stopped, if it still runs.
+
+        A container with the same name, but another image or configuration, is removed. Blocks.
+        """
+        try:
+            code, state = self._engine.run_blocking("container", "inspect", "--format", _STATE, name)
+            if code != 0:
+                return (
+                    False  # if it exists all the same, the engine refuses to create another one with its name
+                )
+            used_image, is_running, used_config = (*state.split(), "", "", "")[:3]
+            if (used_image, used_config) != (self._image_id(image), config):
+                log.info(
+                    "a kept container is replaced: its image, access or variables have changed",
+                    extra={"container": name},
+                )
+                self._run("rm", "--force", name)
+                return False
+            if is_running != "false":  # its host was killed: a session is open in one host only
+                self._run("stop", "-t", "0", name)
+        except TimeoutError as error:
+            raise HoldfastError(codes.NO_SANDBOX, f"{error}.") from None
+        return True
+
+    async def remove(self, session_ids: Iterable[str]) -> str:
+        """Remove the containers of sessions that were deleted. Return why that failed; empty if it did not fail."""
+        problems: dict[str, None] = {}
+        for session_id in session_ids:
+            try:
+                problems[await self._remove(session_id)] = None
+            except TimeoutError as error:
+                problems[str(error)] = None
+            except OSError as error:
+                problems[f"{self._engine.name} could not be run: {error.strerror}"] = None
+        return "; ".join(filter(None, problems))
+
+    async def sessions(self) -> set[str]:
+        """The ids of the sessions that have kept containers. Raises TimeoutError and OSError."""
+        code, output = await self._engine.run(
+            *("ps", "--all", "--filter", f"label={_DATA_LABEL}={self._data}", "--format", "{{.Names}}")
+        )
+        return set(re.findall(r"^holdfast-(sess_\w+)-", output, re.MULTILINE)) if code == 0 else set()
+
+    async def _remove(self, session_id: str) -> str:
+        filters = (f"label={_SESSION_LABEL}={session_id}", f"label={_DATA_LABEL}={self._data}")
+        code, output = await self._engine.run(
+            *(
+                "ps",
+                "--all",
+                *(word for each in filters for word in ("--filter", each)),
+                "--format",
+                "{{.ID}}",
+            )
+        )
+        if code == 0 and output:
+            code, output = await self._engine.run("rm", "--force", *output.split())
+        return output if code != 0 else ""
+
+    def _image_id(self, image: str) -> str:
+        return self._run("image", "inspect", "--format", "{{.Id}}", image)
+
+    def _run(self, *arguments: str) -> str:
+        code, output = self._engine.run_blocking(*arguments)
+        if code != 0:
+            raise HoldfastError(
+                codes.NO_SANDBOX, f"{self._engine.name} {arguments[0]} failed for a kept container: {output}"
+            )
+        return output
+
+
+def find_kept_containers(engine: str, data_folder: Path) -> KeptContainers | None:
+    """The kept containers of this engine, also those from before `sandbox.keep` was switched off. None without an engine."""
+    found = Engine(engine)
+    return KeptContainers(found, data_folder) if engine and found.find() else None
+
+
+def kept_name(kept_for: KeptFor) -> str:
+    """The name of the container of one server of a session."""
+    return f"holdfast-{kept_for.session_id}-{hashlib.sha256(kept_for.server.encode()).hexdigest()[:16]}"
+
+
+def config_digest(arguments: tuple[str, ...], *contents: bytes) -> str:
+    """A digest of everything that decides what a container may access."""
+    digest = hashlib.sha256(json.dumps(arguments).encode())
+    for content in contents:
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()
