@@ -1,5 +1,6 @@
 """`holdfast model`: a model is set once it has answered."""
 
+import json
 import subprocess
 import tomllib
 from pathlib import Path
@@ -7,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.model.config import ModelConfig
+from holdfast.agent.model.find_models import find_in_ollama
 from holdfast.cli.model import pick
 from holdfast.model.errors import HoldfastError
 from holdfast.settings.edit import set_values
-from holdfast.testing.scripted_model import Fail, Hang, ScriptedModel, answer
+from holdfast.testing.scripted_model import Call, Fail, Hang, ModelRequest, ScriptedModel, Step, answer
 from tests.commands import run_holdfast
 from tests.journeys.editor import environment
 
@@ -83,8 +85,54 @@ def test_without_a_name_it_lists_what_this_machine_can_use(tmp_path: Path):
     assert found.stdout.endswith("To set one: holdfast model NAME\n")
 
 
+def test_the_models_of_a_local_ollama_are_found():
+    with ScriptedModel([], models=("qwen3", "bad\nname")) as endpoint:
+        found = find_in_ollama(endpoint.address)
+        nothing = find_in_ollama(f"{endpoint.address}/elsewhere")
+
+    assert [(model.name, model.reason) for model in found] == [
+        ("ollama:qwen3", f"Ollama runs at {endpoint.address}")
+    ]
+    assert nothing == []
+
+
 def test_a_settings_file_is_made_if_there_is_none(tmp_path: Path):
     file = tmp_path / "new" / "config.toml"
     set_values(file, "model", {"name": 'a"b', "base_url": ""})
 
     assert tomllib.loads(file.read_text()) == {"model": {"name": 'a"b'}}
+
+
+@pytest.mark.promise("AGT-12", "AGT-13")
+def test_chat_uses_the_agent_and_the_model_of_its_options_and_the_usage_is_shown(tmp_path: Path):
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "reader.md").write_text(
+        "---\nmodel: openai-chat:second\ntools: [files.list]\n---\nYou only read.\n"
+    )
+    (tmp_path / "project").mkdir()
+
+    def respond(request: ModelRequest) -> Step:
+        return answer("One file.") if request.tool_results else answer(Call("files__list", {"path": "."}))
+
+    with ScriptedModel(respond) as endpoint:
+        environ = {
+            **environment(tmp_path),
+            "HOLDFAST_MODEL_NAME": "openai-chat:first",
+            "HOLDFAST_MODEL_ALSO": "openai-chat:second",
+            "HOLDFAST_MODEL_BASE_URL": endpoint.base_url,
+        }
+        options = ("--agent", "reader", "--model", "openai-chat:third")
+        chat = run_holdfast(
+            "chat", *options, input="What is here?\n/usage\n", cwd=tmp_path / "project", env=environ
+        )
+        session = json.loads(run_holdfast("sessions", "list", "--json", env=environ).stdout)["id"]
+        shown = run_holdfast("sessions", "show", session, env=environ)
+
+    usage = "200 tokens in, 40 out, 2 requests, 1 calls"
+    assert chat.returncode == 0, chat.stderr
+    assert ("One file." in chat.stdout, usage in chat.stdout) == (True, True)
+    assert [(request.model, request.tools) for request in endpoint.requests] == [
+        ("third", ("files__list",))
+    ] * 2
+    assert "You only read." in endpoint.requests[0].instructions
+    assert usage in shown.stdout

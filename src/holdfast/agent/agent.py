@@ -102,6 +102,13 @@ class TurnContext(Protocol):
         """Send a piece of the agent's reasoning."""
         ...
 
+    async def flush(self) -> None:
+        """Wait until everything so far is stored and published. Raises if something could not be stored.
+
+        Otherwise, an agent that works without waiting delays what it has already sent.
+        """
+        ...
+
     async def plan(self, entries: Sequence[JsonObject]) -> None:
         """Publish a plan, which replaces the previous one."""
         ...

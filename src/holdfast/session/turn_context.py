@@ -102,6 +102,9 @@ class SessionTurnContext:
                 Thought(message_id=self._message_id, text=replace_surrogates(text)), self.origin
             )
 
+    async def flush(self) -> None:
+        await self._record.flush()
+
     async def plan(self, entries: Sequence[JsonObject]) -> None:
         await self._record.append(Planned(entries=tuple(entries)), origin=self.origin)
 

@@ -1,6 +1,7 @@
 """Conversations that go on: after a cancel, after `kill -9`, with another model, and when they get long."""
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from holdfast import Agent, Host, JsonObject, OpenOptions, Session, TurnContext
 from holdfast.events import HistoryCompacted, StopReason, TurnEnded
+from holdfast.settings import Settings
 from holdfast.testing.scripted_model import (
     Answer,
     Call,
@@ -24,6 +26,8 @@ from holdfast.testing.scripted_model import (
     Think,
     answer,
 )
+from holdfast.testing.scripted_model.formats import number_calls, stream
+from holdfast.testing.scripted_model.request import WireFormat
 from tests.agent.model.sessions import PREFIXES, conversation, model_settings
 
 pytestmark = pytest.mark.anyio
@@ -38,9 +42,15 @@ LONG = (
 )
 
 
-def interrupt_after(prefix: str) -> list[int]:
-    whole = {"openai-chat": 9, "openai": 16, "anthropic": 14}[prefix]
-    return [*range(whole)] if ALL_EVENTS else [2, 4, 7]
+CUT = (Think("Not signed yet, and cut", signature="x"), Text("half"))
+FORMATS = dict(zip(PREFIXES, WireFormat, strict=True))
+
+
+def points_in(prefix: str, parts: tuple[Text | Think | Call, ...]) -> list[int]:
+    """Where to interrupt an answer with these parts: before each event, or only before some of them and the last one."""
+    answered = number_calls(Answer(parts=parts), itertools.count(1))
+    count = len([*stream(FORMATS[prefix], answered, "gpt-5", 1)])
+    return [*range(count)] if ALL_EVENTS else [2, count // 2, count - 1]
 
 
 def seen(request: ModelRequest) -> list[tuple[str, str, str]]:
@@ -59,7 +69,7 @@ def seen(request: ModelRequest) -> list[tuple[str, str, str]]:
 async def test_a_turn_that_is_cancelled_at_any_event_ends_at_once_and_the_next_one_goes_on(
     tmp_path: Path, prefix: str
 ):
-    points = interrupt_after(prefix)
+    points = points_in(prefix, LONG)
     script = [step for point in points for step in (Answer(parts=LONG, hold_after=point), answer("Next."))]
     async with conversation(tmp_path, script, prefix) as talk:
         for number, _ in enumerate(points, start=1):
@@ -123,9 +133,47 @@ async def test_cancelling_closes_the_connection_and_takes_hardly_longer_than_wit
     assert min(taken) - min(usual) < 0.1
 
 
+async def killed_host(
+    endpoint: ScriptedModel, settings: Settings, project: Path, *stored: str, during_call: bool = False
+) -> str:
+    """Prompt in a process of its own, and kill it during the model's answer or a call. Returns the session's id."""
+    held, running = endpoint.held, project / "running"
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.agent.model.prompt_once"),
+        *(str(settings.data_dir), str(project), endpoint.base_url, settings.model.name, *stored),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    session_id = (await child.stdout.readline()).decode().strip()
+
+    async def begun() -> None:
+        while during_call and not running.exists():
+            await asyncio.sleep(0.01)
+        if not during_call:
+            await endpoint.wait_held(held + 1)
+
+    ready, ended = asyncio.create_task(begun()), asyncio.create_task(child.wait())
+    await asyncio.wait((ready, ended), return_when=asyncio.FIRST_COMPLETED)
+    assert not ended.done(), "the host ended by itself"
+    child.send_signal(signal.SIGKILL)
+    await ended
+    return session_id
+
+
+async def prompt_again(settings: Settings, session_id: str, project: Path) -> None:
+    async with Host(settings=settings) as host:
+        session = await host.reopen(session_id, OpenOptions(cwd=project, mode=None))
+        await session.prompt("Are you there?")
+        await session.close()
+
+
 @pytest.mark.promise("AGT-04")
-@pytest.mark.parametrize("point", range(7) if ALL_EVENTS else [5])
-@pytest.mark.parametrize("prefix", PREFIXES if ALL_EVENTS else ["anthropic"])
+@pytest.mark.parametrize(
+    ("prefix", "point"),
+    [(prefix, point) for prefix in PREFIXES for point in points_in(prefix, CUT)]
+    if ALL_EVENTS
+    else [("anthropic", 5)],
+)
 async def test_a_killed_host_s_conversation_continues_with_its_signatures(
     tmp_path: Path, prefix: str, point: int
 ):
@@ -134,28 +182,13 @@ async def test_a_killed_host_s_conversation_continues_with_its_signatures(
     (project / "a.txt").write_text("alpha")
     script = [
         answer(Think("First, read.", signature=SIGNATURE), "I read.", Call("files__read", {"path": "a.txt"})),
-        Answer(parts=(Think("Not signed yet, and cut", signature="x"), Text("half")), hold_after=point),
+        Answer(parts=CUT, hold_after=point),
         answer("I am back."),
     ]
     async with ScriptedModel(script) as endpoint:
         settings = model_settings(tmp_path, endpoint, prefix)
-        child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.agent.model.prompt_once"),
-            *(str(settings.data_dir), str(project), endpoint.base_url, settings.model.name),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert child.stdout is not None
-        session_id = (await child.stdout.readline()).decode().strip()
-        held, ended = asyncio.create_task(endpoint.wait_held(1)), asyncio.create_task(child.wait())
-        await asyncio.wait((held, ended), return_when=asyncio.FIRST_COMPLETED)
-        assert not ended.done(), "the host ended by itself"
-        child.send_signal(signal.SIGKILL)
-        await ended
-
-        async with Host(settings=settings) as host:
-            session = await host.reopen(session_id, OpenOptions(cwd=project, mode=None))
-            await session.prompt("Are you there?")
-            await session.close()
+        session_id = await killed_host(endpoint, settings, project)
+        await prompt_again(settings, session_id, project)
 
     before, after = endpoint.requests[1], endpoint.requests[2]
     roles = [message.role for message in after.messages]
@@ -167,6 +200,47 @@ async def test_a_killed_host_s_conversation_continues_with_its_signatures(
     assert roles.count("tool") == 1
     assert "alpha" in next(message.text for message in after.messages if message.role == "tool")
     assert seen(after)[-1] == ("user", "Are you there?", "")
+    if prefix != "openai-chat":
+        assert SIGNATURE in after.raw.decode()
+
+
+@pytest.mark.promise("AGT-04")
+@pytest.mark.parametrize(
+    ("prefix", "point"),
+    [(prefix, point) for prefix in PREFIXES for point in points_in(prefix, CUT)]
+    if ALL_EVENTS
+    else [("openai", 6)],
+)
+async def test_a_host_that_is_killed_in_its_first_answer_and_then_during_calls_goes_on(
+    tmp_path: Path, prefix: str, point: int
+):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.txt").write_text("alpha")
+    script = [
+        Answer(parts=CUT, hold_after=point),
+        answer(
+            Think("Then wait.", signature=SIGNATURE),
+            Call("files__read", {"path": "a.txt"}),
+            Call("slow__wait"),
+        ),
+        answer("I am back."),
+    ]
+    async with ScriptedModel(script) as endpoint:
+        settings = model_settings(tmp_path, endpoint, prefix)
+        session_id = await killed_host(endpoint, settings, project)
+        await killed_host(endpoint, settings, project, session_id, during_call=True)
+        await prompt_again(settings, session_id, project)
+
+    after = endpoint.requests[2]
+    said = [message for message in after.messages if message.role == "user"]
+    calls = [call for message in after.messages for call in message.calls]
+    results = {message.call_id: message.text for message in after.messages if message.role == "tool"}
+    assert [message.text for message in said] == ["Read it", "Read it", "Are you there?"]
+    assert "Not signed yet" not in after.raw.decode()
+    assert [tool for _, tool in calls] == ["files__read", "slow__wait"]
+    assert [*results] == [call_id for call_id, _ in calls], "each call has one result"
+    assert "INTERRUPTED" in results[calls[1][0]]
     if prefix != "openai-chat":
         assert SIGNATURE in after.raw.decode()
 

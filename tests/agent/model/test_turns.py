@@ -1,6 +1,9 @@
 """Turns of a session with a model, in the formats of all endpoints."""
 
+import asyncio
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,9 @@ from holdfast.events import (
     ToolStarted,
     TurnEnded,
 )
-from holdfast.testing.scripted_model import Call, Think, answer
+from holdfast.testing.scripted_model import Answer, Call, RawAnswer, Text, Think, answer
+from holdfast.testing.scripted_model.formats import stream
+from holdfast.testing.scripted_model.request import WireFormat
 from tests.agent.model.sessions import PREFIXES, conversation, text
 
 pytestmark = pytest.mark.anyio
@@ -37,6 +42,9 @@ TWO_CALLS = (
     ),
     answer("They say alpha and beta."),
 )
+
+
+SEQ = "SELECT seq FROM events WHERE seq = ?"
 
 
 def describe(event: Event) -> Any:
@@ -81,10 +89,19 @@ async def test_every_format_gives_the_same_events_in_the_same_order(tmp_path: Pa
     async with conversation(tmp_path, TWO_CALLS, prefix) as talk:
         (tmp_path / "project" / "a.txt").write_text("alpha")
         (tmp_path / "project" / "b.txt").write_text("beta")
-        result = await talk.session.prompt(text("What do they say?"))
+        turn = talk.session.prompt(text("What do they say?"))
+        with closing(
+            sqlite3.connect(f"file:{talk.host.settings.data_dir}/holdfast.db?mode=ro", uri=True)
+        ) as other:
+            is_stored = [
+                [stored.seq] == [seq for (seq,) in other.execute(SEQ, (stored.seq,))] async for stored in turn
+            ]
         events = await talk.events()
 
-    assert result.reason is StopReason.END_TURN
+    assert len(is_stored) == len(events) - 2, "all events but those of the opening were told"
+    assert all(is_stored), "another connection found each event when it was told"
+    assert turn.result is not None
+    assert turn.result.reason is StopReason.END_TURN
     assert [*described(events)] == [
         SessionOpened,
         ServersResolved,
@@ -129,3 +146,19 @@ async def test_calls_that_cannot_be_made_are_shown_and_recorded(tmp_path: Path):
     assert ("", "files__remove", "files__remove", (Outcome.REFUSED, "UNKNOWN_TOOL")) in calls
     assert [outcome for *_, (outcome, _) in calls].count(Outcome.COMPLETED) == 1
     assert "There is no tool 'files__remove'." in told["call_1"]
+
+
+async def test_the_first_words_of_an_answer_are_told_before_the_rest_is_decoded(tmp_path: Path):
+    words = Answer(parts=(Text("word " * 30, chunk=5),))
+    at_once = RawAnswer(body=b"".join(stream(WireFormat.CHAT, words, "gpt-5", 1)))
+    async with conversation(tmp_path, [at_once]) as talk:
+        events = talk.session.subscribe(talk.session.record.events.last)
+        turn = asyncio.ensure_future(talk.session.prompt("Go"))
+        told: list[Event] = []
+        while not any(isinstance(event, Replied) for event in told):
+            told += [stored.event for stored in await events.next_batch()]
+        waiting = talk.session.record._writer.appender._queue  # pyright: ignore[reportPrivateUsage]
+        decoded = len(waiting)
+        await turn
+
+    assert (told[-1], decoded) == (Replied(message_id=told[-1].message_id, text="word "), 0)  # type: ignore[union-attr]

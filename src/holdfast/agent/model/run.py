@@ -31,7 +31,7 @@ from holdfast.agent.agent import TurnContext
 from holdfast.agent.model import failures
 from holdfast.agent.model.budget import NO_BUDGET, Budget
 from holdfast.agent.model.clients import ModelClients
-from holdfast.agent.model.config import ModelConfig
+from holdfast.agent.model.config import ModelConfig, ModelLimits
 from holdfast.agent.model.failures import LimitReachedError
 from holdfast.agent.model.history import (
     COMPACT_AT,
@@ -91,10 +91,21 @@ class RunResult:
 
 @dataclass(slots=True)
 class _AnswerSize:
-    """How much of an answer has arrived."""
+    """How much of an answer has arrived. Raises `LimitReachedError` if it is too large."""
 
+    limits: ModelLimits
     characters: int = 0
     calls: int = 0
+
+    def add_text(self, text: str) -> None:
+        self.characters += len(text)
+        if self.characters > self.limits.max_characters:
+            raise failures.too_large(f"it has more than {self.limits.max_characters} characters")
+
+    def add_call(self) -> None:
+        self.calls += 1
+        if self.calls > self.limits.max_response_calls:
+            raise failures.too_large(f"it asks for more than {self.limits.max_response_calls} calls")
 
 
 class ModelRun:
@@ -267,8 +278,8 @@ class ModelRun:
             )
 
     async def _publish(self, stream: StreamedResponse, exchange: Exchange) -> None:
-        turn, limits, loop = self._turn, self._options.model.limits, asyncio.get_running_loop()
-        size = _AnswerSize()
+        turn, loop = self._turn, asyncio.get_running_loop()
+        size = _AnswerSize(self._options.model.limits)
         async for event in stream:
             exchange.last_progress = loop.time()
             match event:
@@ -287,14 +298,12 @@ class ModelRun:
                         await turn.think(text)
                 case PartStartEvent(part=ToolCallPart(args=args)):
                     text = args if isinstance(args, str) else ""
-                    size.calls += 1
-                    if size.calls > limits.max_response_calls:
-                        raise failures.too_large(f"it asks for more than {limits.max_response_calls} calls")
+                    size.add_call()
                 case _:
                     continue
-            size.characters += len(text)
-            if size.characters > limits.max_characters:
-                raise failures.too_large(f"it has more than {limits.max_characters} characters")
+            if text and not size.characters:
+                await turn.flush()  # decoding more of the answer would delay its first words
+            size.add_text(text)
 
     def _count_usage(self, stream: StreamedResponse | None, exchange: Exchange) -> None:
         """Add what a request used, even if it failed or was cancelled."""
