@@ -57,11 +57,10 @@ async def _stop_scripts(tab: Tab) -> None:
 
 async def _navigate(tab: Tab, url: str, timeout: float) -> None:
     tab.is_loading = True
-    before = tab.commits
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result.error_text and result.error_text != "net::ERR_ABORTED":
-        # The browser's own page about the failure replaces the tab's page now; until then no command is answered.
-        await tab.until(lambda: tab.commits > before or tab.is_over, _STOP_SECONDS)
+        # The browser's own page about the failure replaces the tab's page now.
+        await tab.until(lambda: tab.loader_id == result.loader_id or tab.is_over, _PATIENCE_SECONDS)
         tab.is_loading = False
         if result.error_text == UNSAFE_REDIRECT:
             raise ToolError(
@@ -77,7 +76,7 @@ async def _navigate(tab: Tab, url: str, timeout: float) -> None:
 
 
 async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:
-    history = await tab.send(cdp.PageGetNavigationHistory())
+    history = await _send(tab, cdp.PageGetNavigationHistory(), timeout)
     index = history.current_index + step
     if not 0 <= index < len(history.entries):
         raise ToolError(LOAD_FAILED, f"There is no page to go {'back' if step < 0 else 'forward'} to.")
