@@ -148,7 +148,9 @@ async def test_a_page_that_is_replaced_while_it_is_read_does_not_fail_the_call(
     await client.call("open", url=site.page("/first", "<button>Press</button>"))
     read, replaced = Tab.run_for_much, list[str]()
 
-    async def replace_and_read(tab: Tab, document: Document, function: str, *args: Any, **options: Any) -> Any:
+    async def replace_and_read(
+        tab: Tab, document: Document, function: str, *args: Any, **options: Any
+    ) -> Any:
         if function == "walk" and not replaced:
             replaced.append(document.unique_id)
             commits = tab.commits

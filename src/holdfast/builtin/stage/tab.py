@@ -196,8 +196,10 @@ class Tab:
             except NoAnswerError:
                 self.check()
                 self.is_hung = True
-                if self.has_dialog:
-                    raise ToolError(DIALOG_OPEN, f"A dialog is open in {self.id}.") from None
+                if self.has_dialog or self.has_dialog_flood:
+                    raise ToolError(
+                        DIALOG_OPEN, f"The page in {self.id} opens one dialog after another."
+                    ) from None
                 raise
         self.is_hung = False
         return result

@@ -116,9 +116,7 @@ class Connection:
         message = await self._post(command, session)
         deadline = monotonic() + _REPLACING_SECONDS
         while (
-            message.error is not None
-            and message.error.message == _BEING_REPLACED
-            and monotonic() < deadline
+            message.error is not None and message.error.message == _BEING_REPLACED and monotonic() < deadline
         ):
             await asyncio.sleep(_REPLACING_PAUSE)
             message = await self._post(command, session)
