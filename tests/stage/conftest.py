@@ -43,8 +43,11 @@ async def browser(folder: Path) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def client(browser: Client) -> AsyncIterator[Client]:
+async def client(browser: Client, caplog: pytest.LogCaptureFixture) -> AsyncIterator[Client]:
     yield browser
+    logged = (record.getMessage() for record in caplog.get_records("call"))
+    undeclared = [text for text in logged if text.startswith("undeclared code")]
+    assert undeclared == [], "every tool names the codes that it fails with"
     open_stages = (await browser.call("stages"))["stages"]
     for stage in open_stages[1:]:
         await browser.call("close", stage=stage["stage"])

@@ -1,5 +1,7 @@
 """Attach to a browser that Holdfast has not started."""
 
+import asyncio
+import json
 import os
 import subprocess
 import tempfile
@@ -21,22 +23,41 @@ needs_browser = pytest.mark.skipif(find_browser() is None, reason="There is no C
 @needs_browser
 @pytest.mark.promise("STG-19")
 async def test_an_attached_browser_is_used_and_never_closed(tmp_path: Path, site: Site):
-    url = site.page("/attached", "<button onclick=\"this.textContent='pressed'\">Press</button>")
-    with _run_browser(url) as (process, port):
+    site.page("/popup", "<h1>Popup</h1>")
+    site.answers["/file"] = lambda seen: (200, {"Content-Type": "application/octet-stream"}, b"content")
+    html = """<title>Mine</title><button onclick="this.textContent='pressed'">Press</button>
+    <a href=/popup target=_blank>New</a><a href=/file download=own-name.bin>Get</a>"""
+    url = site.page("/attached", html)
+    own_folder = tmp_path / "own-downloads"
+    with _run_browser(url, own_folder) as (process, port):
         async with run_tools(tmp_path) as client:
             attached = await client.call("attach", endpoint=f"127.0.0.1:{port}")
             await client.call("wait", text="Press")
             clicked = await client.call("click", ref=await client.ref("Press", "button"))
             upload = await client.fail("upload", ref=await client.ref("pressed"), paths=["x"])
+            await client.call("click", ref=await client.ref("Get", "link"))
+            while not (own_folder / "own-name.bin").exists():
+                await asyncio.sleep(0.02)
+            downloads = await client.call("downloads")
+            await client.call("click", ref=await client.ref("New", "link"))
+            while len((listed := await client.page("tabs")).split("\n")) < 2:
+                await asyncio.sleep(0.02)
+            await client.call("wait", tab="t2", text="Popup")
+            third = await client.page("tab", action="new", url=url)
             await client.call("close", stage=attached["stage"])
         async with run_tools(tmp_path) as client:
             again = await client.call("attach", endpoint=f"http://127.0.0.1:{port}")
 
         assert process.poll() is None
         assert "not Holdfast's" in attached["warning"]
+        assert "Mine — " in listed
         assert "button pressed" in clicked["page"]
         assert upload.code == "DENIED"
-        assert "/attached" in again["page"]
+        assert (own_folder / "own-name.bin").read_bytes() == b"content"
+        assert "page" not in downloads, "its downloads are the user's"
+        assert "button Press" in third
+        assert again["page"].count("/attached") == 2
+        assert "/popup" in again["page"]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +71,7 @@ async def test_only_browsers_on_this_machine_can_be_attached(endpoint: str, tmp_
 
 
 @contextmanager
-def _run_browser(url: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def _run_browser(url: str, downloads: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     program = find_browser()
     assert program
     flags = [
@@ -63,6 +84,9 @@ def _run_browser(url: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     if os.geteuid() == 0:
         flags.append("--no-sandbox")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        preferences = Path(profile, "Default", "Preferences")
+        preferences.parent.mkdir()
+        preferences.write_text(json.dumps({"download": {"default_directory": str(downloads)}}))
         command = [program, *flags, f"--user-data-dir={profile}", url]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

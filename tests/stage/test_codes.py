@@ -1,9 +1,12 @@
 """Failures that no page causes: no browser, one that does not start, and what belongs to another stage or caller."""
 
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 
+from holdfast.builtin.stage.browser import Stage
+from holdfast.builtin.stage.cdp import protocol as cdp
 from tests.stage.client import Client, run_tools
 from tests.stage.site import Site
 
@@ -76,3 +79,57 @@ async def test_stages_share_no_cache(client: Client, site: Site):
 
     assert in_one_stage == 1, "a stage has a cache"
     assert site.paths().count("/cached.js") == 2
+
+
+@pytest.mark.promise("STG-01")
+async def test_stages_share_no_permissions(client: Client, site: Site):
+    url = site.page("/permitted", "<h1>Permitted</h1>")
+    look = "navigator.permissions.query({name: 'geolocation'}).then((found) => found.state)"
+    first = _stage(client, await client.call("open", url=url))
+    await first.browser.connection.send(
+        _Grant(permissions=["geolocation"], browser_context_id=first.context_id)
+    )
+
+    in_first = await client.page("evaluate", script=look)
+    await client.call("open", url=url)
+    in_second = await client.page("evaluate", script=look)
+
+    assert (in_first, in_second) == ('"granted"', '"prompt"')
+
+
+@pytest.mark.promise("STG-10")
+async def test_a_page_that_opens_dialogs_without_end_is_named_as_the_reason(client: Client, site: Site):
+    opened = await client.call("open", url=site.page("/asking", "<h1>Asking</h1>"))
+
+    failed = await client.fail("evaluate", script="for (;;) alert('again')", timeout=2)
+    away = await client.page(
+        "goto",
+        url=site.page("/calm", "<h1></h1><script>document.querySelector('h1').append('Calm')</script>"),
+    )
+
+    assert (failed.code, opened["tab"] in failed.message) == ("DIALOG_OPEN", True)
+    assert "h1 Calm" in away
+
+
+async def test_a_tab_that_cannot_load_its_page_is_not_left_open(client: Client):
+    opened = await client.call("open")
+
+    denied = await client.fail("tab", action="new", url="file:///etc/passwd")
+    failed = await client.fail("tab", action="new", url="http://127.0.0.1:9876/")
+
+    assert (denied.code, failed.code) == ("URL_DENIED", "LOAD_FAILED")
+    assert (await client.call("stages"))["stages"][-1]["tabs"] == [opened["tab"]]
+
+
+class _Grant(cdp.Command[cdp.NoResult], frozen=True, kw_only=True, rename="camel"):
+    METHOD: ClassVar[str] = "Browser.grantPermissions"
+    RESULT: ClassVar[type] = cdp.NoResult
+
+    permissions: list[str]
+    browser_context_id: str
+
+
+def _stage(client: Client, opened: dict[str, Any]) -> Stage:
+    held = [stages for driven in client.box._driven for stages in driven._sessions.values()]
+    (stage,) = [stages[opened["stage"]] for stages in held if opened["stage"] in stages]
+    return stage

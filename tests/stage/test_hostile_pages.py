@@ -17,6 +17,7 @@ pytestmark = pytest.mark.anyio
 HEAVY = pytest.mark.skipif(
     not os.environ.get("HOLDFAST_STAGE_HEAVY"), reason="It needs much memory: make stage-heavy."
 )
+METADATA = "169.254.169.254"
 DEEP = """<p id=top>Top</p><script>function nest(count) { let at = document.body;
 for (let i = 0; i < count; i++) { const next = document.createElement('div'); at.append(next); at = next } at.append('Deep text') }</script>"""
 ENDLESS = """<ul id=l><li>First</ul><script>let n = 0;
@@ -157,21 +158,22 @@ async def test_a_sandboxed_page_reaches_no_address_that_was_not_granted(
     """By address, by WebSocket, by redirect, and by a name whose address changes. The page itself is served by `localhost`."""
     looked_up = _rebind(monkeypatch, "rebind.example")
     with run_site() as inside, run_site() as site:
+        _serve_metadata(monkeypatch, inside)
         ways = {
             "fetch": f"fetch('{inside.url}/fetch', {{mode: 'no-cors'}})",
             "socket": f"new Promise((done) => {{ const s = new WebSocket('{inside.url.replace('http', 'ws')}/socket'); s.onclose = s.onerror = s.onopen = done }})",
             "redirect": "fetch('/redirect', {mode: 'no-cors'})",
-            "metadata": "fetch('http://169.254.169.254/latest', {mode: 'no-cors'})",
+            "metadata": f"fetch('http://{METADATA}/metadata', {{mode: 'no-cors'}})",
             "rebinding": f"fetch('http://rebind.example:{inside.port}/first', {{mode: 'no-cors', signal: AbortSignal.timeout(500)}}).catch(() => 0)"
             f".then(() => fetch('http://rebind.example:{inside.port}/rebound', {{mode: 'no-cors'}}))",
-            "socket-to-metadata": "new Promise((done) => { const s = new WebSocket('ws://169.254.169.254/'); s.onclose = s.onerror = done })",
+            "socket-to-metadata": f"new Promise((done) => {{ const s = new WebSocket('ws://{METADATA}/metadata-socket'); s.onclose = s.onerror = s.onopen = done }})",
         }
         site.answers["/redirect"] = lambda seen: (302, {"Location": f"{inside.url}/redirect"}, b"")
         tried = ",".join(f"({way}).catch(() => 0)" for way in ways.values())
         site.page(
             "/attack", f"<script>const attack = () => Promise.all([{tried}]).then(() => 'tried')</script>"
         )
-        granted = ("localhost",) if is_protected else ("localhost", "127.0.0.1", "rebind.example")
+        granted = ("localhost",) if is_protected else ("localhost", "127.0.0.1", "rebind.example", METADATA)
         options: dict[str, Any] = {"is_sandboxed": True, "hosts": ("*",), "private_hosts": granted}
         async with run_tools(tmp_path, **options) as client:
             await client.call("open", url=f"{site.other_url}/attack")
@@ -179,8 +181,20 @@ async def test_a_sandboxed_page_reaches_no_address_that_was_not_granted(
 
     assert said == '"tried"'
     assert looked_up[-1] == "127.0.0.1", "the name was looked up a second time"
-    expected = [] if is_protected else ["/fetch", "/rebound", "/redirect", "/socket"]
+    names = ("fetch", "metadata", "metadata-socket", "rebound", "redirect", "socket")
+    expected = [] if is_protected else [f"/{name}" for name in names]
     assert sorted(inside.paths()) == expected
+
+
+def _serve_metadata(monkeypatch: pytest.MonkeyPatch, inside: Site) -> None:
+    """Let the site answer at the metadata address, as a cloud's network does. Nothing is sent to that address."""
+    connect = asyncio.SelectorEventLoop.sock_connect
+
+    async def connect_to_site(loop: asyncio.SelectorEventLoop, sock: socket.socket, address: Any) -> None:
+        where = ("127.0.0.1", inside.port) if address[0] == METADATA else address
+        await connect(loop, sock, where)
+
+    monkeypatch.setattr(asyncio.SelectorEventLoop, "sock_connect", connect_to_site)
 
 
 def _rebind(monkeypatch: pytest.MonkeyPatch, name: str) -> list[str]:

@@ -252,7 +252,9 @@ async def test_a_browser_that_ends_is_reported_and_started_again(tmp_path: Path,
         await stage.browser.connection.closed.wait()
 
         gone = await client.fail("snapshot")
+        closed = await client.call("close")
         again = await client.call("open")
 
     assert gone.code == "BROWSER_GONE"
+    assert closed["closed"] == first["stage"]
     assert again["tab"] != first["tab"]

@@ -4,10 +4,14 @@ import asyncio
 import base64
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.frames import Document
+from holdfast.builtin.stage.tab import Tab
 from tests.stage.client import Client, Failure, inside
 from tests.stage.site import Answer, Seen, Site
 
@@ -123,6 +127,47 @@ async def test_loads_that_fail_say_why(client: Client, site: Site):
 
     assert missing.code == "LOAD_FAILED"
     assert history.code == "LOAD_FAILED"
+
+
+async def test_a_tab_can_go_back_right_after_a_load_that_failed(client: Client, site: Site):
+    await client.call("open", url=site.page("/first", "<h1>First</h1>"))
+
+    for url in ("http://127.0.0.1:9/", "http://127.0.0.1:9876/", "http://nowhere.invalid/"):
+        failed = await client.fail("goto", url=url)
+        back = await client.page("goto", url="back")
+
+        assert failed.code in ("LOAD_FAILED", "URL_DENIED")
+        assert "h1 First" in back
+
+
+async def test_a_page_that_is_replaced_while_it_is_read_does_not_fail_the_call(
+    client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
+):
+    """A click that led to another page must not answer that its ref is stale: it would be repeated."""
+    site.page("/second", "<h1>Second</h1>")
+    await client.call("open", url=site.page("/first", "<button>Press</button>"))
+    read, replaced = Tab.run_for_much, list[str]()
+
+    async def replace_and_read(
+        tab: Tab, document: Document, function: str, *args: Any, **options: Any
+    ) -> Any:
+        if function == "walk" and not replaced:
+            replaced.append(document.unique_id)
+            commits = tab.commits
+            await tab.send(cdp.PageNavigate(url=f"{site.url}/second"))
+            assert await tab.until(lambda: tab.commits > commits, 20)
+        return await read(tab, document, function, *args, **options)
+
+    monkeypatch.setattr(Tab, "run_for_much", replace_and_read)
+    ref = await client.ref("Press", "button")
+    answers = {"click": await client.page("click", ref=ref)}
+    replaced.clear()
+    answers["goto"] = await client.page("goto", url=f"{site.url}/first")
+    replaced.clear()
+    answers["open"] = await client.page("open", url=f"{site.url}/first")
+
+    assert replaced
+    assert [tool for tool, page in answers.items() if "h1 Second" not in page] == []
 
 
 async def test_back_forward_and_reload_show_the_page_that_they_lead_to(client: Client, site: Site):

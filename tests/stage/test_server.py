@@ -21,15 +21,31 @@ from holdfast.builtin.stage.launch_options import LaunchOptions
 from holdfast.builtin.stage.server import stage_toolbox
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
+from holdfast.model.door import PermissionQuestion
+from holdfast.model.event import Decision
+from holdfast.model.permission import Mode
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
 from holdfast.toolkit.tool_list import to_wire
+from tests.session.support import ScriptedUser
 from tests.stage.processes import Descendants, wait_until
 from tests.stage.site import Site
 
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
 ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Person(ScriptedUser):
+    """Keeps the questions that were asked."""
+
+    def __init__(self, *decisions: Decision) -> None:
+        super().__init__(*decisions)
+        self.questions: list[PermissionQuestion] = []
+
+    async def request_permission(self, question: PermissionQuestion) -> Decision:
+        self.questions.append(question)
+        return await super().request_permission(question)
 
 
 def _tools(**options: Any) -> list[dict[str, Any]]:
@@ -147,6 +163,10 @@ async def test_sessions_get_a_browser_that_starts_at_the_first_call(tmp_path: Pa
                 "stage.upload", {**arguments, "paths": [str(tmp_path / "secret.txt")]}
             )
             attached = await session.call("stage.attach", {"endpoint": "127.0.0.1:9222"})
+            person = Person(Decision.ALLOW_ALWAYS, Decision.ALLOW_ALWAYS)
+            session.attach(person)
+            await session.permission.change_mode(Mode.AUTO)
+            asked = [await session.call("stage.attach", {"endpoint": "127.0.0.1:9"}) for _ in range(2)]
         finally:
             await session.close()
         async with host.session(
@@ -165,6 +185,8 @@ async def test_sessions_get_a_browser_that_starts_at_the_first_call(tmp_path: Pa
     assert offered - names == {"stage.attach"}
     assert "stage.evaluate" not in offered
     assert attached.code == "NOT_PERMITTED", "attach asks each time, and this session cannot ask"
+    assert [envelope.code for envelope in asked] == ["LOAD_FAILED"] * 2
+    assert [question.can_remember for question in person.questions] == [False, False]
 
 
 @needs_browser

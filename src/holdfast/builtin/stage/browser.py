@@ -22,6 +22,10 @@ from holdfast.toolkit import ToolError
 
 _CLOSE_SECONDS = 0.7
 _OPEN_SECONDS = 10.0
+_ATTACHED = ""
+"""The context of the only stage of a browser that Holdfast is attached to: it has the tabs of all contexts."""
+_TYPES = ("page",)
+_ATTACHED_TYPES = ("page", "webview")
 
 
 class Stage:
@@ -138,6 +142,25 @@ class Browser:
         self._watch = asyncio.ensure_future(self._watch_connection())
         connection.handle("", self._on_event)
 
+    @classmethod
+    async def attach(cls, connection: Connection, numbers: "Numbers") -> Stage:
+        """A stage with all tabs of a browser that runs already."""
+        browser = cls(connection, None, numbers)
+        numbers.stages += 1
+        stage = browser.stages[_ATTACHED] = Stage(browser, f"s{numbers.stages}", _ATTACHED)
+        stage.is_attached = True
+        try:
+            connection.post(cdp.TargetSetDiscoverTargets(discover=True))
+            # Its answer comes after the events about the tabs that are open.
+            await connection.send(
+                cdp.TargetSetAutoAttach(auto_attach=True, wait_for_debugger_on_start=False, flatten=True)
+            )
+            await asyncio.gather(*(tab.ready.wait() for tab in stage.tabs.values()))
+        except BaseException:
+            await browser.close()
+            raise
+        return stage
+
     def start(self) -> None:
         """Follow every tab that is opened. The commands of the first stage follow at once, without a wait."""
         self.connection.post(cdp.TargetSetDiscoverTargets(discover=True))
@@ -187,6 +210,14 @@ class Browser:
         await tab.ready.wait()
         return tab
 
+    async def read_titles(self) -> None:
+        """Ask for the titles of all tabs. The browser does not report every change of one."""
+        with browser_failures():
+            targets = await self.connection.send(cdp.TargetGetTargets())
+        for info in targets.target_infos:
+            if tab := self._arrived.get(info.target_id):
+                tab.title = info.title[:MAX_TEXT]
+
     async def close(self) -> None:
         """End the browser. One that Holdfast has not started is only disconnected."""
         if self._closing is None:  # the last stages of a browser may be closed at the same time
@@ -229,12 +260,15 @@ class Browser:
 
     def _attached(self, event: cdp.TargetAttachedToTarget) -> None:
         info, session = event.target_info, event.session_id
-        stage = self.stages.get(info.browser_context_id or "")
-        if info.type != "page" or stage is None:
+        stage = self.stages.get(_ATTACHED) or self.stages.get(info.browser_context_id or "")
+        if stage is None or info.type not in (_ATTACHED_TYPES if stage.is_attached else _TYPES):
             if event.waiting_for_debugger:
                 self.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
             return
         if len(stage.tabs) >= MAX_TABS:
+            if stage.is_attached:  # it is the user's tab: it is not closed
+                stage.notices.add(f"a tab is not shown: the stage has {MAX_TABS} tabs", info.url)
+                return
             stage.closed_tabs += 1
             stage.notices.add(f"a new tab was closed: the stage has {MAX_TABS} tabs", info.url)
             # The page that opened it waits until it runs.
@@ -254,6 +288,7 @@ class Browser:
             on_dialog=stage.answer_dialog,
             notify=stage.notices.add,
         )
+        tab.title = info.title[:MAX_TEXT]
         stage.tabs[tab.id] = tab
         stage.current = stage.current or tab
         self._arrived[info.target_id] = tab

@@ -23,7 +23,9 @@ NOT_VISIBLE = _code("NOT_VISIBLE", 409, "Open or scroll to what contains the ele
 ELEMENT_DISABLED = _code("ELEMENT_DISABLED", 409, "Wait until it is enabled: wait(ref, enabled).")
 COVERED = _code("COVERED", 409, "Close or move what covers the element, then try again.")
 NO_EFFECT = _code("NO_EFFECT", 422, "Look at the element in a snapshot and choose another action.")
-DIALOG_OPEN = _code("DIALOG_OPEN", 409, "Close the dialog first: it blocks the page.", retryable=True)
+DIALOG_OPEN = _code(
+    "DIALOG_OPEN", 409, "Go elsewhere with goto, or close the tab: its dialogs block it.", retryable=True
+)
 PAGE_HUNG = _code(
     "PAGE_HUNG", 504, "Wait and try again, go elsewhere with goto, or close the tab.", retryable=True
 )

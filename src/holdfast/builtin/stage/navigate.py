@@ -42,26 +42,29 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
 
 async def _stop_scripts(tab: Tab) -> None:
     """End the scripts of a page that is busy or opens dialogs without end: it would delay the next page for ever."""
-    with contextlib.suppress(CdpError, ConnectionLostError, NoAnswerError):
+    enable = cdp.EmulationSetScriptExecutionDisabled(value=False)
+    with contextlib.suppress(CdpError, ConnectionLostError):
         tab.connection.post(cdp.RuntimeTerminateExecution(), tab.session)
-        await tab.connection.send(
-            cdp.EmulationSetScriptExecutionDisabled(value=True), tab.session, _STOP_SECONDS
-        )
-        await tab.connection.send(cdp.PageNavigate(url="about:blank"), tab.session, _STOP_SECONDS)
-    with contextlib.suppress(CdpError, ConnectionLostError, NoAnswerError):
-        await tab.connection.send(
-            cdp.EmulationSetScriptExecutionDisabled(value=False), tab.session, _STOP_SECONDS
-        )
+        try:
+            for command in (
+                cdp.EmulationSetScriptExecutionDisabled(value=True),
+                cdp.PageNavigate(url="about:blank"),
+                enable,
+            ):
+                await tab.connection.send(command, tab.session, _STOP_SECONDS)
+        except NoAnswerError:  # nothing else ends them
+            tab.connection.post(enable, tab.session)
+            tab.connection.post(cdp.PageCrash(), tab.session)
+            await tab.until(lambda: tab.is_over, _STOP_SECONDS)
     tab.is_hung = False
 
 
 async def _navigate(tab: Tab, url: str, timeout: float) -> None:
     tab.is_loading = True
-    before = tab.commits
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result.error_text and result.error_text != "net::ERR_ABORTED":
-        # The browser's own page about the failure replaces the tab's page now; until then no command is answered.
-        await tab.until(lambda: tab.commits > before or tab.is_over, _STOP_SECONDS)
+        # The browser's own page about the failure replaces the tab's page now.
+        await tab.until(lambda: tab.loader_id == result.loader_id or tab.is_over, _PATIENCE_SECONDS)
         tab.is_loading = False
         if result.error_text == UNSAFE_REDIRECT:
             raise ToolError(
@@ -77,7 +80,7 @@ async def _navigate(tab: Tab, url: str, timeout: float) -> None:
 
 
 async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:
-    history = await tab.send(cdp.PageGetNavigationHistory())
+    history = await _send(tab, cdp.PageGetNavigationHistory(), timeout)
     index = history.current_index + step
     if not 0 <= index < len(history.entries):
         raise ToolError(LOAD_FAILED, f"There is no page to go {'back' if step < 0 else 'forward'} to.")

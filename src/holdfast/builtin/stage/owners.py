@@ -56,7 +56,13 @@ class Owners:
         self._owners[call.owner].last_stage = stage.id
 
     def stage(self, call: Call, stage_id: str = "") -> Stage:
-        """The caller's stage with this id, or the one that was used last."""
+        """The caller's stage with this id, or the one that was used last. Raise BROWSER_GONE if its browser has ended."""
+        stage = self.any_stage(call, stage_id)
+        stage.browser.check()
+        return stage
+
+    def any_stage(self, call: Call, stage_id: str = "") -> Stage:
+        """The caller's stage with this id, or the one that was used last, also if its browser has ended."""
         ids = self.stages.ids()
         owner = self._owners.get(call.owner)
         if not stage_id and owner is not None and owner.last_stage in ids:
@@ -66,7 +72,6 @@ class Owners:
         if not ids:
             raise ToolError(codes.NOT_RUNNING, "No stage is open. Call open first.")
         stage = self.stages.get(stage_id)
-        stage.browser.check()
         if owner is not None:
             owner.last_stage = stage.id
         return stage

@@ -14,6 +14,8 @@ from holdfast.toolkit import ToolError
 
 _READING_SHARE = 0.3  # of the time to answer; what cannot be read in it is left out
 _PAGE_SECONDS = 20.0  # a page of 300,000 elements answers nothing while it is laid out
+_ATTEMPTS = 5  # to read a page that is replaced by another one while it is read
+_REPLACE_SECONDS = 1.0
 _FRAME_SECONDS = 4.0  # a frame that does not answer must not make the whole page unreadable
 
 
@@ -31,7 +33,21 @@ class _Reading:
 
 async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
     """Read the page, or one element of it, and keep the snapshot for later differences."""
-    document = await tab.document() if within is None else tab.find_ref(within)
+    if within is not None:
+        return await _take(tab, tab.find_ref(within), within)
+    for _ in range(_ATTEMPTS):
+        document = await tab.document()
+        try:
+            return await _take(tab, document, None)
+        except ToolError as error:
+            if error.code is not STALE_REF:
+                raise
+        # Another page has taken its place: read that one.
+        await tab.until(lambda gone=document.unique_id: gone not in tab.tree.documents, _REPLACE_SECONDS)
+    raise ToolError(PAGE_HUNG, f"The page in {tab.id} is replaced by another one again and again.")
+
+
+async def _take(tab: Tab, document: Document, within: int | None) -> Snapshot:
     reading = _Reading(tab, ClosedRootSearch(tab))
     lines = await _read_lines(reading, document, 0, within)
     tab.snapshot_count += 1

@@ -31,7 +31,10 @@ _READ = (
     "NOT_RUNNING",
 )
 _ACT = (*_READ, "NOT_VISIBLE", "ELEMENT_DISABLED", "COVERED", "NO_EFFECT")
-_GO = ("URL_DENIED", "LOAD_FAILED", "PAGE_CRASHED", "PAGE_HUNG", "TAB_GONE", "BROWSER_GONE", "TOO_MANY_TABS")
+_GO = (
+    *("URL_DENIED", "LOAD_FAILED", "PAGE_CRASHED", "PAGE_HUNG", "DIALOG_OPEN"),
+    *("TAB_GONE", "BROWSER_GONE", "TOO_MANY_TABS"),
+)
 _LAUNCH = ("NO_BROWSER", "LAUNCH_FAILED")
 _TAB = ("TAB_GONE", "BROWSER_GONE", "NOT_RUNNING")
 _FILES = ("BAD_PATH", "OUTSIDE_ROOTS", "NO_FILE", "NOT_A_FILE", "FILE_ERROR", "FILE_TOO_LARGE", "DENIED")
@@ -76,13 +79,13 @@ def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
 
     add(pages.open, "open", (*_GO, *_LAUNCH), annotations=harmless)
     if not options.is_sandboxed:
-        add(pages.attach, "attach", ("LOAD_FAILED", "UNSUPPORTED_HERE", "BROWSER_GONE"))
+        add(pages.attach, "attach", ("LOAD_FAILED", "UNSUPPORTED_HERE", "BROWSER_GONE", "PAGE_HUNG"))
     add(pages.close, "close", ("NOT_RUNNING",), annotations=harmless)
     add(pages.stages, "stages", (), operation="window_info")
-    add(pages.tabs, "tabs", _TAB, operation="window_info")
+    add(pages.tabs, "tabs", (*_TAB, "PAGE_HUNG"), operation="window_info")
     add(pages.tab, "tab", (*_GO, "NOT_RUNNING"), annotations=harmless)
     add(pages.goto, "goto", (*_GO, "NOT_RUNNING"), annotations=harmless)
-    add(reading.snapshot, "snapshot", _READ, operation="query")
+    add(reading.snapshot, "snapshot", (*_READ, "BAD_CURSOR"), operation="query")
     add(reading.find, "find", _READ, operation="query")
     add(reading.read, "read", _READ, operation="query")
     add(reading.elements, "elements", _READ, operation="query")

@@ -70,6 +70,8 @@ class Tab:
         """How many loads of another page have begun."""
         self.commits = 0
         """How often the tab has got another page or another address."""
+        self.loader_id = ""
+        """The load that the page in the tab comes from."""
         self.is_loading = False
         self.dragged: dict[str, Any] | None = None
         self.is_attached = False
@@ -194,8 +196,10 @@ class Tab:
             except NoAnswerError:
                 self.check()
                 self.is_hung = True
-                if self.has_dialog:
-                    raise ToolError(DIALOG_OPEN, f"A dialog is open in {self.id}.") from None
+                if self.has_dialog or self.has_dialog_flood:
+                    raise ToolError(
+                        DIALOG_OPEN, f"The page in {self.id} opens one dialog after another."
+                    ) from None
                 raise
         self.is_hung = False
         return result
@@ -241,25 +245,26 @@ class Tab:
             return None
         if frame.owner is not None and frame.owner[0] == parent.unique_id:
             return parent, frame.owner[1]
-        try:
-            owner = await self.connection.send(cdp.DomGetFrameOwner(frame_id=frame.id), parent.session)
-            resolved = await self.connection.send(
-                cdp.DomResolveNode(
-                    backend_node_id=owner.backend_node_id, execution_context_id=parent.context_id
-                ),
-                parent.session,
-            )
-            called = await self.connection.send(
-                cdp.RuntimeCallFunctionOn(
-                    function_declaration="function (from) { return stage.refFor(this, from) }",
-                    object_id=resolved.object.object_id,
-                    arguments=[cdp.RuntimeCallArgument(value=self.next_ref)],
-                    return_by_value=True,
-                ),
-                parent.session,
-            )
-        except CdpError:  # it has gone
-            return None
+        with browser_failures():
+            try:
+                owner = await self.connection.send(cdp.DomGetFrameOwner(frame_id=frame.id), parent.session)
+                resolved = await self.connection.send(
+                    cdp.DomResolveNode(
+                        backend_node_id=owner.backend_node_id, execution_context_id=parent.context_id
+                    ),
+                    parent.session,
+                )
+                called = await self.connection.send(
+                    cdp.RuntimeCallFunctionOn(
+                        function_declaration="function (from) { return stage.refFor(this, from) }",
+                        object_id=resolved.object.object_id,
+                        arguments=[cdp.RuntimeCallArgument(value=self.next_ref)],
+                        return_by_value=True,
+                    ),
+                    parent.session,
+                )
+            except CdpError:  # it has gone
+                return None
         number, next_ref = called.result.value
         self.claim(parent, next_ref)
         frame.owner = (parent.unique_id, number)

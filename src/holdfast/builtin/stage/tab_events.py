@@ -109,6 +109,7 @@ class TabEvents:
                 if not frame.parent_id:
                     frame.owner = None
                     tab.commits += 1
+                    tab.loader_id = described.loader_id
                     tab.is_crashed = tab.is_hung = False
                 self._check_address(frame.id, frame.url, frame.parent_id)
                 if (described.url, described.url_fragment) == ("about:blank", "#blocked"):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -15,6 +16,11 @@ OnEvent = Callable[[msgspec.Struct], None]
 
 COMMAND_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024
+
+# While a page of another process takes the place of a page, the browser refuses the commands that it answers itself.
+_BEING_REPLACED = "Not attached to an active page"
+_REPLACING_SECONDS = 3.0
+_REPLACING_PAUSE = 0.01
 
 log = logging.getLogger(__name__)
 
@@ -96,15 +102,25 @@ class Connection:
         self, command: Command[R], session: str = "", timeout: float | None = COMMAND_SECONDS
     ) -> R:
         """Send a command and wait for its result. Raise CdpError, ConnectionLostError or NoAnswerError."""
-        future = self._post(command, session)
         try:
             async with asyncio.timeout(timeout):
-                message = await future
+                message = await self._send_to_page(command, session)
         except TimeoutError:
             raise NoAnswerError(f"{command.METHOD} was not answered within {timeout:g} s") from None
         if message.error is not None:
             raise CdpError(f"{command.METHOD}: {message.error.message[:500]}")
         return cast("R", self._decode(command.RESULT, message.result))
+
+    async def _send_to_page(self, command: Command[Any], session: str) -> _Message:
+        """Send a command, and again while the page is being replaced."""
+        message = await self._post(command, session)
+        deadline = monotonic() + _REPLACING_SECONDS
+        while (
+            message.error is not None and message.error.message == _BEING_REPLACED and monotonic() < deadline
+        ):
+            await asyncio.sleep(_REPLACING_PAUSE)
+            message = await self._post(command, session)
+        return message
 
     def post(self, command: Command[Any], session: str = "") -> None:
         """Send a command and ignore its result. Does nothing once the connection is closed."""

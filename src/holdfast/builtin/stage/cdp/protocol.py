@@ -429,6 +429,13 @@ class PageBringToFront(Command[NoResult], frozen=True, kw_only=True, rename="cam
     RESULT: ClassVar[type] = NoResult
 
 
+class PageCrash(Command[NoResult], frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The command Page.crash."""
+
+    METHOD: ClassVar[str] = "Page.crash"
+    RESULT: ClassVar[type] = NoResult
+
+
 class RuntimeEnable(Command[NoResult], frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The command Runtime.enable."""
 

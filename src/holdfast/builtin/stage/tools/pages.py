@@ -9,8 +9,7 @@ from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.navigate import go
 from holdfast.builtin.stage.tab import describe_tab
 from holdfast.builtin.stage.tools.family import PAGE_BUDGET, Budget, Seconds, TabId, ToolFamily
-from holdfast.model import codes
-from holdfast.toolkit import Call, ToolError
+from holdfast.toolkit import Call
 
 
 class PageTools(ToolFamily):
@@ -58,11 +57,9 @@ class PageTools(ToolFamily):
         self, call: Call, stage: Annotated[str, "Such as s1; else the last used."] = ""
     ) -> dict[str, Any]:
         """Close a stage and its tabs."""
-        ids = self._owners.stages.ids()
-        wanted = stage or (self._owners.stage(call).id if ids else "")
-        if not await self._owners.stages.remove(wanted):
-            raise ToolError(codes.NOT_RUNNING, f"There is no stage {wanted[:40]!r}.")
-        return {"closed": wanted, "stages": list(self._owners.stages.ids())}
+        found = self._owners.any_stage(call, stage)
+        await self._owners.stages.remove(found.id)
+        return {"closed": found.id, "stages": list(self._owners.stages.ids())}
 
     async def stages(self, call: Call) -> dict[str, Any]:
         """List the stages and their tabs."""
@@ -81,6 +78,7 @@ class PageTools(ToolFamily):
     async def tabs(self, call: Call, stage: str = "") -> dict[str, Any]:
         """List the tabs of a stage."""
         found = self._owners.stage(call, stage)
+        await found.browser.read_titles()
         lines = [describe_tab(tab) for tab in found.tabs.values()]
         current = found.current.id if found.current else ""
         return page_answer(found, lines, 2000, stage=found.id, current=current, closed_tabs=found.closed_tabs)
@@ -96,7 +94,11 @@ class PageTools(ToolFamily):
         if action == "new":
             stage = self._owners.stage(call)
             opened = await stage.open_tab()
-            loaded = await go(opened, url, LOAD_SECONDS) if url else "loaded"
+            try:
+                loaded = await go(opened, url, LOAD_SECONDS) if url else "loaded"
+            except BaseException:
+                await stage.close_tab(opened)
+                raise
             async with opened.lock:
                 return await self._show(stage, opened, PAGE_BUDGET, loaded=loaded)
         stage, found = self._owners.tab(call, tab)
