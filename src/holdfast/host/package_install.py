@@ -53,7 +53,7 @@ async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
                 break
             too_large = await _THREADS.run(is_too_large, folder)
             if too_large or time.monotonic() > deadline:
-                child.kill()
+                child.end_now()
                 why = f"larger than {MAX_BYTES} bytes" if too_large else "too slow"
                 raise HoldfastError(codes.SPAWN_FAILED, f"The package was not fetched: it is {why}.")
         if await _THREADS.run(is_too_large, folder):

@@ -95,7 +95,7 @@ async def run_escape_probes(
             child.stdin.close()
             await child.end(_GRACE_SECONDS)
         finally:
-            child.terminate()
+            child.end_soon()
             child.close()
         if "survive" in achieved:
             achieved["survive"] = _kill_survivor(targets)

@@ -24,7 +24,7 @@ from holdfast.sandbox.own_code import OWN_CODE, system_path
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
-from holdfast.sandbox.sandbox import Availability, CheckedOnce, PreparedProcess, open_memory_file
+from holdfast.sandbox.sandbox import Availability, CachedCheck, PreparedProcess, open_memory_file
 
 _LABEL = "dev.holdfast.host"
 _ENGINE_SECONDS = 60.0
@@ -44,7 +44,7 @@ class ContainerSandbox:
         """`search_path` is where to find the engine: by default, the system's folders in the `PATH`."""
         self.engine, self.image, self.options = engine, image, options
         self._search_path = system_path() if search_path is None else search_path
-        self._checked = CheckedOnce(self._check)
+        self._checked = CachedCheck(self._check)
 
     @property
     def name(self) -> str:
@@ -70,7 +70,7 @@ class ContainerSandbox:
         name = _container_name(spec)
         with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
             executed = (*OWN_CODE, os.path.realpath(engine), *confinement.executed)
-            user, guarded = _check_paths(confinement, resources, after_setup, after_exit, executed)
+            user, guarded = _open_paths(confinement, resources, after_setup, after_exit, executed)
             contents = (_encode_environment(spec), json.dumps(seccomp_profile()).encode())
             descriptors = tuple(open_memory_file(content, resources) for content in contents)
             arguments = run_arguments(
@@ -230,16 +230,16 @@ def _start_time(pid: int) -> str:
         return ""
 
 
-def _check_paths(
+def _open_paths(
     confinement: Confinement,
     resources: ExitStack,
     after_setup: ExitStack,
     after_exit: ExitStack,
     executed: Iterable[str],
 ) -> tuple[tuple[int, int], GuardPlan]:
-    """Check that no path contains a symbolic link, and that none overlaps with Holdfast's own folders.
+    """Open all paths, lock the roots, and create placeholders in them.
 
-    Return the user for the container, and the guards in its roots.
+    Raise if a path contains a symbolic link, or overlaps with Holdfast's own folders. Return the user for the container, and the guards in its roots.
     """
     protected = ProtectedFolders((*confinement.protected, str(locks_folder())), resources)
     roots = [open_root(root, PathOpener(resources)) for root in outermost(confinement.roots)]
