@@ -13,7 +13,7 @@ from holdfast.session.session import Session
 ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
-class McpSession:
+class ClientSessionAdapter:
     """For code that expects a `ClientSession`. It is connected already, and the session closes it.
 
     A refusal or a failure of a call is a result with `is_error`. Requests that this class does not have are not supported.
@@ -31,7 +31,7 @@ class McpSession:
         """Leave the server running: it belongs to the session."""
 
     async def initialize(self) -> types.InitializeResult:
-        """Return at once: the host has done the handshake."""
+        """Wait until the session's servers are ready. The host has done the handshake: the version and the capabilities here are fixed."""
         await self._session.wait_ready()
         return types.InitializeResult.model_validate(
             {
@@ -61,7 +61,7 @@ class McpSession:
         *,
         meta: Mapping[str, Any] | None = None,
     ) -> types.CallToolResult:
-        """Call a tool of the server by the server's own name of it."""
+        """Call a tool by its name on the server, without the prefix of the server."""
         seconds = (
             read_timeout_seconds.total_seconds()
             if isinstance(read_timeout_seconds, timedelta)
@@ -96,7 +96,7 @@ class McpSession:
     async def list_resource_templates(
         self, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListResourceTemplatesResult:
-        """The server's templates of resources."""
+        """The server's resource templates."""
         given = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
         raw = await self._session.forward(self._server, "resources/templates/list", given)
         return types.ListResourceTemplatesResult.model_validate_json(bytes(raw))

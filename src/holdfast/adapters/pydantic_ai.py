@@ -13,7 +13,7 @@ from holdfast.model import codes
 from holdfast.session.session import Session
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
-_MAX_RETRIES = 3  # after arguments that do not fit
+_MAX_RETRIES = 3  # after invalid arguments
 
 
 class SessionToolset(AbstractToolset[AgentDepsT]):
@@ -25,7 +25,7 @@ class SessionToolset(AbstractToolset[AgentDepsT]):
 
     @property
     def id(self) -> str:
-        """The id of the session: two sessions can be used by one agent."""
+        """The session's id, so that one agent can use the toolsets of two sessions."""
         return self._session.context.session_id
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
@@ -51,7 +51,7 @@ class SessionToolset(AbstractToolset[AgentDepsT]):
         ctx: RunContext[AgentDepsT],
         tool: ToolsetTool[AgentDepsT],
     ) -> Any:
-        """Call a tool. The model may correct arguments that do not fit; any other failure is a result that it reads."""
+        """Call a tool. The model may correct invalid arguments; any other failure is a result that it reads."""
         result = await self._session.call(name, tool_args)
         if result.code == codes.BAD_ARGUMENT.name:
             raise ModelRetry(result.message or result.text)
