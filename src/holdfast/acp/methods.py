@@ -248,7 +248,7 @@ class SessionMethods:
             user_id=self._defaults.user_id,
             client_servers=tuple(params.mcp_servers or ()),
             opened_by=DoorKind.ACP,
-            on_request=AGENT_SERVERS,
+            extra_builtins=AGENT_SERVERS,
             mode=None,
             door=door,
         )

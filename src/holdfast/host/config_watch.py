@@ -49,7 +49,7 @@ class ConfigWatch:
         self._settings_version = _file_versions([settings.file])
 
     async def version(self, cwd: str | Path) -> Version:
-        """A value that changes whenever a file that concerns sessions in this folder changes."""
+        """A value that changes whenever a file or an approval that concerns sessions in this folder changes."""
         servers = self._settings.servers
         files = (
             servers.host_file,
