@@ -1,4 +1,4 @@
-"""The agent without a model, which also answers slash commands beside one: the user lists and calls tools by typing commands."""
+"""The agent of a session without a model: the user lists and calls tools by typing commands. With a model, it still answers slash commands."""
 
 import asyncio
 import json

@@ -321,9 +321,8 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
                 yield NamedPackage(name=part)
         if ":" in word and _MODULE.fullmatch(module := word.rpartition("=")[2].partition(":")[0]):
             yield NamedModule(name=module)  # `uvicorn app.main:app`
-        if (
-            is_split
-        ):  # the words inside it, which follow, decide what is the program and what are its arguments
+        if is_split:
+            # The words inside it, which follow, decide what is the program and what are its arguments.
             continue
         option = _OPTION_M.fullmatch(previous)
         if option is not None and not option[1] and "/" not in word:

@@ -203,7 +203,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
 def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
     """Start a server in an empty folder, unless its entry names a folder, or the script to run.
 
-    Strangers may have written what is in the session's folder, and many commands run code that they find in the folder
+    What is in the session's folder is not trusted, and many commands run code that they find in the folder
     they are started in. A project's server starts in its project: it may run the code that was approved. Python keeps the
     compiled modules of such a server elsewhere.
     """

@@ -52,9 +52,8 @@ ESCAPE_PROBES: Mapping[str, str] = {
     "survive": "leave a daemon running after it has ended",
 }
 """Every probe, with a description for users."""
-_NETWORK_PROBES = frozenset(
-    {"reach_metadata", "resolve_names"}
-)  # unconfined, these would send to the network
+# Unconfined, these would send to the network.
+_NETWORK_PROBES = frozenset({"reach_metadata", "resolve_names"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
