@@ -33,8 +33,8 @@ def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ..
         case Runner.UVX:
             more = tuple(word for package in packages[1:] for word in ("--with", package))
             folders = {"UV_TOOL_DIR": f"{folder}/tools", "UV_TOOL_BIN_DIR": f"{folder}/bin"}
-            others = {"UV_CACHE_DIR": "/tmp/uv", "UV_LINK_MODE": "copy", "UV_PYTHON_DOWNLOADS": "never"}
-            return ("uv", "tool", "install", "--quiet", "--no-build", packages[0], *more), folders | others
+            options = {"UV_CACHE_DIR": "/tmp/uv", "UV_LINK_MODE": "copy", "UV_PYTHON_DOWNLOADS": "never"}
+            return ("uv", "tool", "install", "--quiet", "--no-build", packages[0], *more), folders | options
         case Runner.PIPX:
             folders = {"PIPX_HOME": f"{folder}/pipx", "PIPX_BIN_DIR": f"{folder}/bin"}
             only_wheels = "--pip-args=--only-binary=:all:"

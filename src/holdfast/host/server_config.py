@@ -123,7 +123,7 @@ def parse_servers(servers: ServerConfigs) -> AppServers:
         raise _bad_servers(f"it is a value of the type {type(servers).__name__}")
     for name, value in cast("Mapping[object, object]", servers).items():
         config = cast("Mapping[str, object]", value if isinstance(value, Mapping) else {"toolbox": value})
-        if name in _FILE_KEYS and all(isinstance(inside, Mapping) for inside in config.values()):
+        if name in _FILE_KEYS and all(isinstance(member, Mapping) for member in config.values()):
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 f"`servers` must be like {_EXAMPLE}. Give it what is inside {name!r}: servers=config[{name!r}].",

@@ -84,8 +84,8 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
 
 def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
     for root in map(PurePath, policy.roots):
-        others = (policy.package_folder,) if policy.package_folder else ()
-        for path in map(PurePath, (*policy.protected, *others)):
+        packages = (policy.package_folder,) if policy.package_folder else ()
+        for path in map(PurePath, (*policy.protected, *packages)):
             if root == path or root in path.parents or path in root.parents:
                 return (
                     f"{root} overlaps with Holdfast's own files ({path}). Open the session in another folder."
