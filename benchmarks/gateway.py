@@ -226,7 +226,7 @@ async def _opening() -> Result:
 
 
 async def _many() -> list[Result]:
-    """The memory of an idle session, and the CPU time of a call beside few and beside many sessions."""
+    """The memory of an idle session, and the CPU time of a call while few, and while many, sessions are open."""
     async with _serve("gateway.py", "memory", str(MANY + 20), *LIGHT) as served:
         first, rest = served.handles[:20], served.handles[20:]
         for handle in first:

@@ -1,7 +1,7 @@
 """Sessions without servers: what it costs to open and close one, in a store on disk and without keeping it.
 
 A session that is kept waits for two commits: its row must be on disk before its id is given away, and its end before the
-block ends. How long a commit takes is up to the disk, so it is measured in the same run, through the same writer thread.
+block ends. How long a commit takes depends on the disk, so it is measured in the same run, through the same writer thread.
 """
 
 import asyncio

@@ -66,7 +66,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 async def open_session(host: Host, folder: Path, door: Any = None, **options: Any) -> Session:
-    opening = OpenOptions(cwd=folder, on_request=AGENT_SERVERS, mode=Mode.ASK, door=door, **options)
+    opening = OpenOptions(cwd=folder, extra_builtins=AGENT_SERVERS, mode=Mode.ASK, door=door, **options)
     session = await host.open(opening)
     await session.wait_ready()
     return session

@@ -378,9 +378,8 @@ def _in_terminal(env: Environment, words: list[str], answer: bytes) -> bytes:
         try:
             while piece := os.read(ours, 65536):
                 printed += piece
-                if (
-                    not answered and b"decide later" in printed
-                ):  # what is typed before the question does not count
+                # What is typed before the question does not count.
+                if not answered and b"decide later" in printed:
                     os.write(ours, answer)
                     answered = True
         except OSError:

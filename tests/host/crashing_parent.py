@@ -34,7 +34,7 @@ async def main(home: str, folder: str) -> None:
 
     loaded = settings.load(Path(home, "config.toml"), {"HOLDFAST_DATA_DIR": f"{home}/data"})
     async with Host(settings=loaded, agent=Scripted(answer)) as host:
-        parent = await host.open(OpenOptions(cwd=folder, on_request=AGENT_SERVERS, mode=Mode.AUTO))
+        parent = await host.open(OpenOptions(cwd=folder, extra_builtins=AGENT_SERVERS, mode=Mode.AUTO))
         await parent.wait_ready()
         prompting = asyncio.ensure_future(parent.prompt("Go."))
         for _ in range(3):

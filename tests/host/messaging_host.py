@@ -18,7 +18,7 @@ from tests.host.test_team import Scripted
 async def main(home: str, folder: str, count: int) -> None:
     loaded = settings.load(Path(home, "config.toml"), {"HOLDFAST_DATA_DIR": f"{home}/data"})
     async with Host(settings=loaded, agent=Scripted()) as host:
-        opening = OpenOptions(cwd=folder, on_request=AGENT_SERVERS, mode=Mode.AUTO)
+        opening = OpenOptions(cwd=folder, extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
         sandboxed = replace(opening, trust=Trust.SANDBOXED)
         sessions = [await host.open(opening if n else sandboxed) for n in range(count)]
         print(*(session.context.session_id for session in sessions), flush=True)

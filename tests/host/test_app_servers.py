@@ -90,7 +90,7 @@ async def test_a_toolbox_is_a_server_and_a_factory_makes_one_for_each_session(tm
             "'a' has an unknown key 'autoApprove'. The keys are: args, ",
         ),
         ({"a": "counter.py"}, "a Toolbox, or a function that returns a Toolbox; not a value of the type str"),
-        ({"a": {"box": 5}}, "not a value of the type int"),
+        ({"a": {"toolbox": 5}}, "not a value of the type int"),
         ({"a": {"command": "x", "env": {"A": object()}}}, "a value of the type object is not supported"),
         ([{"name": "a"}], "`servers` must be like"),
         ({"a": {"command": "x", "args": "y"}}, "'a' cannot be used. args: Expected `array`, got `str`."),
@@ -112,7 +112,7 @@ async def test_a_toolbox_is_a_server_and_a_factory_makes_one_for_each_session(tm
         ),
         ({"a": {}}, 'neither a "command" nor a "url"'),
         ({"a": {"command": "x", "url": "https://x.org", "disabled": True}}, "Keep one."),
-        ({"a": {"box": make_box, "confined": True}}, "It is a toolbox"),
+        ({"a": {"toolbox": make_box, "confined": True}}, "It is a toolbox"),
     ],
 )
 async def test_a_wrong_server_is_refused_by_name_when_it_is_given(servers: Any, message: str):
@@ -129,7 +129,7 @@ async def test_a_tool_of_a_server_that_did_not_start_answers_with_the_refusal(
     servers: ServerConfigs = {
         "gone": {"command": str(tmp_path / "missing")},
         "lazy": {"command": str(tmp_path / "missing"), "lazy": True},
-        "bad": {"box": lambda: 5},  # type: ignore[dict-item, return-value]
+        "bad": {"toolbox": lambda: 5},  # type: ignore[dict-item, return-value]
     }
     with caplog.at_level(logging.WARNING):
         async with make_host(tmp_path, servers) as host, host.session() as session:
@@ -178,7 +178,7 @@ async def test_servers_of_a_program_are_pinned_only_if_asked_and_for_each_user(t
         return path
 
     async def is_offered(box: Toolbox, *, pinned: bool, user: str) -> bool:
-        config: ServerConfigs = {"shop": {"box": box, "pin_tools": pinned}}
+        config: ServerConfigs = {"shop": {"toolbox": box, "pin_tools": pinned}}
         async with make_host(tmp_path, config, store) as host, host.session(user_id=user) as session:
             return "shop.picture" in {tool.name for tool in await session.tools()}
 
@@ -211,7 +211,7 @@ async def test_timeout_cwd_and_era_of_a_server_are_honoured(tmp_path: Path):
     servers: ServerConfigs = {
         "old": counter(era="handshake", cwd=folder),
         "new": counter(),
-        "slow": {"box": box, "timeout": 0.05},
+        "slow": {"toolbox": box, "timeout": 0.05},
     }
     async with make_host(tmp_path, servers) as host, host.session() as session:
         seen = (await session.call("old.whoami")).data

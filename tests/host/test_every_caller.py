@@ -45,7 +45,7 @@ def load_settings(folder: Path, rules: dict[str, str]) -> Settings:
 
 
 async def open_in(host: Host, folder: Path) -> Session:
-    options = OpenOptions(cwd=folder / "project", on_request=AGENT_SERVERS, mode=Mode.AUTO)
+    options = OpenOptions(cwd=folder / "project", extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
     session = await host.open(options)
     await session.wait_ready()
     return session

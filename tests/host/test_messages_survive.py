@@ -35,7 +35,7 @@ async def test_no_message_is_lost_doubled_or_crosses_a_limit_when_hosts_are_kill
         path.mkdir()
     (home / "config.toml").touch()
     loaded = settings.load(home / "config.toml", {"HOLDFAST_DATA_DIR": f"{home}/data"})
-    opening = OpenOptions(cwd=folder, on_request=AGENT_SERVERS, mode=Mode.AUTO)
+    opening = OpenOptions(cwd=folder, extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
     async with Host(settings=loaded, agent=Scripted()) as host:
         host.registry.add(folder, trust=Trust.DIRECT)
         host.registry.add(elsewhere, trust=Trust.DIRECT)
@@ -146,7 +146,7 @@ async def test_a_parent_that_crashes_ends_its_children_and_their_results_are_kep
 
     async with Host(settings=loaded, agent=Scripted()) as host:
         live_before = [host.find_live(session_id) for session_id in ids]
-        opening = OpenOptions(cwd=folder, on_request=AGENT_SERVERS, mode=Mode.AUTO)
+        opening = OpenOptions(cwd=folder, extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
         parent, *children = [await host.reopen(session_id, opening) for session_id in ids]
         events = {
             session.context.session_id: [

@@ -200,7 +200,7 @@ async def test_registry_at_a_private_address_needs_the_setting_that_the_refusal_
         (refusal,) = session.refusals
 
     assert refusal.reason == (
-        "fetched was not fetched: npx runs confined, and may not reach a registry that was granted. "
+        "fetched was not fetched: npx runs confined, and a registry that was granted is refused. "
         f"{registry.host} is at 127.0.0.1, a loopback address. To allow it, add it to servers.reachable in the settings."
     )
 
@@ -219,7 +219,10 @@ async def test_package_that_is_too_large_is_refused_and_leaves_nothing_usable(
     ):
         (refusal,) = session.refusals
 
-    assert refusal.reason == "The package was not fetched: it is larger than 1048576 bytes."
+    assert (
+        refusal.reason
+        == "The package was not fetched: it is larger than 1048576 bytes, or has too many files."
+    )
     assert [*(tmp_path / "packages").glob("*.json")] == []
 
 

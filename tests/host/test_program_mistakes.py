@@ -158,9 +158,9 @@ async def test_patterns_that_match_no_tool_are_warned_about_once_the_tools_are_k
 ):
     servers: ServerConfigs = {
         "shop": make_box,
-        "lazy": {"box": make_box, "lazy": True},
+        "lazy": {"toolbox": make_box, "lazy": True},
         "gone": {"command": str(tmp_path / "missing")},
-        "few": {"box": make_box, "tools": ["order", "picutre"]},
+        "few": {"toolbox": make_box, "tools": ["order", "picutre"]},
     }
     right = ["shop.order", "lazy.*", "gone.anything", "few.order"]
     wrong = ["shop.ordr", "shp.order", "shop.x*", "lazy.whoam"]

@@ -39,7 +39,11 @@ def text(blocks: Sequence[JsonObject]) -> str:
 
 async def open_with(host: Host, folder: Path, servers: dict[str, Any] | None = None, **options: Any):
     opening = OpenOptions(
-        cwd=folder, on_request=AGENT_SERVERS, mode=Mode.AUTO, servers=parse_servers(servers or {}), **options
+        cwd=folder,
+        extra_builtins=AGENT_SERVERS,
+        mode=Mode.AUTO,
+        servers=parse_servers(servers or {}),
+        **options,
     )
     session = await host.open(opening)
     await session.wait_ready()
@@ -283,7 +287,7 @@ async def test_a_project_s_definition_is_used_only_as_it_was_approved(tmp_path: 
         definition = folder / ".holdfast" / "agents" / "helper.md"
         definition.parent.mkdir(parents=True)
         definition.write_text("---\nservers: [files]\nmode: ask\n---\nHelp.\n")
-        options = OpenOptions(cwd=folder, on_request=AGENT_SERVERS, agent_name="helper", mode=Mode.AUTO)
+        options = OpenOptions(cwd=folder, extra_builtins=AGENT_SERVERS, agent_name="helper", mode=Mode.AUTO)
         with pytest.raises(HoldfastError, match="holdfast agents approve helper"):
             await host.open(options)
         found = await host.agent_definitions.find("helper", str(folder))
@@ -310,7 +314,7 @@ async def test_a_resumed_session_keeps_the_limits_of_its_agents(tmp_path: Path):
     reader.write_text("---\nservers: [files]\ntools: [files.read]\nmode: ask\n---\nRead.\n")
     other.write_text("---\nservers: all\n---\nDo all.\n")
     folder = tmp_path / "garden"
-    plain = OpenOptions(cwd=folder, on_request=AGENT_SERVERS, mode=Mode.AUTO)
+    plain = OpenOptions(cwd=folder, extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
     async with open_host(tmp_path) as host:
 
         async def rights(session: Session) -> tuple[Any, ...]:

@@ -62,7 +62,7 @@ async def open_host(
 
 
 async def open_in(host: Host, folder: Path, **options: object) -> Session:
-    opening = OpenOptions(cwd=folder, on_request=AGENT_SERVERS, mode=Mode.AUTO, **options)  # type: ignore[arg-type]
+    opening = OpenOptions(cwd=folder, extra_builtins=AGENT_SERVERS, mode=Mode.AUTO, **options)  # type: ignore[arg-type]
     session = await host.open(opening)
     await session.wait_ready()
     return session
@@ -119,7 +119,7 @@ async def test_creation_is_limited_atomically(tmp_path: Path, monkeypatch: pytes
         after_one_ended = [await parent.call("team.create_session", arguments) for _ in range(2)]
 
     assert sum(one.ok for one in at_once) == 1, "one creation a second"
-    assert sum(one.ok for one in later) == team.MAX_CHILDREN - 1
+    assert sum(one.ok for one in later) == team.MAX_CREATED_SESSIONS - 1
     assert [one.ok for one in after_one_ended] == [True, False]
     assert {one.data["code"] for one in (*at_once, *later) if not one.ok} == {"TOO_MANY_CHILDREN"}
 

@@ -40,7 +40,12 @@ TYPED: ServerConfigs = {"web": {"url": "http://127.0.0.1:8000/mcp"}, "local": {"
 
 COUNTER: ServerConfig = {"command": sys.executable, "args": ["counter.py"], "lazy": True, "timeout": 5.0}
 BOX = Toolbox("local")
-MIXED: ServerConfigs = {"counter": COUNTER, "box": BOX, "made": lambda: Toolbox("made"), "more": {"box": BOX}}
+MIXED: ServerConfigs = {
+    "counter": COUNTER,
+    "box": BOX,
+    "made": lambda: Toolbox("made"),
+    "more": {"toolbox": BOX},
+}
 
 
 def ask(question: PermissionQuestion) -> bool:

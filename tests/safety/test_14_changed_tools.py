@@ -303,7 +303,7 @@ async def test_client_that_brings_ever_new_servers_does_not_fill_the_store():
         for number in range(MAX_CLIENT_SERVERS + 20):
             spec = ServerSpec(name="t", source=source, transport=Stdio(command="x", args=(str(number),)))
             changed = msgspec.structs.replace(tool, description=f"of server {number}")
-            await approvals.screen(spec, [changed], owner="ann")
+            await approvals.screen(spec, [changed], user_id="ann")
             newest = await store.read(lambda tx, spec=spec: read_tool_pins(tx, spec, "ann"))
             assert [*newest.all] == ["add"]
         rows = await store.read(lambda tx: tx.approvals())

@@ -171,9 +171,8 @@ async def test_idle_connections_of_one_sandbox_leave_descriptors_for_another(
         await greedy.serve(greedy_listener.dup())
         await other.serve(other_listener.dup())
         clients = [await asyncio.open_connection(*greedy_address) for _ in range(20)]
-        expected = (
-            5 if limit == 80 else 20
-        )  # of 80 descriptors, 20 are for connections; half of those stay free
+        # Of 80 descriptors, 20 are for connections; half of those stay free.
+        expected = 5 if limit == 80 else 20
         while greedy.accepted < expected:
             await asyncio.sleep(0.001)
         clients.append(await asyncio.open_connection(*other_address))

@@ -14,7 +14,7 @@ from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.container.container import ContainerSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
-from holdfast.sandbox.sandbox import Availability, CheckedOnce, SandboxBackend, make_sandbox
+from holdfast.sandbox.sandbox import Availability, CachedCheck, SandboxBackend, make_sandbox
 from tests.sandbox.support import PATH, confined, run
 
 pytestmark = pytest.mark.anyio
@@ -173,10 +173,10 @@ async def test_brief_failure_of_the_sandbox_does_not_last() -> None:
     async def check() -> Availability:
         return results.pop(0)
 
-    def no_wait(sandbox: CheckedOnce) -> None:
+    def no_wait(sandbox: CachedCheck) -> None:
         sandbox._check_again = 0.0  # pyright: ignore[reportPrivateUsage]
 
-    checked = CheckedOnce(check)
+    checked = CachedCheck(check)
     at_once = [(await checked.result()).works, (await checked.result()).works]
     no_wait(checked)
     later = [(await checked.result()).works, (await checked.result()).works]

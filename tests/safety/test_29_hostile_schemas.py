@@ -157,9 +157,8 @@ async def test_control_schema_stalls_the_event_loop_if_it_is_used_directly():
     validator = jsonschema_rs.validator_for(schema)
 
     async def check() -> None:
-        await asyncio.to_thread(
-            validator.is_valid, arguments
-        )  # it holds Python's lock: a thread does not help
+        # It holds Python's lock: a thread does not help.
+        await asyncio.to_thread(validator.is_valid, arguments)
 
     assert await measure_stall(check) >= MAX_STALL
 

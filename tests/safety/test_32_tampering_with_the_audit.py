@@ -466,6 +466,5 @@ def test_revoked_approval_ends_the_use_of_a_server_and_is_found_if_it_is_put_bac
     assert (revoked.returncode, again.returncode, fine.returncode) == (0, 1, 0)
     assert "not approved" in after
     assert env.run("audit", "verify").returncode == 1
-    assert (
-        "not approved" not in env.run("servers", "list").stdout
-    )  # the control: the row alone admits the server
+    # The control: the row alone admits the server.
+    assert "not approved" not in env.run("servers", "list").stdout

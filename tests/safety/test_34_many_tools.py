@@ -119,9 +119,9 @@ async def test_pins_of_all_tools_are_one_row_and_no_transaction_writes_many(
     approvals = Approvals(store, Audit(store), pin_tools="all")
     written = _count_rows_of_writes(store)
 
-    first = await approvals.screen(spec, MANY, owner="ann")
+    first = await approvals.screen(spec, MANY, user_id="ann")
     pins = await store.read(lambda tx: read_tool_pins(tx, spec, "ann"))
-    again = await approvals.screen(spec, [*MANY[1:], Tool(name="t0", description="changed")], owner="ann")
+    again = await approvals.screen(spec, [*MANY[1:], Tool(name="t0", description="changed")], user_id="ann")
     stored = await store.read(lambda tx: tx.approvals())
 
     assert {name: [*digests] for name, digests in pins.all.items()} == {
@@ -137,7 +137,7 @@ async def test_control_without_batches_one_transaction_writes_them_all(monkeypat
     store = MemoryStore()
     written = _count_rows_of_writes(store)
 
-    await Approvals(store, Audit(store), pin_tools="all").screen(spec_of(Source.HOST), MANY, owner="ann")
+    await Approvals(store, Audit(store), pin_tools="all").screen(spec_of(Source.HOST), MANY, user_id="ann")
 
     assert max(written) == 300
 

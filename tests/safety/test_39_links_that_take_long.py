@@ -141,9 +141,8 @@ async def test_links_to_many_files_do_not_use_up_the_hosts_descriptors(
 def spare_descriptors(number: int) -> Iterator[None]:
     soft, hard = getrlimit(RLIMIT_NOFILE)
     highest = max(map(int, os.listdir("/proc/self/fd")))
-    held = [
-        os.open("/", os.O_PATH) for _ in range(highest - open_descriptors() + 2)
-    ]  # no gaps below the limit
+    # No gaps below the limit.
+    held = [os.open("/", os.O_PATH) for _ in range(highest - open_descriptors() + 2)]
     setrlimit(RLIMIT_NOFILE, (max(highest, *held) + 1 + number, hard))
     try:
         yield

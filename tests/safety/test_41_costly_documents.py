@@ -612,9 +612,8 @@ async def test_large_session_is_deleted_in_short_transactions(tmp_path: Path):
     async with open_store(tmp_path / "store.db") as store, open_store(tmp_path / "store.db") as other:
         audit, hold = Audit(store), await fill(store, 20)
         await store.release(hold)
-        await store.write(
-            lambda tx: tx.delete_part(tx.acquire(hold.session_id))
-        )  # as if the process had ended here
+        # As if the process had ended after the first part.
+        await store.write(lambda tx: tx.delete_part(tx.acquire(hold.session_id)))
         left = await store.session(hold.session_id)
         await store.write(lambda tx: tx.release(Hold(hold.session_id, hold.epoch + 1)))
         assert left is not None

@@ -70,7 +70,7 @@ async def test_no_builtin_tool_writes_beside_a_program_of_the_user(
     with run_site() as site:
         async with make_host({}, **variables) as host:
             host.registry.add(project, trust=Trust.SANDBOXED)
-            options = OpenOptions(cwd=project, on_request=AGENT_SERVERS, mode=Mode.AUTO)
+            options = OpenOptions(cwd=project, extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
             session = await host.open(options)
             await session.wait_ready()
             names = {tool.name for tool in await session.tools()}

@@ -89,7 +89,7 @@ async def test_confined_server_that_can_write_in_the_folder_ends_it(
         return spec
 
     if not protected:
-        monkeypatch.setattr(composition, "end_edits_in_writable_roots", end_nothing)
+        monkeypatch.setattr(composition, "revoke_edits_in_writable_roots", end_nothing)
     write_server(folder)
     own = own_writer(tmp_path)
     async with make_host({"w": own, "granted": {**own, "writable": ["."]}}) as host:
@@ -169,4 +169,7 @@ async def test_files_that_can_be_changed_outside_of_the_project_are_not_followed
         approved = await open_and_call(host, folder)
 
     assert (control, approved) == ("run ran", "run ran")
-    assert "helper.py leads out of the project's folder, or has another name" in refused
+    assert (
+        "helper.py is outside of the project's folder (perhaps through a link), or has a second hard link"
+        in refused
+    )

@@ -67,7 +67,7 @@ async def test_a_spawning_loop_ends_at_the_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_limited: bool
 ):
     monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
-    monkeypatch.setattr(team, "MAX_CHILDREN", 3 if is_limited else 100)
+    monkeypatch.setattr(team, "MAX_CREATED_SESSIONS", 3 if is_limited else 100)
     enough, created = asyncio.Event(), list[str]()
 
     async def spawn(blocks: Sequence[JsonObject], turn: TurnContext) -> None:

@@ -96,7 +96,7 @@ async def test_a_definition_cannot_choose_a_model_that_the_user_did_not_configur
     async with ScriptedModel(lambda request: answer(request.model)) as endpoint:
         loaded = model_settings(tmp_path, endpoint, more={"also": (other,) if is_configured else ()})
         async with Host(settings=replace(loaded, file=tmp_path / "config" / "config.toml")) as host:
-            session = await host.open(OpenOptions(cwd=folder, on_request=frozenset({"agents"})))
+            session = await host.open(OpenOptions(cwd=folder, extra_builtins=frozenset({"agents"})))
             await session.wait_ready()
             definition = await host.agent_definitions.find("costly", str(folder))
             assert definition is not None
@@ -112,4 +112,4 @@ async def test_a_definition_cannot_choose_a_model_that_the_user_did_not_configur
 
     replies = "".join(event.text for event in events if isinstance(event, Replied))
     assert (delegated.ok, replies) == ((True, "expensive") if is_configured else (False, ""))
-    assert ("not configured (model.also)" in refused) is not is_configured
+    assert ("add it to model.also" in refused) is not is_configured

@@ -28,12 +28,12 @@ def test_unified_group_is_a_sibling_of_the_hosts_own(tmp_path: Path) -> None:
     )  # fmt: skip
     parent = str(root / "sys/fs/cgroup/user.slice/app.slice")
 
-    for_all = {"memory.max": str(cgroups.total_memory()), "cgroup.subtree_control": "+memory"}
+    for_all = {"memory.max": str(cgroups.outer_group_memory()), "cgroup.subtree_control": "+memory"}
     assert plan_cgroups(QUOTA, limit_processes=False, root=root) == (
         Cgroup(parent=parent, limits=MEMORY, outer=(("holdfast-confined", for_all),)),
     )
     for_all["cgroup.subtree_control"] = delegate = "+memory +pids"
-    assert plan_cgroups(QUOTA, limit_processes=True, shared_with="a", root=root) == (
+    assert plan_cgroups(QUOTA, limit_processes=True, folder_group="a", root=root) == (
         Cgroup(
             parent=parent,
             limits={**MEMORY, "pids.max": "7"},
@@ -74,7 +74,7 @@ def test_processor_time_has_a_lower_weight_where_that_is_possible(tmp_path: Path
         ),
     )
     shares = {"cpu.shares": "512"}
-    assert plan_cgroups(QUOTA, limit_processes=False, shared_with="a", root=version_1) == (
+    assert plan_cgroups(QUOTA, limit_processes=False, folder_group="a", root=version_1) == (
         Cgroup(
             parent=str(version_1 / "sys/fs/cgroup/cpu"),
             limits=shares,
@@ -89,7 +89,7 @@ def test_a_program_that_the_user_waits_for_keeps_its_share_of_processor_time(tmp
     )
     version_1 = make_machine(tmp_path / "1", "1:cpu,cpuacct:/\n0::/\n", "cpu/cgroup.procs")
 
-    for_all = {"memory.max": str(cgroups.total_memory()), "cgroup.subtree_control": "+memory"}
+    for_all = {"memory.max": str(cgroups.outer_group_memory()), "cgroup.subtree_control": "+memory"}
     assert plan_cgroups(QUOTA, limit_processes=False, lower_priority=False, root=unified) == (
         Cgroup(
             parent=str(unified / "sys/fs/cgroup/a"), limits=MEMORY, outer=(("holdfast-foreground", for_all),)
@@ -107,7 +107,7 @@ def test_memory_hierarchy_of_version_1_is_used_with_the_limits_that_the_kernel_h
         Cgroup(
             parent=str(root / "sys/fs/cgroup/memory/y"),
             limits={"memory.limit_in_bytes": "1000"},
-            outer=(("holdfast-confined", {"memory.limit_in_bytes": str(cgroups.total_memory())}),),
+            outer=(("holdfast-confined", {"memory.limit_in_bytes": str(cgroups.outer_group_memory())}),),
         ),
     )
 

@@ -145,7 +145,7 @@ async def test_cancelled_start_leaves_no_process_and_no_descriptor(keeper: Keepe
             child = await task
         except asyncio.CancelledError:
             continue
-        child.terminate()
+        child.end_soon()
         child.close()
 
     assert keeper.pid is not None
@@ -167,7 +167,7 @@ async def test_cancelled_confined_start_leaves_no_process_and_no_descriptor(
             child = await task
         except asyncio.CancelledError:
             continue
-        child.terminate()
+        child.end_soon()
         child.close()
 
     assert keeper.pid is not None

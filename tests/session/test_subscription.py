@@ -244,12 +244,8 @@ async def test_read_that_fails_for_a_moment_is_repeated(tmp_path: Path, code: in
     ("retries", "code", "expected", "attempts"),
     [
         (3, sqlite3.SQLITE_IOERR, codes.STORE_FAILED, 4),
-        (
-            0,
-            sqlite3.SQLITE_IOERR,
-            codes.STORE_FAILED,
-            1,
-        ),  # control: without retries, the first failure ends it
+        # Control: without retries, the first failure ends it.
+        (0, sqlite3.SQLITE_IOERR, codes.STORE_FAILED, 1),
         (3, sqlite3.SQLITE_CORRUPT, codes.STORE_CORRUPT, 1),
     ],
     ids=["keeps failing", "control", "damaged"],

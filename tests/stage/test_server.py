@@ -147,7 +147,7 @@ async def test_sessions_get_a_browser_that_starts_at_the_first_call(tmp_path: Pa
             cwd=tmp_path / "project",
             roots=(str(further),),
             trust=Trust.DIRECT,
-            on_request=frozenset({"stage"}),
+            extra_builtins=frozenset({"stage"}),
         )
         session = await host.open(options)
         try:
@@ -200,11 +200,11 @@ async def test_an_agent_gets_the_tools_of_a_browser_when_it_opens_one(tmp_path: 
             await session.wait_ready()
             names.append(sorted(tool.name for tool in await session.tools() if tool.server.name == "stage"))
 
-        for on_request in (AGENT_SERVERS, frozenset[str]()):
-            options = OpenOptions(cwd=tmp_path / "project", trust=Trust.DIRECT, on_request=on_request)
+        for extra_builtins in (AGENT_SERVERS, frozenset[str]()):
+            options = OpenOptions(cwd=tmp_path / "project", trust=Trust.DIRECT, extra_builtins=extra_builtins)
             session = await host.open(options)
             await list_tools(session)
-            if on_request:
+            if extra_builtins:
                 await session.call("stage.open", {"url": f"{site.url}/hello"})
                 await list_tools(session)
             await session.close()

@@ -108,9 +108,8 @@ async def test_modern_client_hears_what_it_asked_for():
             box.tool(name="later")(text)
             box.resource_updated("news://secret")
             box.resource_updated("news://today")
-            box.resource_updated(
-                "news://today"
-            )  # told once, because the client has not heard of the first yet
+            # Told once, because the client has not heard of the first yet.
+            box.resource_updated("news://today")
             await told(client, 3)
             await client.request("tools/list")
             assert not task.done()

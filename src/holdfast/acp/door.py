@@ -105,7 +105,7 @@ class EditorDoor:
 
     @property
     def supports_notices(self) -> bool:
-        """Whether the editor shows notices beside the conversation."""
+        """Whether the editor shows notices outside of the conversation."""
         session = self._capabilities.session
         return session is not None and session.get("notices") is not None
 

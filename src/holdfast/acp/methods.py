@@ -198,9 +198,8 @@ class SessionMethods:
             )
             options = await run_with_file_timeout(self._open_options, params, door, path=str(params.cwd))
             self._check_not_open(params.session_id)
-            await self._leave(
-                params.session_id
-            )  # if it was closed elsewhere, or its events could not be read
+            # It may have been closed elsewhere, or its events could not be read.
+            await self._leave(params.session_id)
             return await self._reopen_with(params.session_id, options, door, replay=replay)
 
     async def _reopen_with(
@@ -251,7 +250,7 @@ class SessionMethods:
             user_id=self._defaults.user_id,
             client_servers=tuple(params.mcp_servers or ()),
             opened_by=DoorKind.ACP,
-            on_request=AGENT_SERVERS,
+            extra_builtins=AGENT_SERVERS,
             mode=None,
             door=door,
         )
@@ -326,9 +325,8 @@ class SessionMethods:
     async def _close_for_all(self, session_id: str) -> None:
         """Close a session of this process, even if other doors are attached to it."""
         if (live := self._host.find_live(session_id)) is not None:
-            await self._host.find_session(
-                session_id, self._defaults.user_id
-            )  # raises if it is another user's
+            # Raises if it is another user's.
+            await self._host.find_session(session_id, self._defaults.user_id)
             await live.close("deleted")
         opened = self._sessions.get(session_id)
         if opened is not None and opened.is_closed:

@@ -255,9 +255,8 @@ def _locations(event: ToolCalled, cwd: str) -> list[JsonObject]:
     path = event.arguments.get("path")
     if not isinstance(path, str) or not path:
         return []
-    if (
-        event.server == FILES_SERVER and cwd
-    ):  # other servers may resolve a relative path against another folder
+    # Other servers may resolve a relative path against another folder.
+    if event.server == FILES_SERVER and cwd:
         return [{"path": os.path.normpath(os.path.join(cwd, path))}]  # noqa: PTH118 - the argument may not be a valid path
     return [{"path": path}] if path.startswith("/") else []
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from agents import FunctionTool
     from langchain_core.tools import BaseTool
 
-    from holdfast.adapters.mcp_session import McpSession
+    from holdfast.adapters.mcp_session import ClientSessionAdapter
     from holdfast.adapters.pydantic_ai import SessionToolset
 
 __all__ = ["client_session", "langchain_tools", "openai_agents_tools", "pydantic_ai_toolset"]
@@ -57,13 +57,13 @@ async def openai_agents_tools(
     return await make_tools(session, tools)
 
 
-def client_session(session: Session, server: str) -> "McpSession":
+def client_session(session: Session, server: str) -> "ClientSessionAdapter":
     """One server of the session, with the methods and results of the MCP SDK's `ClientSession`."""
     _check_session(session)
     with _needs("mcp"):
-        from holdfast.adapters.mcp_session import McpSession
+        from holdfast.adapters.mcp_session import ClientSessionAdapter
 
-    return McpSession(session, server)
+    return ClientSessionAdapter(session, server)
 
 
 def _check_session(session: object) -> None:

@@ -15,7 +15,7 @@ from holdfast.session.session import Session
 ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
-class McpSession:
+class ClientSessionAdapter:
     """For code that expects a `ClientSession`. It is connected already, and the session closes it.
 
     A refusal or a failure of a call is a result with `is_error`. Requests that this class does not have are not supported.
@@ -35,7 +35,7 @@ class McpSession:
         """Leave the server running: it belongs to the session."""
 
     async def initialize(self) -> types.InitializeResult:
-        """What the server reported about itself. The host has done the handshake."""
+        """Wait until the session's servers are ready; return what this one reported about itself. The host has done the handshake."""
         await self._session.wait_ready()
         info = await self._session.server_info(self._server)
         server: JsonObject = {"name": info.server.name, "version": info.server.version}
@@ -89,7 +89,7 @@ class McpSession:
         *,
         meta: Mapping[str, Any] | None = None,
     ) -> types.CallToolResult:
-        """Call a tool of the server by the server's own name of it."""
+        """Call a tool by its name on the server, without the prefix of the server."""
         seconds = (
             read_timeout_seconds.total_seconds()
             if isinstance(read_timeout_seconds, timedelta)
@@ -124,7 +124,7 @@ class McpSession:
     async def list_resource_templates(
         self, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListResourceTemplatesResult:
-        """The server's templates of resources."""
+        """The server's resource templates."""
         given = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
         raw = await self._session.forward(self._server, "resources/templates/list", given)
         return types.ListResourceTemplatesResult.model_validate_json(bytes(raw))

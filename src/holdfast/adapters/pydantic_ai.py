@@ -14,7 +14,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.session.session import Session
 
 _ANY_ARGUMENTS = SchemaValidator(core_schema.dict_schema())
-_MAX_RETRIES = 3  # after arguments that do not fit
+_MAX_RETRIES = 3  # after invalid arguments
 
 
 class SessionToolset(AbstractToolset[AgentDepsT]):
@@ -26,7 +26,7 @@ class SessionToolset(AbstractToolset[AgentDepsT]):
 
     @property
     def id(self) -> str:
-        """The id of the session: two sessions can be used by one agent."""
+        """The session's id, so that one agent can use the toolsets of two sessions."""
         return self._session.context.session_id
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
@@ -52,7 +52,7 @@ class SessionToolset(AbstractToolset[AgentDepsT]):
         ctx: RunContext[AgentDepsT],
         tool: ToolsetTool[AgentDepsT],
     ) -> Any:
-        """Call a tool. The model may correct arguments that do not fit; any other failure is a result that it reads."""
+        """Call a tool. The model may correct invalid arguments; any other failure is a result that it reads."""
         try:
             result = await self._session.call(name, tool_args)
         except HoldfastError as error:

@@ -1,4 +1,4 @@
-"""The agent without a model, which also answers slash commands beside one: the user lists and calls tools by typing commands."""
+"""The agent of a session without a model: the user lists and calls tools by typing commands. With a model, it still answers slash commands."""
 
 import asyncio
 import json
@@ -130,8 +130,8 @@ async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
         case _:
             # Without the slash, which all commands have.
             known = [name.removeprefix("/") for name in sorted(COMMAND_NAMES)]
-            near = get_close_matches(command.slash_name[1:80].lower(), known, n=1)
-            suggestion = f" Did you mean /{near[0]}?" if near else ""
+            close = get_close_matches(command.slash_name[1:80].lower(), known, n=1)
+            suggestion = f" Did you mean /{close[0]}?" if close else ""
             return f"There is no command {command.slash_name[:80]}.{suggestion} /help lists the commands.\n"
 
 
@@ -184,9 +184,9 @@ def _format_result(name: str, result: ToolResult, log_hint: str) -> str:
         if result.state_lost and (notice := str(blocks[0].get("text", ""))) not in text:
             text = f"{notice}\n{text}"
         shown = text
-    others = ", ".join(kind[:_MAX_TYPE_LENGTH] for kind in types[:_MAX_TYPES])
+    other_types = ", ".join(kind[:_MAX_TYPE_LENGTH] for kind in types[:_MAX_TYPES])
     more = ", …" if len(types) > _MAX_TYPES else ""
-    not_shown = f"({others}{more} not shown)" if types else ""
+    not_shown = f"({other_types}{more} not shown)" if types else ""
     lines = "\n".join(filter(None, (shown, not_shown)))
     return f"{name}{'' if result.ok else ' failed'}:\n{lines}\n"
 

@@ -46,9 +46,8 @@ AGENT_SERVERS = frozenset({SHELL_SERVER, PLAN_SERVER, TEAM_SERVER, AGENTS_SERVER
 """The built-in servers for sessions with an agent. Editors and chats get them; programs get those that they name."""
 _MORE = "\n\nAfter the first call, there are more tools: they read the page, click, fill in fields, check what a test expects."
 BUILTIN_ORIGIN = "Holdfast itself"
-_SELF_LIMITED_SECONDS = (
-    7 * 24 * 3600.0
-)  # their tools end by themselves, after the time that the call or a budget allows
+# For servers whose tools end by themselves, after the time that the call or a budget allows.
+_SELF_LIMITED_SECONDS = 7 * 24 * 3600.0
 ALWAYS_ASKED = PermissionRestriction(ask=(parse_tool_pattern(f"{STAGE_SERVER}.attach"),))
 """Tools of built-in servers that need permission for every call, in every mode: `attach` uses a browser with the user's logins."""
 
@@ -108,9 +107,8 @@ def _stage(settings: Settings) -> ServerSpec:
                 "HOLDFAST_STAGE_BROWSER": stage.browser,
                 "HOLDFAST_STAGE_HOSTS": ",".join(stage.hosts),
                 "HOLDFAST_SERVERS_REACHABLE": ",".join(settings.servers.reachable),
-                "HOLDFAST_STAGE_DENIED_PORTS": str(
-                    settings.gateway.port
-                ),  # it adds those that are in use when a browser starts
+                # It adds those that are in use when a browser starts.
+                "HOLDFAST_STAGE_DENIED_PORTS": str(settings.gateway.port),
                 "HOLDFAST_STAGE_STARTED_BY_CALL": "1",  # it is lazy
             },
             cwd=".",  # uploads come from there, and downloads are saved there

@@ -26,7 +26,7 @@ _folder_option = click.option(
 def agents() -> None:
     """List, show and approve the definitions of agents.
 
-    A definition is a Markdown file: NAME.md in the folder `agents` beside your settings, or in `.holdfast/agents` of a project.
+    A definition is a Markdown file: NAME.md in the folder `agents` next to your settings file, or in `.holdfast/agents` of a project.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def list_(cwd: Path, *, as_json: bool) -> None:
             return
         if not found:
             print_line(
-                "No agents are defined. To define one, write NAME.md in the folder `agents` beside your settings file, or in"
+                "No agents are defined. To define one, write NAME.md in the folder `agents` next to your settings file, or in"
                 " .holdfast/agents of the project."
             )
         else:

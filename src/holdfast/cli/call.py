@@ -105,8 +105,8 @@ async def _unknown_tool(
     if server in names:
         command = shlex.join(["holdfast", "tools", server])
         return HoldfastError(codes.UNKNOWN_TOOL, result.message, hint=f"To list its tools: {command}")
-    near = get_close_matches(server, names, n=1)
-    suggestion = f" Did you mean {near[0]!r}?" if near else ""
+    close = get_close_matches(server, names, n=1)
+    suggestion = f" Did you mean {close[0]!r}?" if close else ""
     return HoldfastError(
         codes.UNKNOWN_TOOL,
         f"There is no server {server[:80]!r} here.{suggestion}",

@@ -45,8 +45,10 @@ class LazyGroup(click.Group):
         if name not in self.lazy and not ctx.resilient_parsing and not name.startswith("-"):
             from difflib import get_close_matches
 
-            near = get_close_matches(name, self.lazy, n=1)
-            fix = f"Did you mean {near[0]!r}?" if near else f"`{ctx.command_path} --help` lists all commands."
+            close = get_close_matches(name, self.lazy, n=1)
+            fix = (
+                f"Did you mean {close[0]!r}?" if close else f"`{ctx.command_path} --help` lists all commands."
+            )
             ctx.fail(f"No such command {name!r}. {fix}")
         return super().resolve_command(ctx, args)
 

@@ -57,9 +57,8 @@ from holdfast.store.types import StoredEvent
 
 PROMPT = "› "
 PROMPT_CONTINUATION = "… "
-_CHAT_LINE = re.compile(
-    rf"[●{PROMPT[0]}{PROMPT_CONTINUATION[0]}]| {{1,2}}(?! )"
-)  # lines of the chat itself begin like this
+# Lines of the chat itself begin like this.
+_CHAT_LINE = re.compile(rf"[●{PROMPT[0]}{PROMPT_CONTINUATION[0]}]| {{1,2}}(?! )")
 _JSON_COLOURS = (
     (r'(?m)^ {4,}"(?:[^"\\\n]|\\.)*"(?=: )', "cyan"),
     (r'(?m)(?<=": )"(?:[^"\\\n]|\\.)*"(?=,?$)', "green"),

@@ -57,9 +57,8 @@ def check_health() -> list[HealthCheck]:
 
 
 def _failed(name: str, error: HoldfastError) -> HealthCheck:
-    lines = f"{error.message} {error.details.get('hint', '')}".split(
-        "\n"
-    )  # a table has one line for each check
+    # A table has one line for each check.
+    lines = f"{error.message} {error.details.get('hint', '')}".split("\n")
     detail = " ".join(line.strip() for line in lines).rstrip()
     return HealthCheck(name=name, status="failed", detail=detail)
 

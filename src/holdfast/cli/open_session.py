@@ -60,7 +60,7 @@ class SessionOptions:
             user_id=self.user_id or None,
             opened_by="cli",
             only_server=only_server,
-            on_request=frozenset({only_server} if only_server else ()),
+            extra_builtins=frozenset({only_server} if only_server else ()),
             keep=keep,
         )
 

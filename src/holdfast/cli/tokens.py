@@ -188,7 +188,7 @@ def _warn_about_servers(scope: "Credential") -> None:
 
     async def find_known(host: Host) -> set[str]:
         cwd = Path(scope.cwd) if scope.cwd else Path.cwd()
-        options = OpenOptions(cwd=cwd, workspace=scope.workspace, on_request=scope.servers or frozenset())
+        options = OpenOptions(cwd=cwd, workspace=scope.workspace, extra_builtins=scope.servers or frozenset())
         return server_names(*await host.plan(options))
 
     try:

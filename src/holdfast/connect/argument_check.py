@@ -184,9 +184,8 @@ def compile_schema(raw: bytes) -> CompiledSchema:
             return CompiledSchema(memory=len(raw))
         cost = measure_schema(schema)
         validator, size, ns_per_byte = _make_validator(schema)
-        memory = (
-            _MEMORY_FACTOR * len(raw) + cost.patterns * 2 * size
-        )  # a pattern and its cache take up to this size each
+        # A pattern and its cache take up to `size` each.
+        memory = _MEMORY_FACTOR * len(raw) + cost.patterns * 2 * size
         return CompiledSchema(validator=validator, cost=cost, ns_per_byte=ns_per_byte, memory=memory)
     except UncheckableSchemaError as error:
         problem = str(error)

@@ -48,10 +48,8 @@ _MAX_TYPE_LENGTH = 40
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _MAX_PATH = 200
 _REPR_LENGTH = 200
-_MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = (
-    4000,
-    4,
-)  # characters and blocks of a failure that are searched for paths and hosts
+# How many characters and blocks of a failure are searched for paths and hosts.
+_MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = 4000, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,8 @@ from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import decode_json
 
 MODEL_NAME_LENGTH = 64
-_SUFFIX_LENGTH = (
-    16  # hex digits: enough that no server can find a tool name that gets the suffix of another tool
-)
+# In hex digits: enough that no server can find a tool name that gets the suffix of another tool.
+_SUFFIX_LENGTH = 16
 _CUT_LENGTH = MODEL_NAME_LENGTH - _SUFFIX_LENGTH - 1
 _HAS_SUFFIX = re.compile(rf"_[0-9a-f]{{{_SUFFIX_LENGTH}}}\Z")
 _MAX_COMPARED = 300  # difflib is slow with more names

@@ -238,9 +238,8 @@ class Link:
         if error is not None:
             return f"The last failure: {error.message}"
         stderr = self._ready.result().stderr
-        if (
-            not self._stderr_report and stderr is not None and stderr.closed.is_set()
-        ):  # the server has written everything
+        # At the end of the stream, the server has written everything.
+        if not self._stderr_report and stderr is not None and stderr.closed.is_set():
             self._stderr_report = stderr.report_since(0)
         return self._stderr_report or "It ended without a message."
 

@@ -19,7 +19,7 @@ _MAX_CHAIN = 32  # how many nested subschemas may apply to the same value
 _MAX_HEIGHT = 800  # how deep subschemas may be nested, if every reference is followed once
 _MAX_DOCUMENT_DEPTH = 32  # how deep a document may be nested; deeper ones count as too costly
 _MAX_STEPS = 1_000_000  # a higher cost counts as this many steps
-# `unevaluatedProperties` makes the library check the subschemas beside it again: 2.6 times the work, as measured.
+# `unevaluatedProperties` makes the library check the subschemas next to it again: 2.6 times the work, as measured.
 _UNEVALUATED_FACTOR = 4
 
 # Keywords with subschemas: for the same value, for the members of an object, and for the items of an array.

@@ -51,9 +51,8 @@ class ServerStderr(asyncio.Protocol):
         """Set at the end of the stream."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(
-            "asyncio.ReadTransport", transport
-        )  # uvloop's transports are not subclasses of ReadTransport
+        # uvloop's transports are not subclasses of ReadTransport.
+        self._transport = cast("asyncio.ReadTransport", transport)
 
     def data_received(self, data: bytes) -> None:
         started = monotonic()

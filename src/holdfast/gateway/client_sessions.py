@@ -47,9 +47,8 @@ class ClientSessions:
         self._options = options
         self._limits = options.http_limits or DEFAULT_HTTP_LIMITS
         self._quota = CallerQuota(total=self._limits.sessions, share=self._limits.sessions_per_caller)
-        self._kept = CallerQuota(
-            total=self._limits.kept_memory, share=self._limits.kept_memory_per_caller
-        )  # bytes
+        # In bytes.
+        self._kept = CallerQuota(total=self._limits.kept_memory, share=self._limits.kept_memory_per_caller)
         self._clients: dict[str, ServedClient] = {}  # by key
         self._defaults: dict[str, str] = {}  # the keys of modern default sessions, by credential
         self._handles: dict[str, str] = {}  # the credentials of handles

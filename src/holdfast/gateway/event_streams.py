@@ -11,9 +11,8 @@ from holdfast.wire.http.response import send_response
 from holdfast.wire.messages import notification_line
 
 MAX_STREAMS = 32  # per session; beyond that, streams that have ended are forgotten
-MAX_ENDED_BYTES = (
-    1024 * 1024
-)  # of all streams of a session that have ended; beyond that, the oldest are forgotten
+# Of all streams of a session that have ended; beyond that, the oldest are forgotten.
+MAX_ENDED_BYTES = 1024 * 1024
 _MAX_EVENTS = 256  # of one stream
 _MAX_BYTES = 1024 * 1024  # of one stream
 _JSON = (b"content-type", b"application/json")

@@ -109,8 +109,8 @@ class IssuerApp:
 
         async def send_with_challenge(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start" and message["status"] == 401:
-                others = [header for header in message["headers"] if header[0] != b"www-authenticate"]
-                message = {**message, "headers": [*others, (b"www-authenticate", challenge)]}
+                other_headers = [header for header in message["headers"] if header[0] != b"www-authenticate"]
+                message = {**message, "headers": [*other_headers, (b"www-authenticate", challenge)]}
             await send(message)
 
         await self._app(scope, receive, send_with_challenge)

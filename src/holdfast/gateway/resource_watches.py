@@ -20,9 +20,8 @@ log = logging.getLogger(__name__)
 _ACKNOWLEDGE_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
 MAX_WATCHED = 1024
-MAX_WATCHED_BYTES = (
-    1024 * 1024
-)  # the URIs of all resources that a session watches: a modern server gets them with each change
+# The URIs of all resources that a session watches: a modern server gets them with each change.
+MAX_WATCHED_BYTES = 1024 * 1024
 _ENTRY_BYTES = 200  # about the memory of an entry, besides the URI
 
 

@@ -1,1 +1,1 @@
-"""The composition root: opens, finds and closes sessions."""
+"""The host: opens, finds and closes sessions."""

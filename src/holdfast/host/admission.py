@@ -11,8 +11,8 @@ from pathlib import Path
 from holdfast.builtin.servers import ALWAYS_ASKED, BUILTIN_ORIGIN
 from holdfast.host.approvals import Approvals
 from holdfast.host.open_options import OpenOptions
+from holdfast.host.opening_timer import OpeningTimer
 from holdfast.host.session_folders import check_total_length, resolve_path
-from holdfast.host.stage_timer import StageTimer
 from holdfast.host.stored_servers import not_given_again
 from holdfast.masking.configured_secrets import secrets_by_name, secrets_in_mapping, secrets_in_spec
 from holdfast.masking.mask import Mask
@@ -86,18 +86,18 @@ class Admission:
 
     async def plan(self, options: OpenOptions) -> "SessionPlan":
         """Plan a session as if it were new: its context, its workspace and its permission rules."""
-        context, workspace, of_folder, warnings = await run_with_file_timeout(
+        context, workspace, folder_workspace, warnings = await run_with_file_timeout(
             self._new_context, options, path=str(options.cwd)
         )
         rules = self._rules if options.parent is None else options.parent.permission.rules
-        for restricting in (workspace, of_folder):
+        for restricting in (workspace, folder_workspace):
             if restricting is not None:
                 rules = rules.restrict(restricting.permission, f"the workspace {restricting.slug!r}")
-        for definition in options.limiting:
+        for definition in options.limiting_definitions:
             limit = PermissionRestriction(max_mode=definition.mode)
             rules = rules.restrict(limit, f"the agent {definition.name!r}")
-        if of_folder is not None:
-            restrictions = (*options.restrictions, workspace_restriction(of_folder))
+        if folder_workspace is not None:
+            restrictions = (*options.restrictions, workspace_restriction(folder_workspace))
             options = replace(options, restrictions=tuple(dict.fromkeys(restrictions)))
         return SessionPlan(
             context=context,
@@ -113,17 +113,16 @@ class Admission:
         options, context = plan.options, plan.context
         given = GivenServers(
             by_app=options.app_servers.entries,
-            boxes=options.app_servers.boxes,
+            toolbox_names=options.app_servers.toolbox_names,
             by_client=options.client_servers,
             only_these=options.only_these,
-            on_request=options.on_request | (options.builtins or frozenset()),
+            extra_builtins=options.extra_builtins | (options.builtins or frozenset()),
             is_open=plan.is_open,
         )
         loaded, policy = await prepare_resolution(self._inputs, self._store, context, plan.workspace, given)
         announced = plan.warnings
-        if (
-            plan.is_open and plan.workspace is None
-        ):  # the folder may have changed since the session was planned
+        # The folder may have changed since the session was planned.
+        if plan.is_open and plan.workspace is None:
             announced = await run_with_file_timeout(
                 self._announcement_warnings, context.cwd, path=context.cwd
             )
@@ -150,10 +149,10 @@ class Admission:
         return await self._approvals.refuse_changed_programs(resolution, context.cwd)
 
     async def screen(
-        self, spec: ServerSpec, tools: Sequence[Tool], throttle: LoopThrottle, *, owner: str, mask: Mask
+        self, spec: ServerSpec, tools: Sequence[Tool], throttle: LoopThrottle, *, user_id: str, mask: Mask
     ) -> ScreenedTools:
         """Decide which tools of a server a user's sessions may call."""
-        return await self._approvals.screen(spec, tools, owner=owner, mask=mask, throttle=throttle)
+        return await self._approvals.screen(spec, tools, user_id=user_id, mask=mask, throttle=throttle)
 
     async def masks(
         self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
@@ -170,7 +169,7 @@ class Admission:
     def _new_context(
         self, options: OpenOptions
     ) -> tuple[SessionContext, Workspace | None, Workspace | None, tuple[SessionWarning, ...]]:
-        """The context, the session's workspace, that of its folder if it is another one, which only restricts, and warnings."""
+        """The context, the session's workspace, the workspace of its folder if that is another one (it can only restrict), and warnings."""
         cwd = Path(options.cwd)
         if not cwd.is_absolute() or not cwd.is_dir():
             raise HoldfastError(
@@ -185,7 +184,7 @@ class Admission:
             session_id=new_session_id(),
             trust_level=lowest_trust(
                 self._own_trust(options, workspace),
-                *(near.trust for near in self._registry.find_overlaps(roots)),
+                *(overlap.trust for overlap in self._registry.find_overlaps(roots)),
             ),
             workspace_id=workspace.slug if workspace is not None else "",
             workspace_path=workspace.path if workspace is not None else "",
@@ -194,10 +193,12 @@ class Admission:
             user_id=parent.user_id if parent is not None else options.user_id,
             parent_session_id=parent.session_id if parent is not None else None,
         )
-        of_folder = self._registry.find(folder) if parent is not None or options.workspace else None
-        is_other = of_folder is not None and (workspace is None or of_folder.slug != workspace.slug)
+        folder_workspace = self._registry.find(folder) if parent is not None or options.workspace else None
+        is_other = folder_workspace is not None and (
+            workspace is None or folder_workspace.slug != workspace.slug
+        )
         warnings = self._announcement_warnings(folder) if workspace is None else ()
-        return context, workspace, of_folder if is_other else None, warnings
+        return context, workspace, folder_workspace if is_other else None, warnings
 
     def _own_trust(self, options: OpenOptions, workspace: Workspace | None) -> Trust:
         """The session's trust, not counting other workspaces that overlap with its folders."""
@@ -214,13 +215,13 @@ class Admission:
         if self._own_trust(plan.options, plan.workspace) is Trust.SANDBOXED:
             return ()
         return tuple(
-            SessionWarning(folder=near.root, stage=Stage.ADMIT, text=near.describe())
-            for near in self._registry.find_overlaps(plan.context.roots)
-            if near.trust is Trust.SANDBOXED
+            SessionWarning(folder=overlap.root, stage=Stage.ADMIT, text=overlap.describe())
+            for overlap in self._registry.find_overlaps(plan.context.roots)
+            if overlap.trust is Trust.SANDBOXED
         )
 
     def _announcement_warnings(self, folder: str) -> tuple[SessionWarning, ...]:
-        """Say that the folder names a workspace, unless the user has declined. Only the user can make it a part of that workspace."""
+        """A warning if a file in the folder names a workspace that it is not bound to, unless the user has declined to bind it."""
         found = self._registry.find_announced(folder)
         if found is None:
             return ()
@@ -244,16 +245,16 @@ class Admission:
         self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
     ) -> tuple[Mask, Mask]:
         own = [*loaded.trusted_secrets, *self._environ_secrets]
-        others = [*loaded.secrets]
+        from_others = [*loaded.secrets]
         for values in policy.env_overrides.values():
             own += secrets_in_mapping(values)
         for server in resolution.servers:
             if server.source in (Source.PROJECT, Source.CLIENT):
-                others += secrets_in_spec(server)
+                from_others += secrets_in_spec(server)
             else:
                 own += secrets_in_spec(server)
         question_mask = Mask.of(own)
-        return question_mask.plus(Mask.of(others)), question_mask.without_obtained()
+        return question_mask.plus(Mask.of(from_others)), question_mask.without_obtained()
 
 
 def _restrictions(options: OpenOptions) -> tuple[Restriction, ...]:
@@ -263,22 +264,22 @@ def _restrictions(options: OpenOptions) -> tuple[Restriction, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan:
-    """A session that is to be opened. `admit` decides which servers it gets."""
+    """A session that is being opened, or whose servers are resolved again. `admit` decides which servers it gets."""
 
     context: SessionContext
     workspace: Workspace | None
     options: OpenOptions
     rules: PermissionRules
-    """The permission rules of the settings and the workspace."""
+    """The permission rules: those of the settings or of the parent, restricted by workspaces and agent definitions."""
     admission: Admission
     warnings: tuple[SessionWarning, ...] = ()
     """What the user should know about the session's folder."""
     is_open: bool = False
-    """Whether the session is open, and its servers are decided about again."""
+    """Whether the session is already open, and only its servers are resolved again."""
     not_given: tuple[str, ...] = ()
     """The servers that a program gave to the stored session, and that it was not given again."""
-    stages: StageTimer = field(default_factory=StageTimer, compare=False)
-    """How long each stage of the opening has taken."""
+    timer: OpeningTimer = field(default_factory=OpeningTimer, compare=False)
+    """How long each phase of the opening has taken."""
 
     async def admit(self) -> Admitted:
         """Decide which servers the session gets."""
@@ -300,5 +301,5 @@ class SessionPlan:
         self, spec: ServerSpec, tools: Sequence[Tool], mask: Mask, throttle: LoopThrottle
     ) -> ScreenedTools:
         """Decide which tools of a server the session may call. Definitions are masked with `mask` before they are stored."""
-        owner = self.context.user_id or ""
-        return await self.admission.screen(spec, tools, throttle, owner=owner, mask=mask)
+        user_id = self.context.user_id or ""
+        return await self.admission.screen(spec, tools, throttle, user_id=user_id, mask=mask)

@@ -87,9 +87,9 @@ class AgentDefinitions:
     async def list(self, folder: str) -> list[FoundAgent]:
         """All definitions that a session in this folder could use."""
         project = Path(folder) / PROJECT_FOLDER
-        own = await run_with_file_timeout(_names, self._own_folder, path=str(self._own_folder))
-        of_project = await run_with_file_timeout(_names, project, path=str(project))
-        found = [await self.find(name, folder) for name in sorted({*own, *of_project})]
+        own_names = await run_with_file_timeout(_names, self._own_folder, path=str(self._own_folder))
+        project_names = await run_with_file_timeout(_names, project, path=str(project))
+        found = [await self.find(name, folder) for name in sorted({*own_names, *project_names})]
         return [one for one in found if one is not None]
 
     async def approve(self, found: FoundAgent, *, by: str) -> None:
@@ -111,7 +111,7 @@ class AgentDefinitions:
                 return replace(found, definition=None, is_approved=False, problem="not approved")
         definition = found.definition
         if definition is not None and definition.model and definition.model not in self._models:
-            problem = f"it asks for the model {definition.model[:80]!r}, which is not configured (model.also)"
+            problem = f"it asks for the model {definition.model[:80]!r}, which is not in the settings: add it to model.also"
             return replace(found, definition=None, problem=problem)
         return found
 

@@ -1,4 +1,7 @@
-"""End running servers that an answer of the user concerns: revoked ones, and confined ones where a program was approved.
+"""End running servers that a new approval or revocation affects.
+
+These are servers whose approval was revoked, and confined servers whose roots overlap with the folder of a program that was
+just approved.
 
 A server that is ended is started again by the next call, if it is still approved, and then cannot change the approved program.
 """
@@ -8,7 +11,7 @@ import logging
 
 from holdfast.audit.audit import Audit
 from holdfast.connect.link_pool import LinkPool
-from holdfast.host.followed_edits import end_edits
+from holdfast.host.followed_edits import revoke_edit_approvals
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import read_mounts, with_bind_mounts
 from holdfast.model.server import ServerSpec, Source
@@ -55,7 +58,7 @@ class ApprovalWatch:
             return approved_program_folders(tx), revoked, frozenset(read_edit_approvals(tx))
 
         folders, revoked, followed = await self._store.read(read)
-        await self._end_edits(followed - self._followed)
+        await self._revoke_new_edit_approvals(followed - self._followed)
         self._followed = followed
         new, self._folders = folders - self._folders, folders
         if not new and not revoked:
@@ -73,8 +76,8 @@ class ApprovalWatch:
             log.info("servers ended, because approvals have changed", extra={"servers": ended})
             await self._links.close_matching(is_concerned)
 
-    async def _end_edits(self, new: frozenset[Approval]) -> None:
-        """End new approvals of later edits if a confined server was being started in the folder when they were stored."""
+    async def _revoke_new_edit_approvals(self, new: frozenset[Approval]) -> None:
+        """Revoke new approvals of later edits if a confined server was being started in the folder when they were stored."""
         for spec in self._links.specs() if new else ():
             if spec.confinement is not None:
-                await end_edits(self._store, self._audit, new, spec.name, spec.confinement.roots)
+                await revoke_edit_approvals(self._store, self._audit, new, spec.name, spec.confinement.roots)

@@ -115,8 +115,8 @@ class Approvals:
     ) -> str:
         if grant is not None or program is None or not program.files:
             return (
-                f"Edits of {entry.name!r} cannot be followed: only those of a server with your rights can, if it runs files of "
-                "the project. Approve it without --follow-edits."
+                "--follow-edits works only for a server that runs with your rights, and whose program is in the project. "
+                f"Approve {entry.name!r} without it."
             )
         folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a word, not a path yet
         return await run_with_file_timeout(why_not_to_follow, entry.name, folder, program, path=folder)
@@ -260,7 +260,7 @@ class Approvals:
         fingerprints: Mapping[str, str],
         *,
         by: str,
-        owner: str = "",
+        user_id: str = "",
         definitions: Sequence[Tool] = (),
         mask: Mask | None = None,
     ) -> None:
@@ -280,13 +280,13 @@ class Approvals:
             return pins, definition_approvals(pins, masked, by=by, at=now)
 
         def store(tx: Tx, pins: Mapping[str, str]) -> None:
-            self._record(tx, store_tool_approvals(tx, spec, pins, user_id=owner, by=by, at=now))
+            self._record(tx, store_tool_approvals(tx, spec, pins, user_id=user_id, by=by, at=now))
 
         def store_definitions(tx: Tx, shown: Iterable[Approval]) -> None:
             for definition in shown:
                 tx.approve(definition)
 
-        pins, shown = await _THREADS.run(prepare, owner=owner)
+        pins, shown = await _THREADS.run(prepare, owner=user_id)
         if by == APPROVED_ON_FIRST_USE:  # one row
             await self._store.write(partial(store, pins=pins))
         else:
@@ -296,18 +296,18 @@ class Approvals:
             await self._store.write(partial(store_definitions, shown=definitions_batch))
 
     async def last_definition(
-        self, spec: ServerSpec, tool: str, *, owner: str = "", mask: Mask | None = None
+        self, spec: ServerSpec, tool: str, *, user_id: str = "", mask: Mask | None = None
     ) -> Tool | None:
         """A tool's definition that was approved last, or that was there on first use, with secrets masked."""
         name = _stored_name(tool, mask or Mask.of(secrets_in_spec(spec)))
-        return await self._store.read(lambda tx: read_last_definition(tx, spec, owner, name))
+        return await self._store.read(lambda tx: read_last_definition(tx, spec, user_id, name))
 
-    async def pinned_tools(self, spec: ServerSpec, *, owner: str = "") -> list[Tool]:
+    async def pinned_tools(self, spec: ServerSpec, *, user_id: str = "") -> list[Tool]:
         """The tools that are pinned for one user, as they were last approved or first used. Empty if none are."""
 
         def read(tx: ReadTx) -> list[Tool]:
-            names = read_tool_pins(tx, spec, owner).all
-            found = (read_last_definition(tx, spec, owner, name) for name in names)
+            names = read_tool_pins(tx, spec, user_id).all
+            found = (read_last_definition(tx, spec, user_id, name) for name in names)
             return [definition for definition in found if definition is not None]
 
         return await self._store.read(read)
@@ -317,23 +317,27 @@ class Approvals:
         spec: ServerSpec,
         tools: Sequence[Tool],
         *,
-        owner: str = "",
+        user_id: str = "",
         mask: Mask | None = None,
         throttle: LoopThrottle | None = None,
     ) -> ScreenedTools:
-        """Offer the tools whose definition has not changed since first use or since its last approval.
+        """Decide which tools of a server are offered, and with which annotations (hints and titles).
 
-        Hints and titles count if a person approved the definition. The first use of a server that the operator or the user
-        configured counts as an approval; that of a project's or a client's server does not. Built-in servers need no
-        approval, and those of the application only if it asks for that; nor do servers with `"pin_tools": false`, whose
-        hints never count. `mask` is the same as in `approve_tools`.
+        - A built-in server, and one of the application unless it has `"pin_tools": true`: all, with annotations.
+        - Any other server with `"pin_tools": false`: all, without annotations.
+        - Other servers: the tools whose definition has not changed since first use or since its last approval. A server of the
+          operator, the user or the application has annotations then; one of a project or a client only if a person approved
+          the definition. With the setting `servers.pin_tools = "project"`, changed tools of the operator's and the user's
+          servers are offered too, without annotations.
+
+        `mask` is the same as in `approve_tools`.
         """
         if spec.source is Source.BUILTIN or (spec.source is Source.APP and not spec.pins_tools):
             return await screen_tools_async(tools, ApprovedTools(), throttle)
         if not spec.pins_tools:
             screened = await screen_tools_async(tools, ApprovedTools(hints_accepted={}), throttle)
             return replace(screened, offered_without_hints=())  # there is nothing to approve
-        pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, owner))
+        pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, user_id))
         pins = _with_names_of(tools, pins)
         is_first_use = not pins.all
         if spec.source in (Source.HOST, Source.USER):
@@ -355,7 +359,7 @@ class Approvals:
                 spec,
                 screened.fingerprints,
                 by=APPROVED_ON_FIRST_USE,
-                owner=owner,
+                user_id=user_id,
                 definitions=[full.get(tool.name, tool) for tool in screened.offered],
                 mask=mask,
             )
@@ -402,7 +406,7 @@ def _add_names(pins: Mapping[str, frozenset[str]], stored: Mapping[str, str]) ->
 
 
 def _why_not_followed(ended_by: str) -> str:
-    """A sentence about the confined server because of which edits are not followed any more; empty if there is none."""
+    """A sentence that names the confined server whose start ended the approval of later edits; empty if there is none."""
     if not ended_by:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""A door made of functions: a program answers the session's questions itself."""
+"""A door made of functions, so that a Python program can answer the session's questions itself."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping

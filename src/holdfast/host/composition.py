@@ -29,7 +29,7 @@ from holdfast.host.approvals import Approvals
 from holdfast.host.config_watch import ConfigWatch
 from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER, check_data_folder
 from holdfast.host.delegation import Delegator
-from holdfast.host.followed_edits import end_edits_in_writable_roots
+from holdfast.host.followed_edits import revoke_edits_in_writable_roots
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.opening import Opener
 from holdfast.host.packages import Packages
@@ -119,7 +119,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         settings=settings,
         builtins=builtin_servers(settings),
         app_servers=app_servers.entries,
-        app_boxes=app_servers.boxes,
+        app_toolbox_names=app_servers.toolbox_names,
         sandbox=sandbox,
     )
     check_data_folder(settings.data_dir)
@@ -152,12 +152,14 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         )
     )
     confined_folders = ConfinedFolders()
-    executed = UnconfinedPathFinder(settings, app_servers.entries, inputs.environ, store, inputs.last_good)
+    unconfined_paths = UnconfinedPathFinder(
+        settings, app_servers.entries, inputs.environ, store, inputs.last_good
+    )
     packages = Packages(settings, keeper, inputs.environ)
 
     async def prepare_confined(spec: ServerSpec) -> ServerSpec:
-        protected = await executed.add_read_only_paths(spec)
-        return await packages.prepare(await end_edits_in_writable_roots(store, audit, protected))
+        spec = await unconfined_paths.add_read_only_paths(spec)
+        return await packages.prepare(await revoke_edits_in_writable_roots(store, audit, spec))
 
     team, delegator = (
         HostTeam(live, store, settings.agents),
@@ -167,7 +169,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         BuiltinDeps(
             settings=settings,
             confined_folders=confined_folders,
-            executed=executed,
+            executed=unconfined_paths,
             keeper=keeper,
             environ=inputs.environ,
             publish_plan=live.publish_plan,
@@ -188,7 +190,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         server_logs=server_logs,
         check_program=approvals.check_program_files,
         prepare_package=prepare_confined,
-        find_read_only=executed.read_only_in,
+        find_read_only=unconfined_paths.read_only_in,
         services=services,
     )
     tracer = await stack.enter_async_context(open_tracer(config.tracer_provider, settings.traces.otlp_url))
@@ -230,7 +232,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         max_children=settings.agents.max_children,
         tracer=tracer,
     )
-    # The tools of agents open sessions, and a session has these tools.
+    # Set here because of a cycle: the opener gives these tools to sessions, and these tools open sessions.
     team.opener = delegator.opener = opener
     watch = ApprovalWatch(store, audit, links, await store.read(approved_program_folders))
     approvals.on_change = watch.check

@@ -49,7 +49,7 @@ class ConfigWatch:
         self._settings_version = _file_versions([settings.file])
 
     async def version(self, cwd: str | Path) -> Version:
-        """A value that changes whenever a file that concerns sessions in this folder changes."""
+        """A value that changes whenever a file or an approval that concerns sessions in this folder changes."""
         servers = self._settings.servers
         files = (
             servers.host_file,
@@ -143,10 +143,10 @@ class ConfigWatch:
 def _versions_with(files: Iterable[Path], folder: Path) -> tuple[object, ...]:
     """The versions of these files, and of those in the folder: an editor may change a file without replacing it."""
     try:
-        inside = sorted(folder.iterdir())
+        entries = sorted(folder.iterdir())
     except OSError:
-        inside = []
-    return (*_file_versions((*files, folder)), *inside, *_file_versions(inside))
+        entries = []
+    return (*_file_versions((*files, folder)), *entries, *_file_versions(entries))
 
 
 def _file_versions(files: Iterable[Path]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""The data folder: what it contains, and a check that other users cannot change it.
+"""A check that other users cannot change the data folder, and the names of two of its parts.
 
 Its keys, approvals and workspaces decide what sessions may do.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast.builtin.agents.tools import Delegation
 
 
-_NO_DEPTH = 1_000_000  # of a sub-agent that is not running
+_TOO_DEEP = 1_000_000  # for a sub-agent that is not running: deeper than any limit
 
 
 class Delegator:
@@ -96,7 +96,7 @@ class Delegator:
 def depth_of(session: Session, agent: str = "") -> int:
     """How many agents are above the session's own one, or above the sub-agent with this id."""
     if agent:
-        return session.sub_agent_depths.get(agent, _NO_DEPTH)
+        return session.sub_agent_depths.get(agent, _TOO_DEEP)
     depth, parent = 0, session.parent
     while parent is not None:
         depth, parent = depth + 1, parent.parent

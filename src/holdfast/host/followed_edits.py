@@ -1,7 +1,8 @@
 """Approvals that follow the user's edits: when they can be given, what they cover, and when they end.
 
-A program that is followed runs with the user's rights after any change. So no confined server may be able to change it: before one is started
-that can write in the project's folder, the approval ends for good. What leads out of the project's folder is not followed.
+Such a program runs with the user's rights after any change. So no confined server may be able to change it: before one is
+started that can write in the project's folder, the approval ends for good. Edits of files outside of the project's folder
+are never covered.
 """
 
 import json
@@ -29,11 +30,14 @@ def why_not_to_follow(name: str, folder: str, program: Program) -> str:
         parents = (real_path(str(Path(folder, path).parent)) for path in program.files)
         folders = {real_path(folder), *parents}
     except OSError:
-        return f"Edits of {name!r} cannot be followed: the links in {folder} cannot be followed. Approve it without --follow-edits."
+        return (
+            f"Later edits of {name!r} cannot be approved in advance: a symbolic link in {folder} cannot be resolved. "
+            "Approve it without --follow-edits."
+        )
     if not any(map(is_confined_server_running_in, folders)):
         return ""
     return (
-        f"Edits of {name!r} cannot be followed now: a confined server runs in {folder}, and may be able to change its program. "
+        f"Later edits of {name!r} cannot be approved in advance now: a confined server runs in {folder}, and may be able to change its program. "
         "Close the sessions in this folder, or approve the server without --follow-edits."
     )
 
@@ -41,27 +45,27 @@ def why_not_to_follow(name: str, folder: str, program: Program) -> str:
 def why_edits_need_approval(program: Program, folder: str, approved: Mapping[str, Collection[str]]) -> str:
     """Why a changed program needs approval, although its edits are followed; empty if it needs none. Blocks.
 
-    Confined servers may write to files outside of the project's folder, also by a link or by another name in the project.
+    Confined servers may write to files outside of the project's folder, even if the project has a link or a hard link to them.
     """
     for path, content in program.files.items():
         if content not in approved.get(path, ()) and not _is_only_in(folder, Path(folder, path)):
             return (
-                f"Its program has changed, and {quote_path(path)} leads out of the project's folder, or has another name: such files "
-                "are not followed. To review it, run: holdfast servers approve"
+                f"Its program has changed, and {quote_path(path)} is outside of the project's folder (perhaps through a link), or has a "
+                "second hard link: each edit of such a file needs approval. To review it, run: holdfast servers approve"
             )
     return ""
 
 
 def _is_only_in(folder: str, path: Path) -> bool:
-    """Whether a file is in the folder under one name only. False if it has too many links to tell."""
+    """Whether a file is in the folder, and has no second hard link. False if that cannot be found out."""
     try:
         return is_within(real_path(str(path)), real_path(folder)) and path.stat().st_nlink == 1
     except OSError:
         return False
 
 
-async def end_edits_in_writable_roots(store: Store, audit: Audit, spec: ServerSpec) -> ServerSpec:
-    """End the approvals of later edits in each folder that a confined server can write to. Called before it is started.
+async def revoke_edits_in_writable_roots(store: Store, audit: Audit, spec: ServerSpec) -> ServerSpec:
+    """Revoke the approvals of later edits in each folder that a confined server can write to. Called before it is started.
 
     Returns the server as it was given.
     """
@@ -69,33 +73,33 @@ async def end_edits_in_writable_roots(store: Store, audit: Audit, spec: ServerSp
         return spec
     roots = [root for root in spec.confinement.roots if root not in spec.confinement.read_only]
     if roots and (followed := await store.read(read_edit_approvals)):
-        await end_edits(store, audit, followed, spec.name, roots)
+        await revoke_edit_approvals(store, audit, followed, spec.name, roots)
     return spec
 
 
-async def end_edits(
+async def revoke_edit_approvals(
     store: Store, audit: Audit, followed: Iterable[Approval], server: str, roots: Iterable[str]
 ) -> None:
-    """End those approvals of later edits whose folder overlaps with a root of this confined server."""
+    """Revoke those approvals of later edits whose folder overlaps with a root of this confined server."""
     roots = tuple(roots)
     mounts = read_mounts()
 
-    def overlaps(edits: Approval) -> bool:
-        folder = str(PurePath(json.loads(edits.key)[1]).parent)
+    def overlaps(approval: Approval) -> bool:
+        folder = str(PurePath(json.loads(approval.key)[1]).parent)
         return bool(
             UnconfinedPaths(approved_folders=frozenset(with_bind_mounts([folder], mounts))).read_only_roots(
                 roots
             )
         )
 
-    ended = [edits for edits in followed if overlaps(edits)]
-    if not ended:
+    revoked = [approval for approval in followed if overlaps(approval)]
+    if not revoked:
         return
     now, by = store.now(), f"the start of {server!r}"
 
     def end(tx: Tx) -> None:
-        for edits in ended:
-            for removed in end_edit_approval(tx, edits, server, by=by, at=now):
+        for approval in revoked:
+            for removed in end_edit_approval(tx, approval, server, by=by, at=now):
                 audit.append(tx, msgspec.structs.replace(approval_record(removed, REVOKED, by=by), at=now))
 
     await store.write(end)

@@ -37,7 +37,7 @@ from holdfast.host.open_options import (
     unknown_option,
     with_stored_folders,
 )
-from holdfast.host.opening import check_folder
+from holdfast.host.opening import check_same_folder
 from holdfast.host.packages import FetchedPackage, Packages
 from holdfast.host.server_config import ServerConfigs, parse_servers
 from holdfast.model import codes
@@ -318,7 +318,7 @@ class Host:
         if lease is None or own in ("", lease.holder) or is_expired(lease, self.store.now()):
             return None
         plan = await self._parts.admission.plan(with_stored_folders(options, stored.context))
-        check_folder(stored, plan)
+        check_same_folder(stored, plan)
         return OtherOwner(lease=lease, requested=plan.context)
 
     async def log_in(self, spec: ServerSpec, on_login_page: Callable[[str], None], seconds: float) -> None:
@@ -363,9 +363,9 @@ class Host:
         record = make_record(AuditKind.DENIED, context, Subject(), at=at, outcome=outcome, reason=reason)
         await self._parts.audit.write(record)
 
-    def mask_credential(self, login: object, secret: str) -> None:
-        """Mask a secret that this process obtained, in all events, audit records and logs. `login` is what it is used for."""
-        self._parts.obtained.add_credentials(login, [secret])
+    def mask_credential(self, used_for: object, secret: str) -> None:
+        """Mask a secret that this process obtained, in all events, audit records and logs. The number of secrets is limited for each `used_for`."""
+        self._parts.obtained.add_credentials(used_for, [secret])
 
     async def delete_session(self, session_id: str, user_id: str | None = None) -> None:
         """Delete a stored session of this user. Raises SESSION_HELD if it is open."""
@@ -400,7 +400,7 @@ class Host:
     async def program_paths(
         self, command: Sequence[str], folder: str, package: FetchedPackage | None = None
     ) -> tuple[str, ...]:
-        """The paths outside of a project's folder that a confined server with this command would see as its program.
+        """The paths outside of a project's folder that would be mounted for the program of a confined server with this command.
 
         `package` is the package that the command runs, if a package runner starts it.
         """

@@ -33,7 +33,7 @@ OnEvent: TypeAlias = Callable[[StoredEvent], Awaitable[object] | object]
 
 
 class SessionOptions(TypedDict, total=False):
-    """The options of `host.session` and `host.run`. None of them is required."""
+    """The options of `host.session`, `host.run` and, except for `title`, `tags` and `keep`, of `host.reopen`. None is required."""
 
     cwd: str | Path
     """The session's folder. By default, the current folder."""
@@ -119,11 +119,11 @@ class OpenOptions:
     agent_name: str = ""
     """The name of the agent's definition."""
     definition: AgentDefinition | None = None
-    """The definition with that name. `Host.open` sets it."""
-    limiting: tuple[AgentDefinition, ...] = ()
+    """The definition with that name. `Opener` sets it."""
+    limiting_definitions: tuple[AgentDefinition, ...] = ()
     """All definitions whose limits apply: that of the agent, those of a session that started this one, and those that the stored session had."""
-    on_request: frozenset[str] = frozenset()
-    """The built-in servers to offer besides those that every session gets."""
+    extra_builtins: frozenset[str] = frozenset()
+    """The built-in servers to offer in addition to those that every session gets."""
     only_server: str | None = None
     """The only server to use; the others are ignored."""
     door: Door | None = field(default=None, compare=False)
@@ -134,7 +134,7 @@ class OpenOptions:
     """A function that gets every event, until the session is closed."""
 
     def __post_init__(self) -> None:
-        """Check what programs write as text or as a dictionary. The session must never get another mode or trust than it says."""
+        """Check what programs write as text or as a dictionary. A misspelled mode or trust is an error, never another value."""
         if not isinstance(self.servers, AppServers):
             object.__setattr__(self, "servers", parse_servers(self.servers))
         if self.mode is not None and not isinstance(cast("object", self.mode), Mode):
@@ -167,7 +167,7 @@ def parse_options(given: SessionOptions) -> OpenOptions:
         servers=parse_servers(given.get("servers", {})),
         only_these=_parse_flag("only_these", given.get("only_these", False)),
         tools=patterns,
-        on_request=frozenset(
+        extra_builtins=frozenset(
             name for group in patterns for pattern in group for name in _plain_server(pattern)
         ),
         user_id=parse_user_id(user_id),
@@ -229,7 +229,7 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
         servers=options.servers if "servers" in given else outer.servers,
         only_these=options.only_these or outer.only_these,
         tools=(*outer.tools, *options.tools),
-        on_request=outer.on_request,
+        extra_builtins=outer.extra_builtins,
         agent_name="",
         definition=None,
         user_id=None,
@@ -268,13 +268,15 @@ def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own:
     restriction = Restriction(
         imposed_by=f"the agent {definition.name!r}", servers=definition.servers, patterns=definition.tools
     )
-    of_definition = definition.model if is_own else ""
+    definition_model = definition.model if is_own else ""
     # The user chose the model of a session, but not that of one which an agent created.
-    first, then = (options.model, of_definition) if options.parent is None else (of_definition, options.model)
+    first, then = (
+        (options.model, definition_model) if options.parent is None else (definition_model, options.model)
+    )
     return replace(
         options,
         definition=definition if is_own else options.definition,
-        limiting=(*options.limiting, definition),
+        limiting_definitions=(*options.limiting_definitions, definition),
         restrictions=(*options.restrictions, restriction),
         mode=None if options.mode is None else lowest_mode(options.mode, definition.mode),
         model=first or then,

@@ -21,15 +21,15 @@ from holdfast.host.agent_definitions import AgentDefinitions
 from holdfast.host.join import check_join, lower_mode_for
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.open_options import OpenOptions, narrow_options
+from holdfast.host.opening_timer import OpeningTimer
 from holdfast.host.secret_files import SecretFiles
 from holdfast.host.server_config import AppServers
 from holdfast.host.session_folders import resolve_path
 from holdfast.host.session_log_mask import MASK_THREADS, SessionLogMask
 from holdfast.host.session_storage import Acquired, SessionStorage
-from holdfast.host.stage_timer import StageTimer
-from holdfast.host.stored_agents import missing_agents, resume_options, stored_agents
+from holdfast.host.stored_agents import agents_to_store, missing_agents, resume_options
 from holdfast.host.stored_restrictions import stored_restrictions, with_stored_restrictions
-from holdfast.host.stored_servers import missing_servers, only_stored_servers, stored_servers
+from holdfast.host.stored_servers import had_only_own_servers, missing_servers, servers_to_store
 from holdfast.host.tool_cache import ToolCache
 from holdfast.masking.mask import Mask
 from holdfast.masking.obtained_secrets import ObtainedSecrets
@@ -42,7 +42,7 @@ from holdfast.model.permission import DoorKind, Mode, lowest_mode
 from holdfast.model.resolution import Resolution
 from holdfast.model.trust import lowest_trust
 from holdfast.session.opening_events import OpeningEvents
-from holdfast.session.permission import stored_limits, stored_mode, stored_tools
+from holdfast.session.permission import limits_to_store, stored_mode, stored_tools
 from holdfast.session.permission_rules import limit_mode
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
@@ -91,21 +91,21 @@ class Opener:
             folder = await run_with_file_timeout(resolve_path, "cwd", str(options.cwd), path=str(options.cwd))
             definition = await self.agent_definitions.require(options.agent_name, folder)
             options = narrow_options(options, definition)
-        stages = StageTimer()
+        timer = OpeningTimer()
         plan = await self.admission.plan(options)
-        stages.end("plan")
-        return await self._open_new(replace(plan, stages=stages))
+        timer.end("plan")
+        return await self._open_new(replace(plan, timer=timer))
 
     async def reopen(self, stored: StoredSession, options: OpenOptions) -> Session:
         """Open a stored session, or join it if it is already open. A turn that a crash interrupted is ended first."""
         self._check_model(options)
         options = await resume_options(options, stored, self.agent_definitions)
         options = with_stored_restrictions(options, stored.settings)
-        stages = StageTimer()
-        plan = replace(await self.admission.plan(options), stages=stages)
-        stages.end("plan")
+        timer = OpeningTimer()
+        plan = replace(await self.admission.plan(options), timer=timer)
+        timer.end("plan")
         session_id = stored.context.session_id
-        check_folder(stored, plan)
+        check_same_folder(stored, plan)
         async with self.live.lock(session_id):
             await self.live.wait_closed(session_id)
             if (live := self.live.find(session_id)) is not None:
@@ -123,7 +123,7 @@ class Opener:
     async def _open_new(self, plan: SessionPlan) -> Session:
         context, options = plan.context, plan.options
         admitted = await plan.admit()
-        plan.stages.end("admit")
+        plan.timer.end("admit")
         mask = admitted.mask
         title, tags = mask.mask_known(options.title), tuple(map(mask.mask_known, options.tags))
         mode, door = options.mode or Mode.ASK, _door_kind(options)
@@ -133,9 +133,9 @@ class Opener:
             tags=tags,
             source=options.opened_by,
             settings={
-                **stored_limits(_stored_mode_of(mode, door, plan), options.tools, door),
-                **stored_agents(options),
-                **stored_servers(options),
+                **limits_to_store(_mode_to_store(mode, door, plan), options.tools, door),
+                **agents_to_store(options),
+                **servers_to_store(options),
                 **stored_restrictions(options),
                 **({"model": options.model} if options.model else {}),
             },
@@ -150,7 +150,7 @@ class Opener:
             return Acquired(hold, stored_seq=first.write(tx, hold))
 
         acquired = await storage.acquire(create, _delete_new)
-        plan.stages.end("store")
+        plan.timer.end("store")
         try:
             config = self._config(plan, mode, has_title=bool(title))
             session = await self._make_session(plan, storage, acquired.hold, admitted, config)
@@ -171,7 +171,7 @@ class Opener:
 
         hold = (await storage.acquire(acquire, lambda tx, hold: tx.release(hold))).hold
         try:
-            plan.stages.end("store")
+            plan.timer.end("store")
             # Read again: now that this process holds the session, no other can change it.
             current = await storage.store.session(kept.session_id) or stored
             context = replace(
@@ -187,7 +187,7 @@ class Opener:
                     hint="Open it again.",
                 )
             tools = tuple(dict.fromkeys((*stored_tools(current.settings), *plan.options.tools)))
-            only_these = plan.options.only_these or only_stored_servers(current.settings)
+            only_these = plan.options.only_these or had_only_own_servers(current.settings)
             plan = replace(
                 plan,
                 context=context,
@@ -195,7 +195,7 @@ class Opener:
                 not_given=missing_servers(current.settings, plan.options),
             )
             admitted = await plan.admit()
-            plan.stages.end("admit")
+            plan.timer.end("admit")
             last_mode = lowest_mode(
                 stored_mode(current.settings, _door_kind(plan.options)), await self._mode_above(context)
             )
@@ -204,21 +204,21 @@ class Opener:
                 kept_model = str(current.settings.get("model", ""))
                 plan = replace(plan, options=replace(plan.options, model=kept_model))
             config = self._config(plan, mode, has_title=bool(current.title))
-            limits = {
+            settings = {
                 **current.settings,
-                **stored_agents(plan.options),
-                **stored_servers(plan.options, current.settings),
+                **agents_to_store(plan.options),
+                **servers_to_store(plan.options, current.settings),
             }
             if plan.options.model:
-                limits["model"] = plan.options.model
+                settings["model"] = plan.options.model
             if mode is not last_mode:
-                limits |= {**stored_limits(mode, tools), "mode": mode}
-            if limits != current.settings:
-                await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=limits)))
+                settings |= {**limits_to_store(mode, tools), "mode": mode}
+            if settings != current.settings:
+                await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=settings)))
             used = await storage.store.read(lambda tx: tx.used_servers(kept.session_id))
             if current.updated >= self.opened:  # the program still has the toolboxes that the session used
                 given = plan.options.app_servers
-                used -= given.kept_boxes | (self.app_servers.kept_boxes - given.entries.keys())
+                used -= given.kept_toolboxes | (self.app_servers.kept_toolboxes - given.entries.keys())
         except BaseException:
             await run_to_completion(storage.store.release(hold))
             raise
@@ -227,7 +227,7 @@ class Opener:
         return await self._start(session, plan.options, first)
 
     async def _mode_above(self, context: SessionContext) -> Mode:
-        """The highest mode that the sessions allow in which this one was started: those that are open, and stored ones."""
+        """The highest mode that the sessions above this one (its parent, and so on) allow, whether they are open or only stored."""
         mode, above = Mode.AUTO, context.parent_session_id
         while above is not None:
             if (live := self.live.find(above)) is not None:
@@ -275,14 +275,14 @@ class Opener:
             has_title=has_title,
             parent=plan.options.parent,
             definition=plan.options.definition,
-            budget=NO_LIMITS.lowest(*(definition.budget for definition in plan.options.limiting)),
+            budget=NO_LIMITS.lowest(*(definition.budget for definition in plan.options.limiting_definitions)),
             max_children=self.max_children,
             can_spawn=self.can_spawn,
         )
 
     def _model_agent(self, plan: SessionPlan) -> Agent:
-        of_workspace = plan.workspace.model if plan.workspace is not None else None
-        name = plan.options.model or of_workspace or self.models.settings.name
+        workspace_model = plan.workspace.model if plan.workspace is not None else None
+        name = plan.options.model or workspace_model or self.models.settings.name
         agent = ModelAgent(self.models, name)
         if plan.options.opened_by == DoorKind.PYTHON:
             agent.choose_with = "`model=` in Python, or with the setting model.name"
@@ -306,9 +306,9 @@ class Opener:
             )
             resources.push_async_callback(storage.release, record)
             resources.callback(self.obtained.forget_session, context.session_id)
-            in_log = SessionLogMask(context.session_id)
-            resources.push_async_callback(in_log.remove_all)
-            await in_log.add(admitted.mask, admitted.question_mask)
+            log_mask = SessionLogMask(context.session_id)
+            resources.push_async_callback(log_mask.remove_all)
+            await log_mask.add(admitted.mask, admitted.question_mask)
 
             async def resolve_again(context: SessionContext) -> Resolution:
                 """Admit the session again. The new secrets are masked before any server starts."""
@@ -317,7 +317,7 @@ class Opener:
                     # An MCP client keeps its session open for long: the workspace may have changed.
                     newest = await plan.admission.plan(plan.options)
                 again = await replace(newest, context=context, is_open=True).admit()
-                await in_log.add(again.mask, again.question_mask)
+                await log_mask.add(again.mask, again.question_mask)
                 record.set_masks(*await MASK_THREADS.run(_merge_masks, record, again))
                 return again.resolution
 
@@ -332,7 +332,7 @@ class Opener:
                 ),
                 read_log=self.server_logs.read,
                 mask_secret_files=self.secret_files.mask,
-                stage_seconds=plan.stages.seconds,
+                stage_seconds=plan.timer.seconds,
                 tracer=self.tracer,
             )
             _check_parent(plan)
@@ -357,7 +357,7 @@ def _check_parent(plan: SessionPlan) -> None:
         )
 
 
-def _stored_mode_of(mode: Mode, door: DoorKind, plan: SessionPlan) -> Mode:
+def _mode_to_store(mode: Mode, door: DoorKind, plan: SessionPlan) -> Mode:
     """The mode to store with a new session: never `auto` if the rules, which may change, do not allow it now."""
     return mode if limit_mode(mode, door, plan.rules) is Mode.AUTO else lowest_mode(mode, Mode.ASK)
 
@@ -379,7 +379,7 @@ def _door_kind(options: OpenOptions) -> DoorKind:
         ) from None
 
 
-def check_folder(stored: StoredSession, plan: SessionPlan) -> None:
+def check_same_folder(stored: StoredSession, plan: SessionPlan) -> None:
     """Raise BAD_ARGUMENT unless the session was opened in the folder of the plan."""
     folder, asked = stored.context.cwd, plan.context.cwd
     if folder != asked:

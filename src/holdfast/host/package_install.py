@@ -33,8 +33,8 @@ def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ..
         case Runner.UVX:
             more = tuple(word for package in packages[1:] for word in ("--with", package))
             folders = {"UV_TOOL_DIR": f"{folder}/tools", "UV_TOOL_BIN_DIR": f"{folder}/bin"}
-            others = {"UV_CACHE_DIR": "/tmp/uv", "UV_LINK_MODE": "copy", "UV_PYTHON_DOWNLOADS": "never"}
-            return ("uv", "tool", "install", "--quiet", "--no-build", packages[0], *more), folders | others
+            options = {"UV_CACHE_DIR": "/tmp/uv", "UV_LINK_MODE": "copy", "UV_PYTHON_DOWNLOADS": "never"}
+            return ("uv", "tool", "install", "--quiet", "--no-build", packages[0], *more), folders | options
         case Runner.PIPX:
             folders = {"PIPX_HOME": f"{folder}/pipx", "PIPX_BIN_DIR": f"{folder}/bin"}
             only_wheels = "--pip-args=--only-binary=:all:"
@@ -53,13 +53,12 @@ async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
                 break
             too_large = await _THREADS.run(is_too_large, folder)
             if too_large or time.monotonic() > deadline:
-                child.kill()
-                why = f"larger than {MAX_BYTES} bytes" if too_large else "too slow"
-                raise HoldfastError(codes.SPAWN_FAILED, f"The package was not fetched: it is {why}.")
+                child.end_now()
+                raise _not_fetched(
+                    _too_large() if too_large else f"it took longer than {FETCH_SECONDS:g} seconds"
+                )
         if await _THREADS.run(is_too_large, folder):
-            raise HoldfastError(
-                codes.SPAWN_FAILED, f"The package was not fetched: it is larger than {MAX_BYTES} bytes."
-            )
+            raise _not_fetched(_too_large())
         output, errors = await asyncio.wait_for(reading, 5)
         return waiting.result(), strip_invisible((errors or output).decode(errors="replace"))
     finally:
@@ -67,6 +66,14 @@ async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
         waiting.cancel()
         with suppress(asyncio.CancelledError, HoldfastError, OSError, TimeoutError):
             await reading
+
+
+def _too_large() -> str:
+    return f"it is larger than {MAX_BYTES} bytes, or has too many files"
+
+
+def _not_fetched(why: str) -> HoldfastError:
+    return HoldfastError(codes.SPAWN_FAILED, f"The package was not fetched: {why}.")
 
 
 async def _read_all(descriptor: int) -> bytes:

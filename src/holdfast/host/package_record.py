@@ -15,14 +15,14 @@ from holdfast.resolve.package_runner import PackageCommand, Runner
 
 MAX_BYTES = 1024**3
 """How large the packages of one server may be."""
-_MAX_FILES = 200_000
+_MAX_ENTRIES = 200_000  # files, or folders
 _MAX_FOLDERS = 50  # of servers; those that were not used for the longest time are removed
 _MAX_REMOVALS = 20
 _MANIFEST_BYTES = 1024 * 1024
 
 
 class PackageRecord(msgspec.Struct, frozen=True):
-    """What is known about a fetched package. It lies beside the folder, where no confined process can change it."""
+    """What is known about a fetched package. It lies next to the folder, where no confined process can change it."""
 
     version: str
     integrity: str
@@ -87,27 +87,27 @@ def is_installed_in(project: Path, command: PackageCommand) -> bool:
     names = [command.program or command.name.rpartition("/")[2]]
     if not command.program:
         file = project / "node_modules" / command.name / "package.json"
-        with suppress(OSError, ValueError):  # a stranger's file: only a name is taken from it
-            names.append(_only_program(_decode_manifest(file), command.name))
+        with suppress(OSError, ValueError):  # untrusted: only a name is taken from it
+            names.append(_default_program(_decode_manifest(file), command.name))
     return any(
         name and "/" not in name and os.path.lexists(project / "node_modules/.bin" / name) for name in names
     )
 
 
 def _find_program(folder: Path, command: PackageCommand) -> str:
-    """The path of the program in the folder. What is written there is a stranger's: only a name is taken from it."""
+    """The path of the program in the folder. The files there are not trusted: only a name is taken from them."""
     name = command.program
     if command.runner in (Runner.UVX, Runner.PIPX):
         relative = f"bin/{name}"
     else:
-        name = name or _only_program(_read_manifest(folder, command), command.name)
+        name = name or _default_program(_read_manifest(folder, command), command.name)
         relative = f"node_modules/.bin/{name}"
     if not name or "/" in name or name.startswith(".") or not os.path.lexists(folder / relative):
         raise ValueError(f"it has no program {name!r}")
     return relative
 
 
-def _only_program(manifest: Mapping[str, object], package: str) -> str:
+def _default_program(manifest: Mapping[str, object], package: str) -> str:
     own = package.rpartition("/")[2]
     match manifest.get("bin"):
         case str():
@@ -134,9 +134,8 @@ def _installed_version(folder: Path, command: PackageCommand) -> str:
     if command.runner in (Runner.NPX, Runner.BUNX):
         return str(_read_manifest(folder, command).get("version", ""))[:100]
     wanted = command.name.lower().replace("-", "_")
-    for base, folders, _ in os.walk(
-        folder
-    ):  # not glob: other processes may still remove files of the sandbox
+    # Not glob: other processes may still remove files of the sandbox.
+    for base, folders, _ in os.walk(folder):
         for info in folders if base.endswith("/site-packages") else ():
             name, _, version = info.removesuffix(".dist-info").rpartition("-")
             if info.endswith(".dist-info") and name.lower().replace("-", "_") == wanted:
@@ -159,7 +158,7 @@ def _integrity(folder: Path) -> str:
 
 def _files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
     for number, (base, _, files) in enumerate(os.walk(folder)):
-        if number > _MAX_FILES:
+        if number > _MAX_ENTRIES:
             raise ValueError("it has too many folders")
         for name in files:
             # In `node_modules`, only the lock file at the top counts: packages may contain others of their own.
@@ -177,6 +176,6 @@ def is_too_large(folder: Path) -> bool:
             with suppress(OSError):
                 size += os.lstat(os.path.join(base, name)).st_blocks * 512  # noqa: PTH118 - many files
             count += 1
-        if size > MAX_BYTES or count > _MAX_FILES:
+        if size > MAX_BYTES or count > _MAX_ENTRIES:
             return True
     return False

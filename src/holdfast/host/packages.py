@@ -71,7 +71,7 @@ class FetchedPackage:
     grant: PackageGrant
 
     def apply_to(self, confinement: Confinement) -> Confinement:
-        """The confinement with the folder visible, read-only; nothing in it decides what else is mounted."""
+        """The confinement with the folder visible, read-only. No link or file in it decides what else is mounted."""
         return replace(
             confinement,
             readable=(*confinement.readable, self.folder),
@@ -224,7 +224,7 @@ def _fetch_error(command: PackageCommand, refused: Sequence[RefusedHost], writte
     if reasons := [host.reason for host in refused if host.reason]:  # another grant would not help
         return HoldfastError(
             codes.SPAWN_FAILED,
-            f"{names} was not fetched: {command.runner} runs confined, and may not reach a registry that was granted. {reasons[0]}",
+            f"{names} was not fetched: {command.runner} runs confined, and a registry that was granted is refused. {reasons[0]}",
         )
     if refused:
         hosts = [without_default_port(host.endpoint) for host in refused]

@@ -45,17 +45,17 @@ class Retention:
     async def clean_up(self, keep_days: int) -> None:
         """Close the sessions of hosts that ended without closing them, and delete those that are no longer kept.
 
-        No session is deleted if `keep_days` is 0, or if the clock may be wrong (`_is_postponed`).
+        No session is deleted if `keep_days` is 0, or if the clock may be wrong (`_postpone_if_clock_may_be_wrong`).
         """
         await close_abandoned_sessions(self._store, self._audit)
         await self._remove_containers_of_deleted_sessions()
-        if not keep_days or await self._is_postponed(timedelta(days=keep_days)):
+        if not keep_days or await self._postpone_if_clock_may_be_wrong(timedelta(days=keep_days)):
             return
         if deleted := await self.delete_unused(timedelta(days=keep_days)):
             log.info("unused sessions deleted", extra={"sessions": deleted, "keep_days": keep_days})
 
-    async def _is_postponed(self, age: timedelta) -> bool:
-        """Whether to wait because the clock may be wrong: all sessions would be deleted at once.
+    async def _postpone_if_clock_may_be_wrong(self, age: timedelta) -> bool:
+        """Postpone the deletion if all sessions would be deleted at once, because the clock may be wrong. Return whether it is postponed.
 
         They are deleted when Holdfast starts a day later. If the clock has been set back by then, they are not.
         """
@@ -75,7 +75,7 @@ class Retention:
             "before tomorrow. To delete them now: holdfast sessions prune",
             age.days,
         )
-        with suppress(OSError):  # if it cannot be written, the next start asks again
+        with suppress(OSError):  # if it cannot be written, the next start postpones again
             make_private_folder(self._postponed_file.parent)
             self._postponed_file.write_text(now.isoformat(), encoding="ascii")
         return True

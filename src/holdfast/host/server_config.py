@@ -40,12 +40,12 @@ class ServiceSource(Protocol):
         ...
 
 
-ToolboxSource: TypeAlias = Union["Toolbox", "Callable[[], Toolbox]", ServiceSource]
-"""A toolbox, or a function that makes one for each session. Its tools run in the application's process."""
+InProcessServer: TypeAlias = Union["Toolbox", "Callable[[], Toolbox]", ServiceSource]
+"""A server in the application's process: a toolbox, a function that makes one for each session, or a `ServiceSource`."""
 
 
 class ServerConfig(TypedDict, total=False):
-    """A server, as a program describes it. It has a `command`, a `url` or a `box`."""
+    """A server, as a program describes it. It has a `command`, a `url` or a `toolbox`."""
 
     command: str | Path
     """The program to start."""
@@ -58,8 +58,8 @@ class ServerConfig(TypedDict, total=False):
     headers: Mapping[str, str]
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"]
     """The transport. By default, stdio for a `command`, and streamable HTTP for a `url`."""
-    box: ToolboxSource
-    """A toolbox, whose tools run in this process."""
+    toolbox: InProcessServer
+    """A toolbox, or a function that makes one for each session. Its tools run in this process."""
     tools: Literal["all", "none"] | Sequence[str]
     """The tools to offer. By default, all of them."""
     lifetime: Literal["run", "session", "host"]
@@ -89,7 +89,7 @@ class ServerConfig(TypedDict, total=False):
 ServerConfigs: TypeAlias = Mapping[
     str, "ServerConfig | Mapping[str, object] | Toolbox | Callable[[], Toolbox] | ServiceSource"
 ]
-"""Servers by name: `{"counter": {"command": "python", "args": ["counter.py"]}}`, or a toolbox: `{"counter": box}`."""
+"""Servers by name: `{"counter": {"command": "python", "args": ["counter.py"]}}`, or a toolbox: `{"counter": toolbox}`."""
 
 _KEYS = frozenset(ServerConfig.__annotations__)
 _OTHER_NAMES = {
@@ -97,7 +97,7 @@ _OTHER_NAMES = {
     "environment": "env",
     "endpoint": "url",
     "server_url": "url",
-    "toolbox": "box",
+    "box": "toolbox",
 }
 """Names that programs of other libraries use, or that are close to a wrong key."""
 _FILE_KEYS = ("mcpServers", "servers")
@@ -113,11 +113,11 @@ class AppServers:
     """Plain JSON, also for the toolboxes."""
     services: Mapping[str, OpenService] = field(default_factory=dict[str, OpenService], repr=False)
     """How to open the toolboxes, by the name of their service."""
-    kept_boxes: frozenset[str] = frozenset()
+    kept_toolboxes: frozenset[str] = frozenset()
     """The names of the toolboxes that keep their state when a session ends: one object for all sessions."""
 
     @property
-    def boxes(self) -> frozenset[str]:
+    def toolbox_names(self) -> frozenset[str]:
         """The names of the servers that are toolboxes."""
         return frozenset(name for name in self.entries if app_service(name) in self.services)
 
@@ -129,35 +129,37 @@ def parse_servers(servers: ServerConfigs) -> AppServers:
     """Check an application's servers, and copy them. Paths become strings."""
     entries: dict[str, Json] = {}
     services: dict[str, OpenService] = {}
-    kept_boxes: set[str] = set()
+    kept_toolboxes: set[str] = set()
     if not isinstance(cast("object", servers), Mapping):
         raise _bad_servers(f"it is a value of the type {type(servers).__name__}")
     for name, value in cast("Mapping[object, object]", servers).items():
-        config = cast("Mapping[str, object]", value if isinstance(value, Mapping) else {"box": value})
-        if name in _FILE_KEYS and all(isinstance(inside, Mapping) for inside in config.values()):
+        config = cast("Mapping[str, object]", value if isinstance(value, Mapping) else {"toolbox": value})
+        if name in _FILE_KEYS and all(isinstance(member, Mapping) for member in config.values()):
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 f"`servers` must be like {_EXAMPLE}. Give it what is inside {name!r}: servers=config[{name!r}].",
             )
         if unknown := [key for key in config if key not in _KEYS]:
             raise _unknown_key(name, unknown[0])
-        if "box" in config:
-            box = _check_box(name, config["box"])
-            services[app_service(str(name))] = partial(open_box, box, str(name))
-            if _keeps_state(box):
-                kept_boxes.add(str(name))
-        entries[str(name)] = _to_json(name, {key: config[key] for key in config if key != "box"})
-        _check_entry(str(name), entries[str(name)], is_box="box" in config)
-    return AppServers(entries=entries, services=services, kept_boxes=frozenset(kept_boxes))
+        if "toolbox" in config:
+            toolbox = _check_toolbox(name, config["toolbox"])
+            services[app_service(str(name))] = partial(open_toolbox, toolbox, str(name))
+            if _keeps_state(toolbox):
+                kept_toolboxes.add(str(name))
+        entries[str(name)] = _to_json(name, {key: config[key] for key in config if key != "toolbox"})
+        _check_entry(str(name), entries[str(name)], is_toolbox="toolbox" in config)
+    return AppServers(entries=entries, services=services, kept_toolboxes=frozenset(kept_toolboxes))
 
 
 @asynccontextmanager
-async def open_box(box: ToolboxSource, name: str, context: "SessionContext") -> "AsyncIterator[Service]":
+async def open_toolbox(
+    toolbox: InProcessServer, name: str, context: "SessionContext"
+) -> "AsyncIterator[Service]":
     """Open a toolbox for one session: its tools learn the session, and its lifespan runs as long as the connection."""
     async with AsyncExitStack() as stack:
-        what = f"The function {_name_of(box)}, which makes its toolbox,"
+        what = f"The function {_name_of(toolbox)}, which makes its toolbox,"
         try:
-            opened = _make_service(box, context)
+            opened = _make_service(toolbox, context)
             what = "Its lifespan"
             service = await stack.enter_async_context(opened)
         except HoldfastError:
@@ -171,24 +173,26 @@ async def open_box(box: ToolboxSource, name: str, context: "SessionContext") -> 
         yield service
 
 
-def _make_service(box: ToolboxSource, context: "SessionContext") -> "AbstractAsyncContextManager[Service]":
+def _make_service(
+    toolbox: InProcessServer, context: "SessionContext"
+) -> "AbstractAsyncContextManager[Service]":
     from holdfast.toolkit.in_process import open_server
     from holdfast.toolkit.toolbox import Toolbox
 
-    if isinstance(box, ServiceSource):
-        return box.open_service(context)
-    made = cast("object", box if isinstance(box, Toolbox) else box())
+    if isinstance(toolbox, ServiceSource):
+        return toolbox.open_service(context)
+    made = cast("object", toolbox if isinstance(toolbox, Toolbox) else toolbox())
     if not isinstance(made, Toolbox):
         kind = type(made).__name__
         what = "is a coroutine function" if isawaitable(made) else f"returned a value of the type {kind}"
         if isawaitable(made):
             _close(made)
-        raise HoldfastError(codes.BAD_TOOL, f"{_name_of(box)} must return a Toolbox, but it {what}.")
+        raise HoldfastError(codes.BAD_TOOL, f"{_name_of(toolbox)} must return a Toolbox, but it {what}.")
     return open_server(made, context)
 
 
-def _name_of(box: object) -> str:
-    return getattr(box, "__qualname__", type(box).__name__)
+def _name_of(toolbox: object) -> str:
+    return getattr(toolbox, "__qualname__", type(toolbox).__name__)
 
 
 def _close(awaitable: object) -> None:
@@ -198,23 +202,25 @@ def _close(awaitable: object) -> None:
         close()
 
 
-def _check_entry(name: str, value: Json, *, is_box: bool) -> None:
+def _check_entry(name: str, value: Json, *, is_toolbox: bool) -> None:
     """Raise if a value is wrong: the program has a mistake."""
-    entry = ServerEntry(name=name, source=Source.APP, origin=APP_ORIGIN, value=value, is_in_process=is_box)
+    entry = ServerEntry(
+        name=name, source=Source.APP, origin=APP_ORIGIN, value=value, is_in_process=is_toolbox
+    )
     if mistake := find_mistake(entry):
         raise HoldfastError(codes.BAD_ARGUMENT, f"servers: {name!r} cannot be used. {mistake}")
 
 
-def _check_box(name: object, box: object) -> Any:
+def _check_toolbox(name: object, toolbox: object) -> Any:
     """The toolbox or the function. Raise if it is neither."""
     from holdfast.toolkit.toolbox import Toolbox
 
-    if isinstance(box, Toolbox | ServiceSource) or (callable(box) and not isinstance(box, type)):
-        return box
+    if isinstance(toolbox, Toolbox | ServiceSource) or (callable(toolbox) and not isinstance(toolbox, type)):
+        return toolbox
     raise HoldfastError(
         codes.BAD_ARGUMENT,
         f"servers: {name!r} must be like {{'command': '…'}} or {{'url': '…'}}, a Toolbox, or a function that returns a "
-        f"Toolbox; not a value of the type {type(box).__name__}.",
+        f"Toolbox; not a value of the type {type(toolbox).__name__}.",
     )
 
 

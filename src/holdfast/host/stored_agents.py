@@ -11,19 +11,19 @@ from holdfast.store.types import StoredSession
 _OWN, _LIMITING = "agent", "limiting_agents"
 
 
-def stored_agents(options: OpenOptions) -> JsonObject:
-    """The names of the definitions, as they are stored with the session."""
+def agents_to_store(options: OpenOptions) -> JsonObject:
+    """The names of the definitions, to be stored with the session."""
     stored: JsonObject = {}
     if options.definition is not None:
         stored[_OWN] = options.definition.name
-    if options.limiting:
-        stored[_LIMITING] = [*dict.fromkeys(definition.name for definition in options.limiting)]
+    if options.limiting_definitions:
+        stored[_LIMITING] = [*dict.fromkeys(definition.name for definition in options.limiting_definitions)]
     return stored
 
 
 def missing_agents(settings: JsonObject, options: OpenOptions) -> tuple[str, ...]:
     """The names of the stored definitions whose limits are not in the options."""
-    given = {definition.name for definition in options.limiting}
+    given = {definition.name for definition in options.limiting_definitions}
     return tuple(name for name in _names(settings) if name not in given)
 
 

@@ -7,8 +7,8 @@ from holdfast.model.resolution import Refusal, Stage
 _NAMES, _ONLY_THESE = "app_servers", "only_these"
 
 
-def stored_servers(options: OpenOptions, earlier: JsonObject | None = None) -> JsonObject:
-    """The names of the program's servers, and whether the session has no others, as they are stored with the session."""
+def servers_to_store(options: OpenOptions, earlier: JsonObject | None = None) -> JsonObject:
+    """The names of the program's servers, and whether the session has no others, to be stored with the session."""
     stored: JsonObject = {}
     names: list[Json] = [*dict.fromkeys((*_names(earlier or {}), *options.app_servers.entries))]
     if names:
@@ -23,7 +23,7 @@ def missing_servers(settings: JsonObject, options: OpenOptions) -> tuple[str, ..
     return tuple(name for name in _names(settings) if name not in options.app_servers.entries)
 
 
-def only_stored_servers(settings: JsonObject) -> bool:
+def had_only_own_servers(settings: JsonObject) -> bool:
     """Whether the session was opened with the servers of its program, and no others."""
     return settings.get(_ONLY_THESE) is True
 

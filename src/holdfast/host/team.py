@@ -28,7 +28,7 @@ from holdfast.store.store import Store
 
 log = logging.getLogger(__name__)
 
-MAX_CHILDREN = 10
+MAX_CREATED_SESSIONS = 10
 """How many sessions that one session created may be open at the same time."""
 CREATION_SECONDS = 1.0
 """The shortest time between two creations by one session."""
@@ -148,7 +148,7 @@ class HostTeam:
     def can_create(self, session: Session) -> bool:
         """Whether the session may create another one now. If not, its agent does not see the tool."""
         family = self._families.get(session.context.session_id)
-        return depth_of(session) < self._max_depth and (family is None or family.count < MAX_CHILDREN)
+        return depth_of(session) < self._max_depth and (family is None or family.count < MAX_CREATED_SESSIONS)
 
     async def watch(self) -> None:
         """Deliver the messages that other processes stored for sessions of this host, and those that were waiting."""
@@ -211,13 +211,15 @@ class HostTeam:
             )
         family = self._families.setdefault(parent.context.session_id, _Family())
         now = time.monotonic()
-        if family.count >= MAX_CHILDREN:
+        if family.count >= MAX_CREATED_SESSIONS:
             raise HoldfastError(
-                codes.TOO_MANY_CHILDREN, f"This session has {MAX_CHILDREN} open sessions that it created."
+                codes.TOO_MANY_CHILDREN,
+                f"This session has {MAX_CREATED_SESSIONS} open sessions that it created.",
             )
         if now - family.last_creation < CREATION_SECONDS:
             raise HoldfastError(
-                codes.TOO_MANY_CHILDREN, f"A session can create one session in {CREATION_SECONDS:g} s."
+                codes.TOO_MANY_CHILDREN,
+                f"A session must wait {CREATION_SECONDS:g} s between two sessions that it creates.",
             )
         family.count += 1
         family.last_creation = now
@@ -253,5 +255,5 @@ def _visibility(context: SessionContext) -> Visibility:
 def _no_such_session() -> HoldfastError:
     # One message for every reason: it must not reveal whether there is such a session.
     return HoldfastError(
-        codes.UNKNOWN_SESSION, "There is no such session that this session can send messages to."
+        codes.UNKNOWN_SESSION, "There is no session with this id that this session may send messages to."
     )

@@ -42,15 +42,15 @@ class ToolCache:
 
     async def recall(self, spec: ServerSpec, plan: SessionPlan) -> ScreenedTools | None:
         """The tools that a lazy server listed last, or None if that is not known."""
-        owner = plan.context.user_id or ""
-        is_for_agent = plan.options.on_request >= AGENT_SERVERS
+        user_id = plan.context.user_id or ""
+        is_for_agent = plan.options.extra_builtins >= AGENT_SERVERS
         if built_in := known_tools(spec, plan.context, is_for_agent=is_for_agent):
-            return await self._approvals.screen(spec, built_in, owner=owner)
+            return await self._approvals.screen(spec, built_in, user_id=user_id)
         known = self._last.get(_key(spec, plan))
         if known is not None or not spec.pins_tools:
             return known
-        pinned = await self._approvals.pinned_tools(spec, owner=owner)
-        return await self._approvals.screen(spec, pinned, owner=owner) if pinned else None
+        pinned = await self._approvals.pinned_tools(spec, user_id=user_id)
+        return await self._approvals.screen(spec, pinned, user_id=user_id) if pinned else None
 
 
 def _key(spec: ServerSpec, plan: SessionPlan) -> _Key:

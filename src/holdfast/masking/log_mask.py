@@ -35,8 +35,10 @@ class LogSecrets:
         """
         if mask.secrets == own.secrets:
             return cls(session_id, mask.secrets)
-        of_user = frozenset(own.secrets)
-        in_all_records = tuple(secret for secret in mask.secrets if secret in of_user or looks_random(secret))
+        own_secrets = frozenset(own.secrets)
+        in_all_records = tuple(
+            secret for secret in mask.secrets if secret in own_secrets or looks_random(secret)
+        )
         return cls(
             session_id, in_all_records, Mask(tuple(sorted({*mask.secrets}.difference(in_all_records))))
         )

@@ -195,9 +195,9 @@ def _indexes(session_id: str) -> Sequence[SecretIndex]:
     """The non-empty indexes that apply to a session."""
     if session_id == ANY_SESSION:
         return [index for index in (_in_all_sessions, *_by_session.copy().values()) if index]
-    of_session = _by_session.get(session_id) if session_id else None
-    if of_session:
-        return (_in_all_sessions, of_session) if _in_all_sessions else (of_session,)
+    session_index = _by_session.get(session_id) if session_id else None
+    if session_index:
+        return (_in_all_sessions, session_index) if _in_all_sessions else (session_index,)
     return (_in_all_sessions,) if _in_all_sessions else ()
 
 

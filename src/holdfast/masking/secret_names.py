@@ -64,7 +64,7 @@ def is_secret_value(name: str, value: Json) -> bool:
 
 
 def value_name(key: str, entry: Mapping[str, Json]) -> str:
-    """The name of a value: its key, or the `name` beside it in `{"name": …, "value": …}`."""
+    """The name of a value: its key, or the `name` next to it in `{"name": …, "value": …}`."""
     name = entry.get("name") if key == "value" else None
     return name if isinstance(name, str) else key
 

@@ -94,8 +94,8 @@ class ContextAliases:
         """
         own = _as_mapping(meta.get(META_KEY))
         named = (own.get("workspace_id"), own.get("workspace"))
-        others = (value for key in self.workspace_keys for value in _lookup(meta, key))
-        return next((text for value in (*named, *others) if (text := _as_text(value))), "")
+        aliased = (value for key in self.workspace_keys for value in _lookup(meta, key))
+        return next((text for value in (*named, *aliased) if (text := _as_text(value))), "")
 
 
 NO_ALIASES = ContextAliases()

@@ -61,7 +61,7 @@ class ServersResolved:
     servers: tuple[str, ...]
     refusals: tuple[Refusal, ...]
     stage_seconds: dict[str, float] = field(default_factory=dict[str, float], compare=False)
-    """How long each stage of opening the session took, before its servers were started: `plan`, `admit`, `store`."""
+    """How long each phase of opening the session took, before its servers were started: `plan`, `admit`, `store`."""
     server_seconds: dict[str, float] = field(default_factory=dict[str, float], compare=False)
     """By server: how long it took until it was started and its tools were listed, or until that failed."""
 

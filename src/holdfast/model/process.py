@@ -51,9 +51,10 @@ class Confinement:
     denied_ports: tuple[int, ...] = ()
     """Ports that it may not reach at private and loopback addresses, even if the host is granted: Holdfast's own."""
     unix_sockets: bool = False
-    """Whether it may create Unix sockets. Only for a program whose roots contain no socket of another program."""
+    """Whether it may create Unix sockets. Only for a program whose roots contain no socket of another program. The container
+    backend never allows them."""
     writable: tuple[str, ...] = ()
-    """Names from `GUARDED_NAMES` and `GUARDED_IF_PRESENT`, such as `.git`, that it may change in its roots; set by the host or the user."""
+    """Names from `WRITABLE_NAMES`, such as `.git`, that it may change in its roots; set by the host or the user."""
     read_only: tuple[str, ...] = ()
     """The roots, among `roots`, that it may not change, because programs in them run unconfined in other sessions."""
     executed: tuple[str, ...] = ()

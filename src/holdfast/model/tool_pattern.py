@@ -9,9 +9,8 @@ _MAX_LENGTH = 300
 _SHOWN = 80
 _EXPECTED = 'must be a list of patterns such as "git.push" or "files.*"'
 _QUOTED = re.compile(r'"([^"]+)"(?:\.(.*))?')
-_PLAIN_SERVER = re.compile(
-    r"[\w @/:*-]+"
-)  # with other characters, the author probably means another kind of pattern
+# With other characters, the author probably means another kind of pattern.
+_PLAIN_SERVER = re.compile(r"[\w @/:*-]+")
 _TOOL = re.compile(r"[A-Za-z0-9_./*-]+")  # what a tool's name may contain, and *
 
 

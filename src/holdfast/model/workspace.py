@@ -33,7 +33,7 @@ class Workspace:
     env: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _NO_ENV, repr=False, hash=False)
     """Environment variables for servers, by server name."""
     model: str | None = None
-    """It is stored, but not used yet."""
+    """The model of its sessions, if neither the client nor the agent's definition names one."""
 
 
 def is_slug(text: str) -> bool:

@@ -60,7 +60,7 @@ def mentions_bytecode(source: bytes) -> bool:
 
 
 def compiled_modules(source: str) -> list[str]:
-    """The compiled modules of a source file, for all versions of Python. Raise if there are too many files beside them."""
+    """The compiled modules of a source file, for all versions of Python. Raise if there are too many files next to them."""
     folder = os.path.join(os.path.dirname(source), _FOLDER)  # noqa: PTH118, PTH120 - a name, not a path yet
     stem = f"{PurePosixPath(source).stem}."
     try:

@@ -404,9 +404,8 @@ def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
                 yield NamedPackage(name=part)
         if ":" in word and _MODULE.fullmatch(module := word.rpartition("=")[2].partition(":")[0]):
             yield NamedModule(name=module)  # `uvicorn app.main:app`
-        if (
-            is_split
-        ):  # the words inside it, which follow, decide what is the program and what are its arguments
+        if is_split:
+            # The words inside it, which follow, decide what is the program and what are its arguments.
             if has_code:
                 yield NamedCode(text=_OPTION_C.sub("", word, count=1))
             continue

@@ -84,8 +84,8 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
 
 def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
     for root in map(PurePath, policy.roots):
-        others = (policy.package_folder,) if policy.package_folder else ()
-        for path in map(PurePath, (*policy.protected, *others)):
+        packages = (policy.package_folder,) if policy.package_folder else ()
+        for path in map(PurePath, (*policy.protected, *packages)):
             if root == path or root in path.parents or path in root.parents:
                 return (
                     f"{root} overlaps with Holdfast's own files ({path}). Open the session in another folder."
@@ -203,7 +203,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
 def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
     """Start a server in an empty folder, unless its entry names a folder, or the script to run.
 
-    Strangers may have written what is in the session's folder, and many commands run code that they find in the folder
+    What is in the session's folder is not trusted, and many commands run code that they find in the folder
     they are started in. A project's server starts in its project: it may run the code that was approved. Python keeps the
     compiled modules of such a server elsewhere.
     """

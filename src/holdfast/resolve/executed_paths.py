@@ -28,7 +28,7 @@ from holdfast.resolve.command_words import (
 )
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
-# These decide what a program does, but code beside them is not loaded because of them, unless they are a launcher's manifest.
+# These decide what a program does, but code next to them is not loaded because of them, unless they are a launcher's manifest.
 _SETTINGS_SUFFIXES = frozenset((".json", ".jsonc", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env"))
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 # Also after an option (`-I/shop`) and in code (`sys.path.insert(0, '/shop')`).
@@ -148,7 +148,7 @@ def _what_decides(path: str, *, is_program: bool) -> Iterator[str]:
         return
     yield path
     if os.path.isdir(path):  # noqa: PTH112 - False for a word that is no path
-        # For `node x`, the file x.js beside the folder x has precedence.
+        # For `node x`, the file x.js next to the folder x has precedence.
         yield from (str(name.parent),) if is_program else ()
         return
     if is_program or is_manifest(name.name) or suffix not in (*DATA_SUFFIXES, *_SETTINGS_SUFFIXES):

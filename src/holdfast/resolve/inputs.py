@@ -64,7 +64,7 @@ class ResolveInputs:
     builtins: tuple[BuiltinServer, ...] = ()
     app_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed to `Host`, by name."""
-    app_boxes: frozenset[str] = frozenset()
+    app_toolbox_names: frozenset[str] = frozenset()
     """The names of those that are toolboxes."""
     sandbox: SandboxBackend | None = None
     """What confines the servers. None if no server is started."""
@@ -78,12 +78,12 @@ class GivenServers:
 
     by_app: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed for this session, by name. Each replaces a server of `app_servers` with its name."""
-    boxes: frozenset[str] = frozenset()
+    toolbox_names: frozenset[str] = frozenset()
     """The names of those that are toolboxes."""
     by_client: tuple[Json, ...] = field(default=(), repr=False)
     only_these: bool = False
     """Whether the session gets no other servers: neither configured nor built-in ones."""
-    on_request: frozenset[str] = frozenset()
+    extra_builtins: frozenset[str] = frozenset()
     """The names of the built-in servers that the caller asks for (see `BuiltinServer.is_on_request`)."""
     is_open: bool = False
     """Whether the session is already open: then a damaged config file does not take its servers away."""
@@ -108,7 +108,7 @@ async def prepare_resolution(
         else tuple(
             builtin.spec
             for builtin in inputs.builtins
-            if (not builtin.is_on_request or builtin.spec.name in given.on_request)
+            if (not builtin.is_on_request or builtin.spec.name in given.extra_builtins)
             and builtin.is_offered_to(context)
         ),
         reserved_names=frozenset(builtin.spec.name for builtin in inputs.builtins),
@@ -132,7 +132,8 @@ async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServ
                 source=Source.APP,
                 origin=APP_ORIGIN,
                 value=value,
-                is_in_process=name in (given.boxes if name in given.by_app else inputs.app_boxes),
+                is_in_process=name
+                in (given.toolbox_names if name in given.by_app else inputs.app_toolbox_names),
             )
             for name, value in by_app.items()
         )

@@ -120,7 +120,7 @@ def _convert_entry(name: str, entry: JsonObject, project: str, app: ClientApp) -
         kept.setdefault("cwd", project)
     if project:
         kept["folders"] = [os.path.realpath(project)]
-        remarks.append(f"only for sessions in {project}, as before")
+        remarks.append(f"only for sessions in {project}, as in that client")
     dropped = [key for key in entry if key not in _KEPT_KEYS]
     if dropped:
         remarks.append(f"these keys were not imported: {', '.join(sorted(dropped))}")

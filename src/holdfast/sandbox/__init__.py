@@ -1,1 +1,1 @@
-"""Server processes: how they are started, confined, watched and ended."""
+"""Server processes, confined or not: how they are started, watched and ended."""

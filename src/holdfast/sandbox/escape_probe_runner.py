@@ -52,9 +52,8 @@ ESCAPE_PROBES: Mapping[str, str] = {
     "survive": "leave a daemon running after it has ended",
 }
 """Every probe, with a description for users."""
-_NETWORK_PROBES = frozenset(
-    {"reach_metadata", "resolve_names"}
-)  # unconfined, these would send to the network
+# Unconfined, these would send to the network.
+_NETWORK_PROBES = frozenset({"reach_metadata", "resolve_names"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +94,7 @@ async def run_escape_probes(
             child.stdin.close()
             await child.end(_GRACE_SECONDS)
         finally:
-            child.terminate()
+            child.end_soon()
             child.close()
         if "survive" in achieved:
             achieved["survive"] = _kill_survivor(targets)

@@ -56,17 +56,17 @@ class GuardedRoot:
         root: OpenedPath,
         locks: RootLocks,
         placeholders: Mapping[str, PlaceholderVersion],
-        others: Collection[OpenedPath],
+        existing: Collection[OpenedPath],
     ) -> None:
-        """`placeholders` and `others` are the guarded names. The `others` stay open, so that no new file gets their inodes."""
+        """`placeholders` and `existing` are the guarded names. Those in `existing` stay open, so that no new file gets their inodes."""
         self.path = root.path
         self._locks = locks
-        self._hidden_names = _hidden_names(root.fd)
+        self._config_names = _config_names(root.fd)
         self._placeholders = dict(placeholders)
         self._lock = threading.Lock()
         with ExitStack() as opened:
             self._root = _duplicate(root, opened)
-            self._others = {other.name: _duplicate(other, opened) for other in others}
+            self._existing = {name.name: _duplicate(name, opened) for name in existing}
             self._opened = opened.pop_all()
 
     def watch(self, inotify: "_Inotify") -> int:
@@ -77,36 +77,42 @@ class GuardedRoot:
     @property
     def names(self) -> Collection[str]:
         """The guarded names."""
-        return (*self._placeholders, *self._others)
+        return (*self._placeholders, *self._existing)
 
-    def find_problem(self, seen: "_Seen") -> str:
-        """What has changed since the start; empty if nothing has. Blocks. `seen` is shared by all servers that are checked."""
+    def find_problem(self, lookups: "_LookupCache") -> str:
+        """What has changed since the start; empty if nothing has. Blocks. `lookups` is shared by all servers that are checked."""
         with self._lock:
             if self._root < 0:
                 return ""
             for name, version in self._placeholders.items():
-                if seen.placeholder(self._root, name) != version:
+                if lookups.placeholder(self._root, name) != version:
                     return f"{self.path}/{name} was removed or replaced"
-            for name, fd in self._others.items():
-                if seen.identity(self._root, name) != _identity(os.fstat(fd)):
+            for name, fd in self._existing.items():
+                if lookups.identity(self._root, name) != _identity(os.fstat(fd)):
                     return f"{self.path}/{name} was removed or replaced"
             return "" if self._locks.is_held() else "the locks of running servers were removed"
 
     def report_new_names(self) -> None:
-        """Log which files and folders with a hidden name are new since the start: the user's programs may obey some of them."""
+        """Log which dotfiles and settings files are new since the start: the user's programs may load some of them."""
         with self._lock:
-            now = _hidden_names(self._root)
-        guarded = sorted(now.guarded - self._hidden_names.guarded - {*GUARDED_NAMES})
-        others = sorted(now.others - self._hidden_names.others) if self._hidden_names.is_complete else []
-        if guarded or others:
+            now = _config_names(self._root)
+        guarded = sorted(now.guarded - self._config_names.guarded - {*GUARDED_NAMES})
+        dotfiles = (
+            sorted(now.dotfiles - self._config_names.dotfiles) if self._config_names.is_complete else []
+        )
+        if guarded or dotfiles:
             # A server can create any number of other names, so those that are known to matter come first.
-            reported = [*guarded, *others[: max(0, _MAX_REPORTED - len(guarded))]]
+            reported = [*guarded, *dotfiles[: max(0, _MAX_REPORTED - len(guarded))]]
             level = logging.WARNING if guarded else logging.INFO
-            extra = {"root": self.path, "names": reported, "number": len(guarded) + len(others)}
-            log.log(level, "hidden names appeared while a confined server ran; check them", extra=extra)
+            extra = {"root": self.path, "names": reported, "number": len(guarded) + len(dotfiles)}
+            log.log(
+                level,
+                "new dotfiles or settings files appeared while a confined server ran; check them",
+                extra=extra,
+            )
         if not now.is_complete:
             log.warning(
-                "a folder in which a confined server ran has too many names, or cannot be listed; check it for new hidden names",
+                "a folder in which a confined server ran has too many names, or cannot be listed; check it for new dotfiles and settings files",
                 extra={"root": self.path},
             )
 
@@ -117,7 +123,7 @@ class GuardedRoot:
             self._root = -1
 
 
-class _Seen:
+class _LookupCache:
     """The names in the roots, as they are during one check. Each is looked up once, even if many servers run in a root."""
 
     def __init__(self) -> None:
@@ -147,19 +153,20 @@ def _identity(status: os.stat_result) -> Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _HiddenNames:
-    """The names in a folder that the user's programs may obey."""
+class _ConfigNames:
+    """The names in a folder that the user's programs may load as settings."""
 
     guarded: frozenset[str]
     """Those that are known to matter. They are looked up one by one, however many names the folder has."""
-    others: frozenset[str]
+    dotfiles: frozenset[str]
+    """All others that begin with a dot."""
     is_complete: bool
     """Whether all names of the folder were seen."""
 
 
-def _hidden_names(root_fd: int) -> _HiddenNames:
+def _config_names(root_fd: int) -> _ConfigNames:
     guarded = frozenset(name for name in _GUARDED if _exists(root_fd, name))
-    others: set[str] = set()
+    dotfiles: set[str] = set()
     is_complete = False
     with contextlib.suppress(OSError), ExitStack() as opened:
         fd = os.open(f"/proc/self/fd/{root_fd}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -167,11 +174,11 @@ def _hidden_names(root_fd: int) -> _HiddenNames:
         entries = opened.enter_context(os.scandir(fd))
         for entry in islice(entries, _MAX_LISTED):
             if entry.name.startswith("."):
-                others.add(entry.name)
+                dotfiles.add(entry.name)
         is_complete = next(entries, None) is None
-    return _HiddenNames(
+    return _ConfigNames(
         guarded=guarded,
-        others=frozenset(others - _GUARDED) if is_complete else frozenset(),
+        dotfiles=frozenset(dotfiles - _GUARDED) if is_complete else frozenset(),
         is_complete=is_complete,
     )
 
@@ -244,12 +251,12 @@ class GuardWatch:
 
     def _remove(self, watched: Collection[_WatchedRoot]) -> None:
         for each in watched:
-            others = self._roots[each.root.path]
-            others.remove(each)
-            if not others:
+            in_root = self._roots[each.root.path]
+            in_root.remove(each)
+            if not in_root:
                 del self._roots[each.root.path]
         if self._inotify is not None:
-            used = {other.watch for others in self._roots.values() for other in others}
+            used = {other.watch for in_root in self._roots.values() for other in in_root}
             for watch in {each.watch for each in watched} - used:
                 self._inotify.remove(watch)
 
@@ -284,9 +291,8 @@ class GuardWatch:
 
     def _check_all(self) -> None:
         now = time.monotonic()
-        if (
-            now < self._all_checked + _CHECK_SECONDS_WITHOUT_EVENTS / 2
-        ):  # a server can fill the queue again and again
+        # A server can make the queue overflow again and again.
+        if now < self._all_checked + _CHECK_SECONDS_WITHOUT_EVENTS / 2:
             return
         self._all_checked = now
         for path in self._roots:
@@ -310,14 +316,14 @@ class GuardWatch:
                         "a confined server was ended, because a guard vanished",
                         extra={"server_pid": each.child.pid, "problem": problem},
                     )
-                    each.child.kill()
+                    each.child.end_now()
         finally:
             del self._checks[path]
 
 
 def _find_problems(watched: Collection[_WatchedRoot]) -> list[tuple[_WatchedRoot, str]]:
-    seen = _Seen()
-    return [(each, problem) for each in watched if (problem := each.root.find_problem(seen))]
+    lookups = _LookupCache()
+    return [(each, problem) for each in watched if (problem := each.root.find_problem(lookups))]
 
 
 class _Inotify:

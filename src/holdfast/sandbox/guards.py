@@ -1,7 +1,8 @@
-"""Guard names in the roots of a confined server: it may not change files that the user's own programs load or execute.
+"""Protect files and folders in the roots of a confined server: it may not change what the user's own programs load or execute.
 
-Each guarded name is mounted read-only on itself. Only names directly in a root are guarded: bubblewrap mounts by path, and
-another server could replace a folder on the path of a deeper name.
+Each guarded name gets its own mount: a read-only bind mount of itself or, for a placeholder under bubblewrap, an empty file
+system. Only names directly in a root are guarded: bubblewrap mounts by path, and another server could replace a folder on the
+path of a deeper name.
 """
 
 import shlex
@@ -28,7 +29,7 @@ _DESCRIPTORS_PER_ROOT = 7  # plus one for each folder above it, for a lock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guard:
-    """A path to mount on itself: a root, or a name directly in a root."""
+    """A path that gets its own mount: a root, or a name directly in a root."""
 
     target: OpenedPath
     is_read_only: bool = True
@@ -80,9 +81,9 @@ def guard_roots(
         after_setup.enter_context(locks.setup)
         opener = PathOpener(resources)
         opened: list[OpenedPath | None] = []
-        others = read_only[root.path]
-        _check_grants(root, others, confinement)
-        whole_root_read_only = "." in others or any(
+        extra_names = read_only[root.path]
+        _check_grants(root, extra_names, confinement)
+        whole_root_read_only = "." in extra_names or any(
             is_within(path, root.path) for path in confinement.read_only
         )
         # Another server in this root may need placeholders, and this one may be the last to end.
@@ -93,12 +94,12 @@ def guard_roots(
             opened += [child for name in if_present if (child := opener.child(root, name)) is not None]
             known = [child for child in opened if child is not None]
             _check_kinds(known)
-            opened += _open_names(root, others.difference(child.name for child in known), opener)
+            opened += _open_names(root, extra_names.difference(child.name for child in known), opener)
             whole_root_read_only = None in opened
         if whole_root_read_only:
-            changeable = [*_guard_all_but(root, confinement.writable, opener)]
-            guards += changeable
-            if len(changeable) == 1:
+            writable = [*_guard_writable(root, confinement.writable, opener)]
+            guards += [Guard(target=root), *writable]
+            if not writable:  # the server cannot change anything in this root
                 locks.writing.close()
             continue
         found = {child.path: child for child in opened if child is not None}
@@ -131,14 +132,14 @@ def _too_many(roots: Sequence[OpenedPath]) -> HoldfastError:
 def _check_grants(root: OpenedPath, names: Iterable[str], confinement: Confinement) -> None:
     """Raise if the server may change a name that contains something to be executed, or that may contain it."""
     for name in names:
-        if (
-            name in confinement.writable and name != "."
-        ):  # "." allows it to change a folder with approved programs
+        # "." in `writable` is another grant: to change a root although approved programs are in it.
+        if name in confinement.writable and name != ".":
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"{f'{root.path}/{name}'!r} contains a repository, a hook or other code that your programs run: a link, or a .git"
-                f' file, leads there, or there are too many links to check. The server may change {name!r} ("writable" in its entry or its approval), so it could change that code.'
-                f' Remove {name!r} from "writable"; or add ".git", or the name with the link, if the server may change it as well.',
+                f'The server may change {f"{root.path}/{name}"!r} ("writable" in its entry or its approval), but code that your'
+                " programs run, such as a git hook, may be in it: a link or a .git file leads there, or there are too many links to"
+                f' check. Remove {name!r} from "writable". If the server is meant to change that code, add ".git", or the name of'
+                ' the link, to "writable" too.',
             )
 
 
@@ -149,9 +150,8 @@ def _open_names(root: OpenedPath, names: Iterable[str], opener: PathOpener) -> I
         yield opened if opened is not None and (opened.is_folder or opened.is_file) else None
 
 
-def _guard_all_but(root: OpenedPath, writable: Iterable[str], opener: PathOpener) -> Iterator[Guard]:
-    """Make a whole root read-only, except for the names that the server may change."""
-    yield Guard(target=root)
+def _guard_writable(root: OpenedPath, writable: Iterable[str], opener: PathOpener) -> Iterator[Guard]:
+    """The mounts of the names that the server may change in a root that is otherwise read-only."""
     for name in writable:
         opened = opener.child(root, name) if name in (*GUARDED_NAMES, *GUARDED_IF_PRESENT) else None
         if opened is not None and (opened.is_folder or opened.is_file):
@@ -166,8 +166,8 @@ def _check_kinds(found: Iterable[OpenedPath]) -> None:
             raise HoldfastError(
                 codes.SPAWN_FAILED,
                 f"{opened.path!r} is {kind}, so it cannot be made read-only for a confined server. Replace it with a file"
-                f" or folder. Or let the server change it: a server of a project with `{shlex.join(command)}`,"
-                f' a server of your own list with "writable": ["{opened.name}"] in its entry there.',
+                f" or folder. To let the server change it instead: for a project's server, run `{shlex.join(command)}`; for"
+                f' a server in your own list, add "writable": ["{opened.name}"] to its entry.',
             )
 
 

@@ -17,8 +17,8 @@ from holdfast.model.errors import HoldfastError
 
 Identity = tuple[int, int]
 """A file's device and inode."""
-SymlinkPolicy = Literal["refuse", "in folders", "follow"]
-"""What to do with symbolic links: fail, follow all except a link at the end of the path, or follow all."""
+SymlinkPolicy = Literal["refuse", "keep_last", "follow"]
+"""What to do with symbolic links: fail, follow all but return a link at the end of the path itself, or follow all."""
 
 _MAX_LINKS = 40
 _MAX_STEPS = 1000  # of one `PathOpener`
@@ -108,7 +108,7 @@ class PathOpener:
     def open(self, path: str, *, links: SymlinkPolicy, start: OpenedPath | None = None) -> OpenedPath:
         """Open a path, which may be relative to `start`. If it leads into a folder in `stop_at`, return that folder."""
         names = deque(path.split("/"))
-        here = self._root() if path.startswith("/") or start is None else self._duplicate(start)
+        here = self._file_system_root() if path.startswith("/") or start is None else self._duplicate(start)
         followed = 0
         try:
             while names:
@@ -123,13 +123,13 @@ class PathOpener:
                     continue
                 followed += 1
                 is_last = not any(names)
-                if is_last and links == "in folders":
+                if is_last and links == "keep_last":
                     return self._move(here, step)
                 target = step.link_target()
                 self._close(step)
                 if links == "refuse" or followed > _MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-                here = self._move(here, self._root()) if target.startswith("/") else here
+                here = self._move(here, self._file_system_root()) if target.startswith("/") else here
                 names.extendleft(reversed(target.split("/")))
         except BaseException:
             self._close(here)
@@ -167,7 +167,10 @@ class PathOpener:
         return opened
 
     def child(self, folder: OpenedPath, name: str) -> OpenedPath | None:
-        """The file, folder or link with this name in a folder; None if it is missing, or a folder in `stop_at`."""
+        """The file, folder or link with this name in a folder.
+
+        None if it cannot be opened (it is missing, or permission is denied), or if it is a folder in `stop_at`.
+        """
         try:
             return self.open_below(folder, (name,))
         except OSError:
@@ -177,7 +180,7 @@ class PathOpener:
         """Close a path before `resources` is closed."""
         self._close(opened)
 
-    def _root(self) -> OpenedPath:
+    def _file_system_root(self) -> OpenedPath:
         fd = self._open_fd("/", "/")
         return OpenedPath(path="/", fd=fd, status=os.fstat(fd), folder=None)
 

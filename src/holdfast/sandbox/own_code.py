@@ -23,7 +23,7 @@ _MAX_STEPS = 100_000  # more than any path has that the kernel opens
 
 
 def resolve_with_links(paths: Iterable[Path]) -> tuple[str, ...]:
-    """The real paths, and what decides them, such as links. A program that can change a link can redirect the path."""
+    """The real paths, the links on the way to them, and folders that `..` leaves again. Changing one of these redirects the path."""
     found: dict[str, None] = {}
     for path in map(str, (path.absolute() for path in paths)):
         try:
@@ -44,7 +44,7 @@ def system_path() -> str:
     entries = os.environ.get("PATH", os.defpath).split(os.pathsep)
     folders: dict[str, None] = {}
     for entry in entries:
-        with suppress(OSError):  # a folder of a project may have become an endless link
+        with suppress(OSError):  # a folder of a project may have become a symlink loop
             if entry.startswith("/") and _is_system_folder(real := real_path(entry)):
                 folders[real] = None
     return os.pathsep.join(folders)
@@ -66,4 +66,4 @@ def _find_own_code() -> tuple[str, ...]:
 
 OWN_PYTHON = os.path.realpath(sys.executable)
 OWN_CODE = _find_own_code()
-"""Real paths, and the links on the way to them. Confined servers may read them, but never change them."""
+"""The result of `resolve_with_links`. Confined servers may read these paths, but never change them."""

@@ -82,13 +82,13 @@ def is_placeholder_path(path: Path) -> bool:
         return False
     try:
         with ExitStack() as stack:
-            return is_placeholder(PathOpener(stack).open(str(path.absolute()), links="in folders"))
+            return is_placeholder(PathOpener(stack).open(str(path.absolute()), links="keep_last"))
     except OSError:
         return False
 
 
 def is_placeholder(opened: OpenedPath) -> bool:
-    """Whether this is a placeholder in which no person has put a file."""
+    """Whether this is a placeholder that contains nothing but its `.gitignore`."""
     if not opened.is_folder or stat.S_IMODE(opened.status.st_mode) != _MODE:
         return False
     fd = opened.open_to_read()
@@ -131,14 +131,14 @@ def _set_aside(root: str, root_fd: int, name: str) -> None:
     """
     if not _exists(root_fd, name) or _is_unused_placeholder(root_fd, name):
         return
-    new_name = f"{name}.from-sandbox-{secrets.token_hex(4)}"  # the server cannot create all of these names
+    new_name = f"{name}.from-sandbox-{secrets.token_hex(4)}"  # random, so that the server cannot have created it first
     try:
         with _writable(root_fd):
             outcome = _rename_or_disable(root_fd, name, new_name)
     except OSError as error:
         outcome = f"could not be renamed: {error.strerror}"
     log.warning(
-        "a guarded name appeared while a confined server ran",
+        "a protected file or folder was replaced while a confined server ran, perhaps by the server",
         extra={"root": root, "guarded_name": name, "outcome": outcome},
     )
 
@@ -182,7 +182,7 @@ def _writable(root_fd: int) -> Iterator[None]:
 
 
 def _remove(root_fd: int, name: str) -> bool:
-    """Remove a placeholder. If a person put files into it, remove only its `.gitignore`. False if permission was denied."""
+    """Remove a placeholder. If it contains other files, remove only its `.gitignore`. False if permission was denied."""
     try:
         with _opened(name, _OPEN_FOLDER, root_fd) as fd:
             if not _is_marked(fd):

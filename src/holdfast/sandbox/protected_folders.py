@@ -18,13 +18,10 @@ from holdfast.model.mounts import (
 )
 from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
 
-# Not files on a disk, but other processes, devices, sockets and settings of the kernel. A sandbox has its own of them.
+# Not files on a disk, but other processes, devices, sockets and settings of the kernel. Each sandbox has its own.
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
-_OTHER_FOLDERS = (
-    "/run/media",
-    "/run/current-system",
-    "/run/wrappers",
-)  # disks that were plugged in; programs of NixOS
+# Disks that were plugged in, and programs of NixOS.
+_NOT_KERNEL_FOLDERS = ("/run/media", "/run/current-system", "/run/wrappers")
 _KERNEL_FILE_SYSTEMS = frozenset(
     (
         *(
@@ -68,7 +65,7 @@ class ProtectedFolders:
     def check(self, opened: OpenedPath) -> None:
         """Raise if this path contains a protected folder or lies in one. Call it right before the path is mounted."""
         if _shows_kernel(opened.path, self._mounts):
-            raise _refused_as_kernels(opened.path)
+            raise _kernel_folder_error(opened.path)
         self_and_parents: set[Identity] = {step.identity for step in opened.self_and_parents()}
         shown = tuple(visible_locations(opened.path, self._mounts))
         for path, (existing, is_whole) in self._paths.items():
@@ -77,7 +74,7 @@ class ProtectedFolders:
                 or (is_whole and existing.identity in self_and_parents)
                 or any(_overlap(self._locations[path], location) for location in shown)
             ):
-                raise _refused(opened.path, path)
+                raise _overlap_error(opened.path, path)
 
 
 def why_not_mounted(paths: Iterable[str], protected: Iterable[str]) -> str:
@@ -87,7 +84,7 @@ def why_not_mounted(paths: Iterable[str], protected: Iterable[str]) -> str:
         for path in paths:
             try:
                 if os.path.isabs(path):  # noqa: PTH117 - a word of a server's entry
-                    folders.check(PathOpener(resources).open(path, links="in folders"))
+                    folders.check(PathOpener(resources).open(path, links="keep_last"))
             except HoldfastError as error:
                 return error.message
             except (OSError, ValueError):
@@ -98,11 +95,11 @@ def why_not_mounted(paths: Iterable[str], protected: Iterable[str]) -> str:
 def _shows_kernel(path: str, mounts: Iterable[MountPoint]) -> bool:
     """Whether the path is a folder of the kernel, or contains one."""
     if any(is_within(path, folder) for folder in _KERNEL_FOLDERS):
-        return not any(is_within(path, folder) for folder in _OTHER_FOLDERS)
+        return not any(is_within(path, folder) for folder in _NOT_KERNEL_FOLDERS)
     return not _KERNEL_FILE_SYSTEMS.isdisjoint(visible_file_systems(path, mounts))
 
 
-def _refused_as_kernels(path: str) -> HoldfastError:
+def _kernel_folder_error(path: str) -> HoldfastError:
     return HoldfastError(
         codes.SPAWN_FAILED,
         f"{path!r} cannot be mounted in a sandbox: it shows other processes, devices or settings of the kernel"
@@ -118,13 +115,13 @@ def _existing_part(opener: PathOpener, path: str) -> tuple[OpenedPath, bool]:
     """The path, or its innermost parent that exists; and whether that is the whole path."""
     for part in (Path(path), *Path(path).parents):
         try:
-            return opener.open(str(part), links="in folders"), part == Path(path)
+            return opener.open(str(part), links="keep_last"), part == Path(path)
         except (FileNotFoundError, NotADirectoryError):
             continue
     return opener.open("/", links="refuse"), False
 
 
-def _refused(path: str, protected: str) -> HoldfastError:
+def _overlap_error(path: str, protected: str) -> HoldfastError:
     return HoldfastError(
         codes.SPAWN_FAILED,
         f"{path!r} cannot be mounted in a sandbox: it overlaps with Holdfast's own files ({protected!r})."

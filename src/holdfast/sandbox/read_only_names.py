@@ -42,17 +42,21 @@ def find_read_only_names(
         linked = [*_find_linked(roots, writable)]
     except TooMuchWorkError as error:
         reason = f"it would take too long to find out where its links lead ({error.strerror})"
-        return {root: _whole_root(root, reason, (*GUARDED_NAMES, *GUARDED_IF_PRESENT)) for root in roots}
+        return {root: _mark_whole_root(root, reason, (*GUARDED_NAMES, *GUARDED_IF_PRESENT)) for root in roots}
     mounts = read_mounts()
     real = [path.real for path in linked if path.real]
-    targets = (*_with_bind_mounts(tuple(executed), mounts), *with_bind_mounts(real, mounts))
-    # A server can replace nothing outside of its roots, and not a root itself.
-    inside = with_bind_mounts((*(step for path in linked for step in path.passed), *_home_targets()), mounts)
+    targets = (*_cached_bind_mounts(tuple(executed), mounts), *with_bind_mounts(real, mounts))
+    # These matter only inside a root: a server can replace nothing outside of its roots, and not a root itself.
+    replaceable = with_bind_mounts(
+        (*(step for path in linked for step in path.passed), *_home_targets()), mounts
+    )
     found: dict[str, frozenset[str]] = {}
     for root in roots:
-        names = top_level_names(root, (*targets, *(path for path in inside if not is_within(root, path))))
+        names = top_level_names(
+            root, (*targets, *(path for path in replaceable if not is_within(root, path)))
+        )
         if len(names) > _MAX_NAMES:
-            names = _whole_root(root, "links lead to too many names in it", names)
+            names = _mark_whole_root(root, "links lead to too many names in it", names)
         found[root] = names
     return found
 
@@ -67,12 +71,15 @@ def top_level_names(root: str, paths: Iterable[str]) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4)
-def _with_bind_mounts(executed: tuple[str, ...], mounts: tuple[MountPoint, ...]) -> tuple[str, ...]:
+def _cached_bind_mounts(executed: tuple[str, ...], mounts: tuple[MountPoint, ...]) -> tuple[str, ...]:
     return with_bind_mounts(executed, mounts)
 
 
-def _whole_root(root: str, reason: str, names: Iterable[str]) -> frozenset[str]:
-    """The whole root, and the names in it to which links may lead. The server must not have a grant for one of them."""
+def _mark_whole_root(root: str, reason: str, names: Iterable[str]) -> frozenset[str]:
+    """`.` for the whole root, and the names in it that links may lead to: `guard_roots` refuses a grant for one of them.
+
+    Logs the reason.
+    """
     log.warning("a folder is read-only for confined programs", extra={"root": root, "reason": reason})
     return frozenset((".", *names))
 

@@ -61,7 +61,7 @@ class SandboxBackend(Protocol):
         ...
 
     async def check(self) -> Availability:
-        """Test whether it works on this machine. A success is remembered; a failure is only for some seconds."""
+        """Test whether it works on this machine. A success is remembered; a failure is remembered for only a few seconds."""
         ...
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
@@ -73,8 +73,8 @@ class SandboxBackend(Protocol):
         ...
 
 
-class CheckedOnce:
-    """Remembers the result of a check that succeeded. After a failure, checks again later: its cause may have been brief."""
+class CachedCheck:
+    """Caches the result of a check. After a failure, it checks again some seconds later: the cause may have been brief."""
 
     def __init__(self, check: Callable[[], Awaitable[Availability]]) -> None:
         self._check = check

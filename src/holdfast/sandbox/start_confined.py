@@ -25,9 +25,8 @@ from holdfast.sandbox.view import SandboxView
 _PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
-_DESCRIPTORS_EACH = (
-    200  # what one start uses until it is done, with the most names in one root that are mounted
-)
+# The most that one start needs: for a root with as many guards as one root can have.
+_DESCRIPTORS_PER_START = 200
 _THREADS = WorkerThreads("sandbox", threads=8, per_owner=2)
 _cleanups: set[asyncio.Task[None]] = set()
 
@@ -94,7 +93,7 @@ async def _start_now(
         if proxy is not None:
             proxy.close()
         if child is not None:
-            child.terminate()
+            child.end_soon()
             child.close()
             if prepared.start_fd is not None:  # closing it would start the server
                 child.on_gone(partial(os.close, prepared.start_fd))
@@ -131,7 +130,7 @@ async def find_program_paths(sandbox: SandboxBackend, spec: ProcessSpec) -> tupl
 
 
 async def wait_for_cleanups() -> None:
-    """Wait until the cleanups of all ended servers are done."""
+    """Wait, at most 10 seconds, until the cleanups that this event loop started are done."""
     loop = asyncio.get_running_loop()
     if mine := {task for task in _cleanups if task.get_loop() is loop}:
         await asyncio.wait(mine, timeout=_SETUP_SECONDS)
@@ -287,7 +286,7 @@ class StartSlots:
                     turn.get_loop().call_soon_threadsafe(_set_done, turn)
 
     def _free(self) -> int:
-        return max(2, descriptor_limit() // 3 // _DESCRIPTORS_EACH) - self._running.total()
+        return max(2, descriptor_limit() // 3 // _DESCRIPTORS_PER_START) - self._running.total()
 
 
 def _set_done(turn: asyncio.Future[None]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast.model.mounts import is_within
 
 _MAX_REFUSED = 50
-_PRIVATE_FOLDERS = ("/tmp", "/run", "/proc", "/dev")
+_OWN_FOLDERS = ("/run", "/proc", "/dev")  # each sandbox has its own, and its own /tmp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,15 +23,18 @@ class SandboxView:
     """The view of one confined process."""
 
     def __init__(self, visible: Sequence[str]) -> None:
-        self._visible = (*_PRIVATE_FOLDERS, *visible)
-        self._outer_of_private = tuple(path for path in visible if is_within(path, "/tmp"))
+        self._visible = (*_OWN_FOLDERS, *visible)
+        self._mounts_in_tmp = tuple(path for path in visible if is_within(path, "/tmp"))
         self.refused_hosts: list[RefusedHost] = []
         """The hosts that it was refused, each once, in order. No more than 50 are kept."""
 
     def can_see(self, path: str) -> bool:
-        """Whether this path of the machine is visible. Its own `/tmp` is not the machine's."""
+        """Whether the process may find something at this path: what the machine has there, or, below `/run`, `/proc` and `/dev`, its own.
+
+        In `/tmp`, only mounts of the machine's folders count.
+        """
         if is_within(path, "/tmp"):
-            return any(is_within(path, outer) for outer in self._outer_of_private)
+            return any(is_within(path, mount) for mount in self._mounts_in_tmp)
         return any(is_within(path, folder) for folder in self._visible)
 
     def add_refused(self, host: RefusedHost) -> None:

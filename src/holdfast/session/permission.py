@@ -254,10 +254,10 @@ def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
     return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
 
 
-def stored_limits(
+def limits_to_store(
     mode: Mode, tools: Sequence[Sequence[ToolPattern]], door: DoorKind | None = None
 ) -> JsonObject:
-    """The mode and the groups of patterns that a session is opened with, as they are stored for when it is resumed.
+    """The mode and the groups of patterns to store with a session, for when it is resumed.
 
     If a program opens it with `auto`, only programs resume it so. Editors and terminals ask again, unless the user chose that
     mode in the session.

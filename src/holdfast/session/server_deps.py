@@ -37,6 +37,6 @@ class ServerDeps:
     mask_secret_files: Callable[[int], Awaitable[None]]
     """Masks the secrets in Holdfast's own files, if they have changed. A tool may have read them. Gets the size of its result."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How long each stage of opening the session took, before its servers are started."""
+    """How long each phase of opening the session took, before its servers are started."""
     tracer: Tracer | None = None
     """Traces what the session does; None if tracing is off."""

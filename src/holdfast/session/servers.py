@@ -480,11 +480,11 @@ class Servers:
         """Raise if this server has more tools than the other servers of the session have left for it."""
         if spec.source is Source.BUILTIN:
             return
-        others = sum(server.number for name, server in self._servers.items() if name != spec.name)
-        if others + number > MAX_TOOLS_PER_SESSION:
+        other_tools = sum(server.number for name, server in self._servers.items() if name != spec.name)
+        if other_tools + number > MAX_TOOLS_PER_SESSION:
             raise HoldfastError(
                 codes.TOO_LARGE,
-                f"It has {number} tools, and the other servers of this session have {others}. Together, the servers of a "
+                f"It has {number} tools, and the other servers of this session have {other_tools}. Together, the servers of a "
                 f"session can have {MAX_TOOLS_PER_SESSION} tools. Open the session with fewer servers.",
             )
         self._servers[spec.name].number = number

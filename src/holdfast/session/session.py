@@ -502,11 +502,11 @@ class Session:
 
         The same happens to the sessions that were started in it.
         """
-        inside = [*self._sessions_inside()]
-        for session in (self, *inside):
+        inner_sessions = [*self._sessions_inside()]
+        for session in (self, *inner_sessions):
             session._servers.begin_lowering()
         # The servers of a session that is being closed are not started again.
-        lowered = [self, *(session for session in inside if not session.is_closing)]
+        lowered = [self, *(session for session in inner_sessions if not session.is_closing)]
         lowering = (session._servers.lower_trust() for session in lowered)
         for result in await asyncio.gather(*lowering, return_exceptions=True):
             if isinstance(result, BaseException):

@@ -20,28 +20,28 @@ class UnmatchedPatterns:
     def __init__(self, patterns: Iterable[ToolPattern]) -> None:
         self._left = dict.fromkeys(patterns)
 
-    def check(self, known: Mapping[str, Collection[str] | None], others: Collection[str] = ()) -> None:
+    def check(self, known: Mapping[str, Collection[str] | None], other_servers: Collection[str] = ()) -> None:
         """Compare with the names of the tools, by server. None if they are not known: the server may have a tool that matches.
 
-        `others` are further servers, to suggest them.
+        `other_servers` are also suggested.
         """
         for pattern in [*self._left]:
             if any(pattern.matches(server, tool) for server, tools in known.items() for tool in tools or ()):
                 del self._left[pattern]
             elif not any(tools is None and pattern.matches_server(server) for server, tools in known.items()):
                 del self._left[pattern]
-                text = to_line(_describe(pattern, known, others))
+                text = to_line(_describe(pattern, known, other_servers))
                 log.warning("no tool matches %s in `tools`. %s", pattern, text)
 
 
 def _describe(
-    pattern: ToolPattern, known: Mapping[str, Collection[str] | None], others: Collection[str]
+    pattern: ToolPattern, known: Mapping[str, Collection[str] | None], other_servers: Collection[str]
 ) -> str:
     """What the user may have meant by the pattern, as a sentence."""
     tools = [f"{server}.{tool}" for server, names in known.items() for tool in names or ()][:_MAX_COMPARED]
     if meant := closest_tool(str(pattern), tools):
         return f"Did you mean {meant!r}?"
-    servers = sorted({*known, *others})
+    servers = sorted({*known, *other_servers})
     matching = [server for server in servers if pattern.matches_server(server)]
     if matching:
         offered = sorted(known.get(matching[0]) or ())

@@ -303,11 +303,13 @@ def _describe_unknown_key(key: str) -> str:
     from difflib import get_close_matches
 
     keys = [setting.key for setting in SETTINGS]
-    inside = [known for known in keys if known.startswith(f"{key}.")]
-    if inside:
-        return f"{key!r} is a section. Write [{key}], and below it {inside[0].removeprefix(f'{key}.')} = ..."
-    near = get_close_matches(key, keys, n=1)
-    fix = f"Did you mean {near[0]!r}?" if near else f"The keys are: {', '.join(keys)}."
+    in_section = [known for known in keys if known.startswith(f"{key}.")]
+    if in_section:
+        return (
+            f"{key!r} is a section. Write [{key}], and below it {in_section[0].removeprefix(f'{key}.')} = ..."
+        )
+    close = get_close_matches(key, keys, n=1)
+    fix = f"Did you mean {close[0]!r}?" if close else f"The keys are: {', '.join(keys)}."
     return f"unknown key {key!r}. {fix}"
 
 

@@ -13,9 +13,8 @@ from holdfast.store.types import AppendResult, Hold, StoredEvent
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
-_MAX_ONE_BY_ONE = (
-    4  # a few events are appended one by one: preparing a statement for all of them takes longer
-)
+# A few events are appended one by one: preparing a statement for all of them takes longer.
+_MAX_ONE_BY_ONE = 4
 
 
 class AppendBatch:

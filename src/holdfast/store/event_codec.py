@@ -1,4 +1,4 @@
-"""Encode an event as its kind and a JSON object, and decode it, also if another version encoded it."""
+"""Encode an event as its kind and a JSON object, and decode it, even if another version encoded it."""
 
 import msgspec
 

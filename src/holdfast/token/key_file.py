@@ -32,7 +32,7 @@ FileVersion: TypeAlias = tuple[int, ...]
 
 
 class KeyFile:
-    """The file with the private keys, and beside it a file with the public key set for verifiers of the same OS user."""
+    """The file with the private keys, and next to it a file with the public key set for verifiers of the same OS user."""
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self._folder = folder

@@ -19,9 +19,8 @@ from holdfast.toolkit.tool import Tool
 
 log = logging.getLogger(__name__)
 
-MAX_RESULT_BYTES = (
-    DEFAULT_LIMITS.line_bytes - 64 * 1024
-)  # the rest is for the id and the other members of the message
+# The rest is for the id and the other members of the message.
+MAX_RESULT_BYTES = DEFAULT_LIMITS.line_bytes - 64 * 1024
 
 _OWN_FILES = (
     str(Path(__file__).parents[1]) + os.sep,

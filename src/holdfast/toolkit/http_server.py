@@ -34,9 +34,8 @@ _PIECE_BYTES = 4 * 1024  # parsed at once: up to a millisecond of work
 _SLICE_SECONDS = 0.001  # how long to parse before the event loop does other work
 MAX_PIPELINED = 16
 """How many requests a client may send on one connection before it gets the answer to the first one."""
-_BURST_SECONDS = (
-    0.02  # parsing time that an address may use at once before its connections are read more slowly
-)
+# The parsing time that an address may use at once before its connections are read more slowly.
+_BURST_SECONDS = 0.02
 _REFUSAL_SECONDS = 0.0003  # about the work of refusing a request
 _REFUSED_BYTES = 16 * 1024  # how much of a refused request is parsed; more is discarded
 _DISCARD_SECONDS_PER_BYTE = 2e-10  # about the time to read bytes that are discarded

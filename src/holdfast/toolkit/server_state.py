@@ -241,9 +241,8 @@ class ServerState:
         self._process_values()
         owner = call.owner
         if owner in self._sessions and self._sessions[owner].session != call.session:
-            self.end_session(
-                owner
-            )  # what was made for a direct session is not for the same session when it is sandboxed
+            # What was made for a direct session is not for the same session when it is sandboxed.
+            self.end_session(owner)
         values = self._sessions.pop(owner, None) or _SessionValues(self._context, call.session)
         self._sessions[owner] = values
         values.add_user()
@@ -324,9 +323,8 @@ def _exit(context: Any, error: BaseException | None) -> bool:
 
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
-        if not isinstance(error, Exception) or isinstance(
-            error, StopIteration
-        ):  # a future cannot carry these
+        # A future cannot carry these.
+        if not isinstance(error, Exception) or isinstance(error, StopIteration):
             error = RuntimeError(f"a provider raised {type(error).__name__}")
         future.set_exception(error)
         future.exception()  # it is not an error that no caller waits for it any more

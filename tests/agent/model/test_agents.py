@@ -123,7 +123,9 @@ async def opened(
         async with Host(settings=loaded, connect_options=options_of_links) as host:
             host.registry.add(project, trust=Trust.DIRECT)
             session = await host.open(
-                OpenOptions(cwd=project, on_request=AGENT_SERVERS, mode=Mode.AUTO, servers=servers, **options)
+                OpenOptions(
+                    cwd=project, extra_builtins=AGENT_SERVERS, mode=Mode.AUTO, servers=servers, **options
+                )
             )
             await session.wait_ready()
             yield host, session
@@ -389,7 +391,7 @@ async def test_two_sessions_cannot_answer_each_other_without_end(tmp_path: Path,
         return answer(Call("team__send_message", {"session_id": other, "text": "Answer me."}))
 
     async with opened(tmp_path, reply, agents={"max_messages_per_hour": limit}) as (host, session):
-        options = OpenOptions(cwd=tmp_path / "project", on_request=AGENT_SERVERS, mode=Mode.AUTO)
+        options = OpenOptions(cwd=tmp_path / "project", extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
         second = await host.open(options)
         await second.wait_ready()
         one, two = session.context.session_id, second.context.session_id

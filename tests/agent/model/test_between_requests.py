@@ -52,7 +52,7 @@ async def test_a_message_to_a_busy_session_is_in_its_next_request(tmp_path: Path
 
     async with opened(tmp_path, think) as (host, session):
         other = await host.open(
-            OpenOptions(cwd=tmp_path / "project", on_request=AGENT_SERVERS, mode=Mode.AUTO)
+            OpenOptions(cwd=tmp_path / "project", extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
         )
         await other.wait_ready()
         target = session.context.session_id

@@ -31,7 +31,7 @@ from tests.agent.model.test_agents import SUB_AGENT, opened
 
 pytestmark = pytest.mark.anyio
 
-OPTIONS: dict[str, Any] = {"on_request": AGENT_SERVERS, "mode": Mode.AUTO}
+OPTIONS: dict[str, Any] = {"extra_builtins": AGENT_SERVERS, "mode": Mode.AUTO}
 
 
 def define(folder: Path, name: str, head: str) -> None:

@@ -172,9 +172,8 @@ async def test_process_of_another_user_is_refused_even_if_it_can_open_the_socket
     folder.chmod(0o711)
     (folder / owner.lease.holder).chmod(0o666)
 
-    assert (
-        await _connect_as(os.geteuid(), folder, owner.lease.holder) == b"open"
-    )  # control: the owner's own user
+    # Control: the owner's own user.
+    assert await _connect_as(os.geteuid(), folder, owner.lease.holder) == b"open"
     assert await _connect_as(65534, folder, owner.lease.holder) == b""
 
 

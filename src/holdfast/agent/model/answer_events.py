@@ -16,9 +16,8 @@ from holdfast.wire.strict_json import has_more_values, strip_strings
 LONG_EVENT_BYTES = 256 * 1024
 """A longer event is checked in a thread."""
 _MAX_LINES = 100  # of one event
-_BYTES_PER_VALUE = (
-    20  # some endpoints repeat the definitions of tools: the longer the request, the more values are allowed
-)
+# Some endpoints repeat the definitions of tools: the longer the request, the more values are allowed.
+_BYTES_PER_VALUE = 20
 _FREE_VALUES = 1000  # of an event that is followed by no pause, unless the request is longer
 _PAUSE_SECONDS_PER_VALUE = 40e-6
 _LONGEST_END = 4

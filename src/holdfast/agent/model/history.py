@@ -284,9 +284,8 @@ def parse_arguments(raw: str | dict[str, object] | None) -> dict[str, object]:
 
 def without_foreign_reasoning(messages: Sequence[ModelMessage], model: Model) -> list[ModelMessage]:
     """The messages without the reasoning of other providers. It would be sent as plain text."""
-    is_responses_api = type(model).__name__.endswith(
-        "ResponsesModel"
-    )  # by name: its module may not be imported
+    # By name: its module may not be imported.
+    is_responses_api = type(model).__name__.endswith("ResponsesModel")
     accepts_reasoning = (
         not is_responses_api or model.profile.get("openai_supports_encrypted_reasoning_content") is True
     )

@@ -30,9 +30,9 @@ def tag_author(author: str, text: str) -> str:
 def _session_facts(context: SessionContext, status: ServerStatus) -> Iterator[str]:
     if context.cwd:
         yield f"The session's folder: {context.cwd}"
-    others = [root for root in context.roots if root != context.cwd]
-    if others:
-        yield f"Other folders it may use: {', '.join(others)}"
+    other_roots = [root for root in context.roots if root != context.cwd]
+    if other_roots:
+        yield f"Other folders it may use: {', '.join(other_roots)}"
     yield f"Its trust: {context.trust_level.value}"
     refused = [refusal for refusal in status.refusals if refusal.stage not in _BEFORE_APPROVAL]
     if unapproved := len(status.refusals) - len(refused):

@@ -120,9 +120,10 @@ class ModelAgent:
 
     async def _answer(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         definition = turn.definition
-        # The definition of the session's own agent was asked when the session was opened. Since then the user may have chosen.
-        of_sub_agent = definition.model if definition is not None and turn.origin.agent else ""
-        config = self._config(of_sub_agent or self.model_name)
+        # The model in the definition of the session's own agent was used when the session was opened; the user may have chosen
+        # another one since.
+        sub_agent_model = definition.model if definition is not None and turn.origin.agent else ""
+        config = self._config(sub_agent_model or self.model_name)
         clients = await self._models.clients()
         from holdfast.agent.model.compaction import compact, compact_all
         from holdfast.agent.model.history import COMPACT_AT, load_history
@@ -214,8 +215,8 @@ class ModelAgent:
                 if self.model_name
                 else "This session has no model."
             )
-            others = ", ".join(name for name in self.model_names if name != self.model_name)
-            more = f" Also configured: {others}." if others else ""
+            other_models = ", ".join(name for name in self.model_names if name != self.model_name)
+            more = f" Also configured: {other_models}." if other_models else ""
             change = self._models.explain_change()
             return (
                 f"{current}{more} /model NAME changes it; in a shell, `holdfast model` lists models that you can use."

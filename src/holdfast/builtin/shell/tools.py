@@ -154,9 +154,8 @@ class _OpenFolder:
         self.descriptor = descriptor
         self.path = path
         """The path without links, at the time it was opened."""
-        self._close = weakref.finalize(
-            self, os.close, descriptor
-        )  # also if the caller was cancelled before it got this
+        # It is closed even if the caller was cancelled before it got this object.
+        self._close = weakref.finalize(self, os.close, descriptor)
 
     def __enter__(self) -> Self:
         return self

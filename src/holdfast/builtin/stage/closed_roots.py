@@ -33,11 +33,8 @@ class ClosedRootSearch:
             if await self._count_nodes(document.session) == await self._count_known(documents):
                 return False
             added = [other for other in documents if await self._add_roots(other)]
-        except (
-            CdpError,
-            NoAnswerError,
-            ConnectionLostError,
-        ):  # the page changed; the next answer tries again
+        except (CdpError, NoAnswerError, ConnectionLostError):
+            # The page changed; the next answer tries again.
             return False
         return document in added
 

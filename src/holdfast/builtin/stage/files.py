@@ -116,7 +116,7 @@ def _open_in_browser(stack: ExitStack, browser: Roots, path: str, *, for_writing
 
 
 def _copy_to_new_file(source: BinaryIO, target: PathHandle, *, limit: int, too_large: str) -> int:
-    """Copy at most `limit` bytes, also if the source grows. Return how many. If it is longer, raise, and remove the new file.
+    """Copy at most `limit` bytes, even if the source grows. Return how many. If it is longer, raise, and remove the new file.
 
     If root creates the file, it belongs to the owner of its folder.
     """

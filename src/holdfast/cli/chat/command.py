@@ -87,7 +87,7 @@ def chat(
             options.to_open_options(),
             opened_by="chat",
             agent_name=agent_name,
-            on_request=AGENT_SERVERS,
+            extra_builtins=AGENT_SERVERS,
             mode=None,
             model=model,
             roots=_check_additional_folders(also, protected),

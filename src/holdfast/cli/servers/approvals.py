@@ -31,14 +31,8 @@ _KIND_TEXTS = {
     "edits": "later edits of its program",
     "instructions": "the project's instructions for the model",
 }
-_LISTED_KINDS = (
-    "server",
-    "edits",
-    _CONFINED,
-    "agent",
-    "instructions",
-    "pin",
-)  # a program is approved together with its server
+# Without programs: a program is approved together with its server.
+_LISTED_KINDS = ("server", "edits", _CONFINED, "agent", "instructions", "pin")
 
 
 @click.command("approvals")

@@ -220,7 +220,7 @@ async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *,
 async def _review_definitions(
     host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints], *, yes: bool
 ) -> Reviewed:
-    spec, owner, mask = session.server(server), session.context.user_id or "", session.record.mask
+    spec, user_id, mask = session.server(server), session.context.user_id or "", session.record.mask
     if not print_for_review(await _definition_lines(host, session, server, tools)):
         print_line(
             f"The definitions of these {len(tools)} tools are longer than the screen: scroll up and read all of them."
@@ -231,7 +231,7 @@ async def _review_definitions(
             spec,
             {tool.name: tool.fingerprint for tool in tools},
             by=user_name(),
-            owner=owner,
+            user_id=user_id,
             definitions=[tool.definition for tool in tools if tool.definition is not None],
             mask=mask,
         )
@@ -243,10 +243,10 @@ async def _definition_lines(
     host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints]
 ) -> list[str]:
     """The definitions of tools, for review, with marks at what changed since they were approved."""
-    spec, owner, mask = session.server(server), session.context.user_id or "", session.record.mask
+    spec, user_id, mask = session.server(server), session.context.user_id or "", session.record.mask
     lines: list[str] = []
     for tool in tools:
-        approved = await host.approvals.last_definition(spec, tool.name, owner=owner, mask=mask)
+        approved = await host.approvals.last_definition(spec, tool.name, user_id=user_id, mask=mask)
         new_lines = [*describe_tool(tool.definition)]
         old_lines = _unmask([*describe_tool(approved)], tool.definition, mask)
         lines += (f"  {quote(tool.name)}", *(f"    {line}" for line in _mark_changes(old_lines, new_lines)))

@@ -66,11 +66,11 @@ def _find(folder: Path, name: str, typed_id: str | None, *, may_be_missing: bool
     if latest is None and not may_be_missing:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, {log.server for log in found}, n=1)
+        close = get_close_matches(name, {log.server for log in found}, n=1)
         raise HoldfastError(
             codes.UNKNOWN_SERVER,
             f"There is no log of a server {name[:80]!r}. Remote servers and `files` have none.",
-            hint=f"Did you mean {near[0]!r}?" if near else "`holdfast servers logs` lists all logs.",
+            hint=f"Did you mean {close[0]!r}?" if close else "`holdfast servers logs` lists all logs.",
         )
     return latest
 

@@ -14,8 +14,8 @@ _MAX_NAMED = 20
 def unknown_server(name: str, known: Iterable[str]) -> HoldfastError:
     """The error for a name that none of these servers has. It suggests a similar name, or lists the names."""
     names = sorted(set(known))
-    if near := get_close_matches(name[:80], names, n=1):
-        suggestion = f"Did you mean {near[0]!r}?"
+    if close := get_close_matches(name[:80], names, n=1):
+        suggestion = f"Did you mean {close[0]!r}?"
     elif names:
         more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
         suggestion = f"The servers here are: {', '.join(map(repr, names[:_MAX_NAMED]))}{more}."

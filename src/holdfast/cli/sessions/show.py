@@ -29,7 +29,7 @@ from holdfast.store.types import StoredEvent, StoredSession
 def show(*, session: str, as_json: bool, path: Path | None) -> None:
     """Show the details of one session.
 
-    They include how long each stage of its last opening and the start of each server took.
+    They include how long each phase of its last opening and the start of each server took.
 
     \b
     Example:

@@ -11,7 +11,7 @@ PROXY_PORT = 3128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One path inside the sandbox: a bound descriptor, or a symbolic link."""
+    """One path inside the sandbox: a bound descriptor, an empty file system, or a symbolic link."""
 
     path: str
     kind: Literal["bind", "ro-bind", "guard", "empty", "symlink"]

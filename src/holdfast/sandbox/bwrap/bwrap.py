@@ -44,7 +44,7 @@ from holdfast.sandbox.own_code import OWN_CODE, OWN_PYTHON, system_path
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import NOBODY, open_no_symlinks, open_root, server_user
-from holdfast.sandbox.sandbox import Availability, CheckedOnce, PreparedProcess, open_memory_file
+from holdfast.sandbox.sandbox import Availability, CachedCheck, PreparedProcess, open_memory_file
 from holdfast.sandbox.start_confined import start_confined_unchecked
 
 _CHECK_SECONDS = 20.0
@@ -69,7 +69,7 @@ class BwrapSandbox:
     def __init__(self, search_path: str | None = None) -> None:
         """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`."""
         self._search_path = system_path() if search_path is None else search_path
-        self._check = CheckedOnce(self._run_true)
+        self._check = CachedCheck(self._run_true)
         self._known_roots = KnownRoots()
 
     async def check(self) -> Availability:
@@ -101,7 +101,7 @@ class BwrapSandbox:
 
     async def _run_true(self) -> Availability:
         reason = self._unavailable_reason()
-        return Availability(works=False, reason=reason) if reason else await _run_true(self)
+        return Availability(works=False, reason=reason) if reason else await _try_sandbox(self)
 
     def _which(self, program: str) -> str:
         return shutil.which(program, path=self._search_path) or ""
@@ -118,7 +118,7 @@ class BwrapSandbox:
         return ""
 
 
-async def _run_true(sandbox: BwrapSandbox) -> Availability:
+async def _try_sandbox(sandbox: BwrapSandbox) -> Availability:
     true = shutil.which("true", path=system_path()) or "/bin/true"
     spec = ProcessSpec(argv=(true,), env={}, cwd="/", confinement=Confinement())
     client = KeeperClient()
@@ -184,13 +184,13 @@ class _ProcessBuilder:
         self.guarded_roots: tuple[GuardedRoot, ...] = ()
         self.egress_channel: socket.socket | None = None
 
-    def build(self, all_roots: KnownRoots) -> PreparedProcess:
+    def build(self, known_roots: KnownRoots) -> PreparedProcess:
         roots = self._open_roots()
         for root in roots:
-            all_roots.add(root)
+            known_roots.add(root)
         untrusted = _open_untrusted(self.confinement, self.resources)
-        known_roots = Roots(own=_paths_by_identity((*roots, *untrusted)), all=all_roots.identities())
-        runtime = find_runtime(self.spec, known_roots, self.resources)
+        not_followed = Roots(own=_paths_by_identity((*roots, *untrusted)), all=known_roots.identities())
+        runtime = find_runtime(self.spec, not_followed, self.resources)
         command = [
             *prlimit_command(self.prlimit, self.confinement.quota, rlimits(self.confinement.quota)),
             runtime.program,
@@ -282,7 +282,7 @@ class _ProcessBuilder:
             self.confinement.quota,
             limit_processes=self._has_uid_0,
             lower_priority=self.confinement.lower_priority,
-            shared_with=self.folder_group,
+            folder_group=self.folder_group,
         )
         if self._has_uid_0 and not any("pids.max" in group.limits for group in groups):
             raise HoldfastError(
@@ -335,7 +335,7 @@ class _ProcessBuilder:
         if bound + len(self.descriptors) > _MAX_DESCRIPTORS:
             raise HoldfastError(
                 codes.SPAWN_FAILED,
-                f"Could not start {self.spec.argv[0]!r}: it has {len(roots)} roots, which is too many for one sandbox. Use fewer.",
+                f"Could not start {self.spec.argv[0]!r}: there are too many files to protect in its {len(roots)} folders. Use fewer folders.",
             )
         # An empty file system, unlike a bound placeholder, needs no descriptor and no second mount call.
         return unguarded + [
@@ -361,7 +361,7 @@ class _ProcessBuilder:
         opener = PathOpener(self.resources)
         for path in (*_SYSTEM, *_ETC):
             try:
-                opened = opener.open(path, links="in folders")
+                opened = opener.open(path, links="keep_last")
                 target = opener.open(path, links="follow") if opened.is_link else opened
             except OSError:
                 continue
@@ -441,7 +441,7 @@ class _ProcessBuilder:
 
 
 def _open_untrusted(confinement: Confinement, resources: ExitStack) -> list[OpenedPath]:
-    """The folders in which nothing is followed, besides the roots. They are mounted read-only."""
+    """Open the folders, besides the roots, whose links and scripts must not decide what is mounted. They are mounted read-only."""
     return [open_no_symlinks(path, PathOpener(resources)) for path in outermost(confinement.untrusted)]
 
 

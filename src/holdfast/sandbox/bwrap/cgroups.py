@@ -9,7 +9,7 @@ from holdfast.sandbox.keeper.spawn_request import Cgroup
 
 _ALL_SERVERS = "holdfast-confined"
 _NORMAL_PRIORITY = "holdfast-foreground"
-_TCP_PART = 8  # which part of a server's memory may be TCP buffers, which version 1 counts separately
+_TCP_DIVISOR = 8  # TCP buffers, which version 1 counts separately, may take an eighth of a server's memory
 
 
 def plan_cgroups(
@@ -17,16 +17,16 @@ def plan_cgroups(
     *,
     limit_processes: bool,
     lower_priority: bool = True,
-    shared_with: str = "",
+    folder_group: str = "",
     root: Path = Path("/"),
 ) -> tuple[Cgroup, ...]:
     """The groups that limit a server's total memory, its share of processor time and, if set, its number of processes.
 
-    All confined servers together have half the share of another program, and three quarters of the memory. Those that do not
-    yield processor time have no lower share. `shared_with` names the
-    group in which the servers of one folder share a part of that. Set `limit_processes` for a server that runs as root: the
-    kernel does not apply RLIMIT_NPROC to root. If this host may not create groups, the result is empty, and only the limits
-    per process apply.
+    Servers with a lower priority share an outer group, which gets half of another program's processor time and three quarters
+    of the memory. The others share a second one (with version 1, the same one), with the same part of the memory and without
+    a limit of processor time. `folder_group` names the group in which the servers of one folder share their part of this. Set
+    `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. If this host may not
+    create groups, the result is empty, and only the limits per process apply.
     """
     hierarchies = _parse_hierarchies((root / "proc/self/cgroup").read_text(encoding="utf-8"))
     planned: list[Cgroup] = []
@@ -41,7 +41,7 @@ def plan_cgroups(
                     Cgroup(
                         parent=str(parent),
                         limits=usable,
-                        outer=_unified_outer(usable, shared_with, lower_priority=lower_priority),
+                        outer=_unified_outer(usable, folder_group, lower_priority=lower_priority),
                     )
                 )
                 break
@@ -54,7 +54,7 @@ def plan_cgroups(
             if controller == "memory":  # not every kernel has all of these files
                 limits = {name: value for name, value in wanted.items() if (parent / name).exists()}
             if limits and _is_writable(parent):
-                outer = () if controller == "pids" else _version_1_outer(limits, shared_with)
+                outer = () if controller == "pids" else _version_1_outer(limits, folder_group)
                 planned.append(Cgroup(parent=str(parent), limits=limits, outer=outer))
     return tuple(planned)
 
@@ -67,14 +67,14 @@ def _unified_limits(quota: Quota, *, limit_processes: bool, lower_priority: bool
 
 
 def _unified_outer(
-    limits: Mapping[str, str], shared_with: str, *, lower_priority: bool
+    limits: Mapping[str, str], folder_group: str, *, lower_priority: bool
 ) -> tuple[tuple[str, Mapping[str, str]], ...]:
     controllers = dict.fromkeys(name.partition(".")[0] for name in limits)
     delegate = {"cgroup.subtree_control": " ".join(f"+{name}" for name in controllers)}
-    wanted = {"cpu.weight": "50", "memory.max": str(total_memory())}
+    wanted = {"cpu.weight": "50", "memory.max": str(outer_group_memory())}
     for_all = {name: value for name, value in wanted.items() if name in limits}
     outermost = _ALL_SERVERS if lower_priority else _NORMAL_PRIORITY
-    return (outermost, {**for_all, **delegate}), *([(shared_with, delegate)] if shared_with else [])
+    return (outermost, {**for_all, **delegate}), *([(folder_group, delegate)] if folder_group else [])
 
 
 def _version_1_limits(
@@ -84,22 +84,22 @@ def _version_1_limits(
     memory = {
         "memory.limit_in_bytes": str(quota.memory_bytes),
         "memory.memsw.limit_in_bytes": str(quota.memory_bytes),
-        "memory.kmem.tcp.limit_in_bytes": str(quota.memory_bytes // _TCP_PART),
+        "memory.kmem.tcp.limit_in_bytes": str(quota.memory_bytes // _TCP_DIVISOR),
     }
     cpu = {"cpu": {"cpu.shares": "512"}} if lower_priority else {}  # the default is 1024
     return {**pids, **cpu, "memory": memory}
 
 
 def _version_1_outer(
-    limits: Mapping[str, str], shared_with: str
+    limits: Mapping[str, str], folder_group: str
 ) -> tuple[tuple[str, Mapping[str, str]], ...]:
-    wanted = {"cpu.shares": "512", "memory.limit_in_bytes": str(total_memory())}
+    wanted = {"cpu.shares": "512", "memory.limit_in_bytes": str(outer_group_memory())}
     for_all = {name: value for name, value in wanted.items() if name in limits}
-    return (_ALL_SERVERS, for_all), *([(shared_with, {})] if shared_with else [])
+    return (_ALL_SERVERS, for_all), *([(folder_group, {})] if folder_group else [])
 
 
-def total_memory() -> int:
-    """How much memory all confined servers may use together."""
+def outer_group_memory() -> int:
+    """How much memory the servers in one outer group may use together."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 * 3
 
 

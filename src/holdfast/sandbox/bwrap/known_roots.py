@@ -1,4 +1,4 @@
-"""The roots of all servers that a sandbox ever prepared, until they are deleted."""
+"""The roots of all servers that a sandbox ever prepared. Those that it keeps open are forgotten when they are deleted."""
 
 import os
 import threading
@@ -12,11 +12,11 @@ _MAX_OPEN = 256
 
 
 class KnownRoots:
-    """Folders in which a server may have left links. Nothing in them is followed when another server's mounts are planned.
+    """Folders in which a server may have left links. No link or script in them decides what is mounted for another server.
 
     Each folder stays open, so that the file system cannot use its inode number for another folder, which would then count as a
-    root. Beyond `_MAX_OPEN` folders, and on other mounts than that of `/`, folders are known by their number only: an open folder
-    would keep its file system from being unmounted.
+    root. Beyond `_MAX_OPEN` folders, and on mounts other than that of `/`, only their device and inode are remembered: an open
+    folder would keep its file system from being unmounted.
     """
 
     def __init__(self) -> None:

@@ -39,7 +39,7 @@ class MountPlan:
     """The file or folder that is mounted at each path."""
     read_only: frozenset[str]
     """The bound paths that must be read-only."""
-    others: frozenset[str]
+    other_paths: frozenset[str]
     """The paths of all other mounts: empty file systems and generated files."""
     protect_devices: bool = False
     """Whether to make the device files read-only. A server with the machine's uid 0 owns them, so it could change them."""
@@ -78,7 +78,7 @@ class MountPlan:
         """The first difference between the plan and the mounts of this process; empty if there is none."""
         seen = Counter(mount.path for mount in mounts)
         read_only = {mount.path for mount in mounts if mount.is_read_only}
-        for path in (*self.bound, *self.others):
+        for path in (*self.bound, *self.other_paths):
             if seen[path] != 1:
                 return f"{path!r} is mounted {seen[path]} times"
         for path, identity in self.bound.items():
@@ -92,7 +92,7 @@ class MountPlan:
         """Mounts that are not planned, except those inside a bound folder, which the host has at the same path."""
         known = {(mount.path, mount.device, mount.source) for mount in on_host}
         for mount in mounts:
-            is_planned = mount.path in self.bound or mount.path in self.others
+            is_planned = mount.path in self.bound or mount.path in self.other_paths
             is_unchecked = any(is_within(mount.path, folder) for folder in _UNCHECKED_FOLDERS)
             if not is_planned and not is_unchecked and (mount.path, mount.device, mount.source) not in known:
                 yield f"something is mounted at {mount.path!r}"
@@ -107,7 +107,7 @@ def plan_mounts(
     return MountPlan(
         bound={path: _status_identity(os.fstat(descriptors[mount.source])) for path, mount in bound.items()},
         read_only=frozenset(path for path, mount in bound.items() if mount.kind != "bind"),
-        others=frozenset(
+        other_paths=frozenset(
             (*_BWRAP_MOUNTS, *filesystem.files, *(mount.path for mount in mounts if mount.kind == "empty"))
         ),
         protect_devices=protect_devices,
@@ -117,15 +117,16 @@ def plan_mounts(
 
 def is_set_up(mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> bool:
     """Whether bubblewrap has finished: `/` is the sandbox's own and read-only, and the host's is unmounted."""
-    hosts = {mount.device for mount in on_host if mount.path == "/"}
-    tops = [mount for mount in mounts if mount.path == "/"]
-    return len(tops) == 1 and tops[0].is_read_only and tops[0].device not in hosts
+    host_devices = {mount.device for mount in on_host if mount.path == "/"}
+    root_mounts = [mount for mount in mounts if mount.path == "/"]
+    return len(root_mounts) == 1 and root_mounts[0].is_read_only and root_mounts[0].device not in host_devices
 
 
 def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
     """Remount each device file read-only. A new thread does that, because it must enter the sandbox's mount namespace.
 
-    Programs can still write to such a device. Bubblewrap's `--remount-ro` would also disable the device.
+    Programs can still write to such a device. Bubblewrap's `--remount-ro` would also set `nodev`, and the device could not be
+    opened.
     """
     paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.source != "/"]
     failed = ["it did not end"]
@@ -158,7 +159,7 @@ def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
 
 
 def _lower_priority(pid: int) -> None:
-    """From here on, other programs get more processor time."""
+    """Give the process a higher nice value, so that other programs get more processor time."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, min(os.getpriority(os.PRIO_PROCESS, 0) + _NICE, 19))
 

@@ -1,6 +1,6 @@
-"""Find the files of a program beside the one that is executed: the package of a script, and editable installs.
+"""Find the files that a program needs in addition to the one that is executed: the package of a script, and editable installs.
 
-Nothing in a root is read: what is there decides nothing about the mounts.
+Nothing inside a root is read, so that the files that a server can change do not decide what is mounted.
 """
 
 import ast
@@ -27,7 +27,7 @@ _MAPPING = re.compile(rb"^MAPPING\b[^=\n]*=\s*(\{[^\n]*\})", re.MULTILINE)
 
 
 def script_files(opener: PathOpener, script: OpenedPath, protected: Collection[str]) -> Iterator[OpenedPath]:
-    """What a script needs to run: its package's folder if it has a manifest, else the script and the sources beside it.
+    """What a script needs to run: its package's folder if it has a manifest, else the script and the sources next to it.
 
     `protected` are paths that must not be visible. A folder that contains one is not mounted.
     """
@@ -78,7 +78,7 @@ def is_shared_folder(path: str, protected: Collection[str]) -> bool:
 
 
 def _siblings(opener: PathOpener, script: OpenedPath) -> Iterator[OpenedPath]:
-    """The sources beside a script, which it may import. If there are very many, none."""
+    """The sources next to a script, which it may import. If there are very many, none."""
     suffix = PurePath(script.path).suffix
     if not suffix or script.folder is None:
         return

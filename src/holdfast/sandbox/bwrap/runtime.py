@@ -109,7 +109,7 @@ class _Finder:
             with ExitStack() as scratch:
                 opener = PathOpener(scratch, self._stop_at)
                 try:
-                    found = opener.open(path, links="in folders")
+                    found = opener.open(path, links="keep_last")
                     is_program = self._is_program(opener, found)
                 except OSError:
                     continue
@@ -144,7 +144,7 @@ class _Finder:
                 return
             yield from self._needed_files(opener, step)
             if step.is_link:
-                step = _open(opener, step.link_target(), "in folders", step.folder)
+                step = _open(opener, step.link_target(), "keep_last", step.folder)
             else:
                 step = self._interpreter(step)
 
@@ -153,7 +153,7 @@ class _Finder:
         opener = PathOpener(self._resources, self._stop_at)
         for script in self._scripts or ():
             path = os.path.normpath(os.path.join(self._cwd, script))  # noqa: PTH118 - names, not paths yet
-            step = _open(opener, path, "in folders")
+            step = _open(opener, path, "keep_last")
             for _ in range(_MAX_STEPS):
                 if step is None or step.path.startswith(_SYSTEM):
                     break
@@ -162,7 +162,7 @@ class _Finder:
                     break
                 if step.is_link:
                     yield step
-                    step = _open(opener, step.link_target(), "in folders", step.folder)
+                    step = _open(opener, step.link_target(), "keep_last", step.folder)
                     continue
                 yield from self._needed_for_script(opener, step)
                 break

@@ -25,7 +25,7 @@ from holdfast.sandbox.own_code import OWN_CODE
 from holdfast.sandbox.protected_folders import ProtectedFolders
 from holdfast.sandbox.rlimits import rlimits
 from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
-from holdfast.sandbox.sandbox import Availability, CheckedOnce, PreparedProcess, open_memory_file
+from holdfast.sandbox.sandbox import Availability, CachedCheck, PreparedProcess, open_memory_file
 
 _LABEL = "dev.holdfast.host"
 _IN_USE_SECONDS = 5.0  # below the time that a sandbox may take to prepare a process
@@ -56,7 +56,7 @@ class ContainerSandbox:
         self._engine = Engine(engine, options, search_path)
         self._kept = KeptContainers(self._engine, keep_in) if keep_in is not None else None
         self._in_use = _NamesInUse()
-        self._checked = CheckedOnce(self._check)
+        self._checked = CachedCheck(self._check)
 
     @property
     def name(self) -> str:
@@ -81,7 +81,7 @@ class ContainerSandbox:
             )
         with ExitStack() as resources, ExitStack() as after_exit, ExitStack() as after_setup:
             executed = (*OWN_CODE, os.path.realpath(engine), *confinement.executed)
-            user, guarded = _check_paths(confinement, resources, after_setup, after_exit, executed)
+            user, guarded = _open_paths(confinement, resources, after_setup, after_exit, executed)
             contents = (_encode_environment(spec), json.dumps(seccomp_profile()).encode())
             descriptors = tuple(open_memory_file(content, resources) for content in contents)
             options = confinement_options(spec, confinement, user=user, guards=guarded.guards)
@@ -238,16 +238,16 @@ def _start_time(pid: int) -> str:
         return ""
 
 
-def _check_paths(
+def _open_paths(
     confinement: Confinement,
     resources: ExitStack,
     after_setup: ExitStack,
     after_exit: ExitStack,
     executed: Iterable[str],
 ) -> tuple[tuple[int, int], GuardPlan]:
-    """Check that no path contains a symbolic link, and that none overlaps with Holdfast's own folders.
+    """Open all paths, lock the roots, and create placeholders in them.
 
-    Return the user for the container, and the guards in its roots.
+    Raise if a path contains a symbolic link, or overlaps with Holdfast's own folders. Return the user for the container, and the guards in its roots.
     """
     protected = ProtectedFolders((*confinement.protected, str(locks_folder())), resources)
     roots = [open_root(root, PathOpener(resources)) for root in outermost(confinement.roots)]

@@ -34,7 +34,7 @@ class ProcessHandle(Protocol):
         """Send SIGTERM to all its processes after `grace` seconds, and SIGKILL after `grace` more."""
         ...
 
-    def terminate(self) -> None:
+    def end_soon(self) -> None:
         """Begin to end all its processes now, without waiting until they have ended.
 
         A supervisor sends SIGTERM, and SIGKILL one second later. A process group gets SIGKILL.
@@ -64,7 +64,7 @@ class Child:
         """Give the server `grace` seconds to exit, then SIGTERM, then SIGKILL; return when no process is left.
 
         Close its standard input first: that asks a server to exit. If a process cannot be ended, return after
-        `GONE_SECONDS`; the locks of the server's roots then stay.
+        `2 * grace + GONE_SECONDS`; the locks of the server's roots then stay.
         """
         self._handle.end(grace)
         try:
@@ -73,11 +73,11 @@ class Child:
         except TimeoutError:
             log.warning("server has not ended in time", extra={"server_pid": self.pid})
 
-    def terminate(self) -> None:
-        """Begin to end all its processes now, without waiting; see `ProcessHandle.terminate`."""
-        self._handle.terminate()
+    def end_soon(self) -> None:
+        """Begin to end all its processes now, without waiting; see `ProcessHandle.end_soon`."""
+        self._handle.end_soon()
 
-    def kill(self) -> None:
+    def end_now(self) -> None:
         """End all its processes without a grace period: SIGTERM, then SIGKILL at once or within 0.1 s. Does not wait for that."""
         self._handle.end(0.0)
 

@@ -46,7 +46,7 @@ class Keeper:
         return self._starter.pid
 
     async def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
-        """The paths outside of its roots that a confined process would see as its program. Raise if there is no program."""
+        """The paths outside of its roots that would be mounted for the program of a confined process. Raise if there is no program."""
         if self._sandbox is None:
             return ()
         return await find_program_paths(self._sandbox, _with_absolute_search_path(spec))
@@ -60,6 +60,6 @@ class Keeper:
 
 
 def _with_absolute_search_path(spec: ProcessSpec) -> ProcessSpec:
-    """No program is looked for in the folder that a server starts in: a stranger may have put one there."""
+    """Drop empty and relative entries from its `PATH`: they would find programs in the working directory, which is not trusted."""
     env = with_absolute_search_path(spec.env)
     return spec if env is spec.env else replace(spec, env=env)

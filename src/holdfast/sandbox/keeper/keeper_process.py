@@ -280,10 +280,8 @@ def _exec_server(request: dict[str, Any], fds: list[int], report: int, cgroups: 
             os.setresgid(gid, gid, gid)
             os.setresuid(uid, uid, uid)
         _libc.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        for ignored in (
-            signal.SIGPIPE,
-            signal.SIGXFSZ,
-        ):  # Python ignores them, and the server would inherit that
+        # Python ignores them, and the server would inherit that.
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(ignored, signal.SIG_DFL)
         step = "chdir"
         os.chdir(request["cwd"] if folder is None else folder)

@@ -30,7 +30,7 @@ class ProcessGroups:
     async def close(self) -> None:
         """End every server that still runs."""
         for group in tuple(self._groups):
-            group.terminate()
+            group.end_soon()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GONE_SECONDS):
                 for group in tuple(self._groups):
@@ -78,7 +78,7 @@ class _ProcessGroup:
             self._timers.append(self._loop.call_later(grace, self._signal, signal.SIGTERM))
             self._timers.append(self._loop.call_later(2 * grace, self._signal, signal.SIGKILL))
 
-    def terminate(self) -> None:
+    def end_soon(self) -> None:
         self._signal(signal.SIGKILL)
 
     def on_gone(self, callback: Callable[[], None]) -> None:

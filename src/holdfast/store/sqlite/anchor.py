@@ -1,4 +1,4 @@
-"""The anchor of an SQLite store: a small file beside the database."""
+"""The anchor of an SQLite store: a small file next to the database."""
 
 import glob
 import os
@@ -26,7 +26,7 @@ class _StoredHead(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class FileAnchor:
-    """A small file beside the database, replaced atomically."""
+    """A small file next to the database, replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -108,7 +108,7 @@ def connect_readonly(path: Path) -> Database:
 
 
 def connect_immutable(path: Path) -> ImmutableConnection:
-    """Open the file without its WAL and without creating files beside it."""
+    """Open the file without its WAL and without creating files next to it."""
     fingerprint = _fingerprint(path)
     db = _open(f"{path.absolute().as_uri()}?mode=ro&immutable=1", ImmutableConnection)
     db.fingerprint = fingerprint

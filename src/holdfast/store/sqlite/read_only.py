@@ -39,7 +39,7 @@ class ReadOnlyStore(Store):
 
     @property
     def anchor(self) -> Anchor:
-        """The file beside the database that keeps the head of the audit."""
+        """The file next to the database that keeps the head of the audit."""
         return FileAnchor.for_database(self._path)
 
     def now(self) -> datetime:

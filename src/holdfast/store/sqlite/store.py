@@ -56,7 +56,7 @@ class SqliteStore(Store):
 
     @property
     def anchor(self) -> Anchor:
-        """The file beside the database that keeps the head of the audit."""
+        """The file next to the database that keeps the head of the audit."""
         return self._anchor
 
     def now(self) -> datetime:
