@@ -88,7 +88,7 @@ async def test_half_typed_prompt_is_no_answer_and_is_kept(monkeypatch: pytest.Mo
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(input_module, "_create_output", DummyOutput)
     with create_pipe_input() as keys, create_app_session(input=keys):
-        monkeypatch.setattr(input_module, "_create_input", lambda stays_raw: keys)
+        monkeypatch.setattr(input_module, "_create_input", lambda **_: keys)
         terminal = TerminalInput([], lambda: Completions(commands={}, arguments={}))
         prompt = asyncio.create_task(terminal.read_prompt())
         keys.send_text("o")

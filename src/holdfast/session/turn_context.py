@@ -36,6 +36,24 @@ from holdfast.session.record import Record
 from holdfast.session.servers import Servers
 from holdfast.store.types import StoredEvent
 
+MAX_RESULT_TEXT = 1_000_000
+"""How many characters of the agent's last message are kept for the result of its turn."""
+
+
+class _Message:
+    """The beginning of a message, in pieces."""
+
+    def __init__(self, message_id: str) -> None:
+        self.message_id = message_id
+        self.pieces: list[str] = []
+        self._length = 0
+
+    def add(self, text: str) -> None:
+        piece = text[: MAX_RESULT_TEXT - self._length]
+        if piece:
+            self.pieces.append(piece)
+            self._length += len(piece)
+
 
 class SessionTurnContext:
     """The `TurnContext` of one turn of a session."""
@@ -71,8 +89,7 @@ class SessionTurnContext:
         self.usage: JsonObject = {}
         self.failure: HoldfastError | None = None
         """Why the turn failed; None if it did not."""
-        self._last_message = ("", [""])
-        """The id of the last message, and the pieces of its text."""
+        self._last_message = _Message("")
 
     @property
     def context(self) -> SessionContext:
@@ -84,14 +101,14 @@ class SessionTurnContext:
 
     @property
     def last_message(self) -> str:
-        """The text of the last message that the agent sent; empty if it sent none."""
-        return "".join(self._last_message[1])
+        """The beginning of the last message that the agent sent, at most `MAX_RESULT_TEXT`; empty if it sent none."""
+        return "".join(self._last_message.pieces)
 
     async def reply(self, text: str) -> None:
         if text:
-            if self._last_message[0] != self._message_id:
-                self._last_message = (self._message_id, [])
-            self._last_message[1].append(text)
+            if self._last_message.message_id != self._message_id:
+                self._last_message = _Message(self._message_id)
+            self._last_message.add(text)
             await self._record.messages.append_piece(
                 Replied(message_id=self._message_id, text=replace_surrogates(text)), self.origin
             )

@@ -52,7 +52,7 @@ class TurnResult:
     message: str = ""
     """What happened and what to do, if the turn failed."""
     text: str = field(default="", repr=False)
-    """The agent's last message; empty if it sent none."""
+    """The agent's last message; empty if it sent none. A very long one is cut off here; the events have all of it."""
 
     @property
     def ok(self) -> bool:
