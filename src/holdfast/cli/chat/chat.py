@@ -49,7 +49,7 @@ _MODES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
 _APPROVE = "/approve"
 _CHAT_COMMANDS = _QUIT_COMMANDS | {
     _MODE: "Show the mode, or change it",
-    _APPROVE: "Review the project's servers and changed tools",
+    _APPROVE: "Review the project's servers",
 }
 _STATUS_SECONDS = 0.1
 _STATUS_DELAY_SECONDS = 1.0
