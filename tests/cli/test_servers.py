@@ -180,7 +180,7 @@ def test_an_approval_can_follow_edits_until_it_is_revoked(env: Environment, tmp_
 
     assert [done.returncode for done in wrong] == [2, 1]
     assert "sessions in this folder are sandboxed" in wrong[1].stderr
-    assert "approved, with your rights, also after your edits" in followed
+    assert "approved, with your rights, including later edits" in followed
     assert (edited, again) == ("add was edited\n", "Nothing awaits approval.\n")
     assert "direct, follows your edits" in listed
     assert "A session here gets c: direct, follows your edits." in explained

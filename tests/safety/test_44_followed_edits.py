@@ -127,7 +127,7 @@ async def test_edits_cannot_be_followed_while_a_confined_server_runs_in_the_fold
             control = (await session.call("w.write", {"path": str(folder / "other.txt")})).text
             with pytest.raises(HoldfastError, match="a confined server runs in"):
                 await approve(host, folder, follow=True)
-        with pytest.raises(HoldfastError, match="only those of a server with your rights"):
+        with pytest.raises(HoldfastError, match="works only for a server that runs with your rights"):
             await approve(host, folder, grant=ConfinedGrant(), follow=True)
         refused = await host.approvals.followed_edits()
         # A server that was being started when the approval was given is found afterwards.

@@ -74,7 +74,7 @@ class TurnContext(Protocol):
 
     @property
     def budget(self) -> Budget:
-        """The budget that the agent must ask before each request and call."""
+        """The budget. The agent must call `start_request` and `start_call` before each request and call: they raise if it is used up."""
         ...
 
     @property
@@ -120,7 +120,7 @@ class TurnContext(Protocol):
     def report_failure(self, error: HoldfastError) -> None:
         """Report that the turn fails, although it ends normally. `session.prompt` returns the code and the message.
 
-        An error that the agent raises is reported without this, and told in a reply.
+        An error that the agent raises needs no such report: the session reports it, and shows its message as a reply.
         """
         ...
 
@@ -133,8 +133,8 @@ class TurnContext(Protocol):
     async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
         """Call a tool, after asking the user if a rule or the mode requires it. A refusal or a failure is a result, too.
 
-        The arguments are a mapping, a dataclass or a pydantic model.
-        `call_id` is the id of the call, from `new_call_id`; by default, it gets a new one.
+        The arguments are a mapping, a dataclass or a pydantic model. `call_id` is the id of the call, from `new_call_id`; by
+        default, the call gets a new id.
         """
         ...
 
@@ -169,7 +169,7 @@ class TurnContext(Protocol):
     async def list_features(
         self, server: str, kind: Literal["resources", "resourceTemplates", "prompts"]
     ) -> list[JsonObject]:
-        """The resources, the templates of resources, or the prompts of a server."""
+        """The resources, the resource templates, or the prompts of a server."""
         ...
 
     async def request_feature(

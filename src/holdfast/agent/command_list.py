@@ -15,11 +15,11 @@ COMMANDS = (
         name="model", description="Show the session's model, or choose another one", hint="[provider:model]"
     ),
     Command(name="usage", description="Show how many tokens the session has used, and their cost"),
-    Command(name="resources", description="List a server's resources, or read one", hint="server [uri]"),
+    Command(name="resources", description="List resources, or read one", hint="[server [uri]]"),
     Command(
         name="prompts",
-        description="List a server's prompts, or show one",
-        hint='server [name {"argument": "value"}]',
+        description="List prompts, or show one",
+        hint='[server [name {"argument": "value"}]]',
     ),
     Command(name="more", description="Show the next part of a long result"),
     Command(name="logs", description="Show what a server wrote to standard error", hint="server"),

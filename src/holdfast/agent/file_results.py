@@ -44,5 +44,5 @@ def _notes(data: Mapping[str, Json]) -> Iterator[str]:
     for key in ("note", "truncated"):
         if isinstance(text := data.get(key), str):
             yield text
-    if isinstance(others := data.get("not_searched"), list):
-        yield f"Not searched: {', '.join(map(str, others))}"
+    if isinstance(not_searched := data.get("not_searched"), list):
+        yield f"Not searched: {', '.join(map(str, not_searched))}"

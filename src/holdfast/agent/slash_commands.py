@@ -44,8 +44,8 @@ HELP = """Only a model answers free text. These commands always work:
     /why server                  show why a server was refused, and its warnings
     /model provider:model        choose the model that answers; in a shell, `holdfast model` lists models that you can use
     /usage                       show how many tokens the session has used, and their cost
-    /resources server [uri]      list a server's resources, or read one
-    /prompts server [name json]  list a server's prompts, or show one
+    /resources [server [uri]]    list the resources of all servers or of one, or read one
+    /prompts [server [name]]     list the prompts of all servers or of one, or show one; JSON arguments may follow the name
     /more                        show the next part of a long result
     /logs server                 show the last lines that a server wrote to standard error
     /help                        show this text

@@ -1,4 +1,4 @@
-"""`holdfast agents`: list, show and approve the definitions of agents, and take an approval back."""
+"""`holdfast agents`: list, show and approve the definitions of agents, and revoke an approval."""
 
 import shlex
 from pathlib import Path
@@ -140,7 +140,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     help="The folder of the project. It need not exist any more. Default: the current folder.",
 )
 def revoke(name: str, cwd: Path) -> None:
-    """Take back the approval of a project's agent, or of the project's instructions (AGENTS.md).
+    """Revoke the approval of a project's agent, or of the project's instructions (AGENTS.md).
 
     Open sessions ask about AGENTS.md again before their next turn. `holdfast servers approvals` lists all approvals.
 
@@ -165,7 +165,7 @@ def revoke(name: str, cwd: Path) -> None:
     if not run_with_writable_store(None, work):
         raise HoldfastError(
             codes.UNKNOWN_AGENT,
-            f"Neither an agent {name[:80]!r} nor such a file with instructions is approved in '{folder}'.",
+            f"No agent {name[:80]!r}, and no file of instructions with that name, is approved in '{folder}'.",
             hint="`holdfast servers approvals` lists all approvals.",
         )
     print_line(f"Revoked: {name} in {folder}.")

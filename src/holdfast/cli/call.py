@@ -52,8 +52,8 @@ def call(
     `deny` rule refuses the call, and so does an `ask` rule, because this command cannot ask you. If permission.max_mode.cli is not `auto`,
     a tool that may change something is refused unless an `allow` rule names it. To be asked, use holdfast chat.
 
-    Exit codes: 0 the tool succeeded; 1 it failed or was refused; 2 invalid usage, or arguments that do not fit the tool:
-    nothing was called.
+    Exit codes: 0 the tool succeeded; 1 it failed or was refused; 2 invalid usage, or arguments that are invalid for the
+    tool: nothing was called.
 
     \b
     Examples:

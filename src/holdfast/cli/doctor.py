@@ -47,7 +47,7 @@ def doctor(engine: str | None, image: str, *, as_json: bool) -> None:
 
     Then starts a confined server that attacks as a hostile one would: it tries to read and write outside its folder, to
     reach the network and other processes, to gain privileges, to use up the machine, and to outlive its session.
-    Nothing on your machine is changed.
+    These attempts change nothing on your machine.
 
     Exit codes: 0 no check failed and every attempt was stopped; 1 a check failed, an attempt succeeded, or a sandbox does
     not work; 2 invalid usage.

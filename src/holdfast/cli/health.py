@@ -35,7 +35,10 @@ class HealthCheck:
 
 
 def check_health() -> list[HealthCheck]:
-    """Check this installation. Nothing is changed, and no server is started."""
+    """Check this installation. No server is started.
+
+    To find the servers of this folder, a host is opened, as by other commands: it creates the store if there is none.
+    """
     try:
         loaded = settings.load()
     except HoldfastError as error:

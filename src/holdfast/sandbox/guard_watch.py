@@ -251,12 +251,12 @@ class GuardWatch:
 
     def _remove(self, watched: Collection[_WatchedRoot]) -> None:
         for each in watched:
-            in_root = self._roots[each.root.path]
-            in_root.remove(each)
-            if not in_root:
+            same_root = self._roots[each.root.path]
+            same_root.remove(each)
+            if not same_root:
                 del self._roots[each.root.path]
         if self._inotify is not None:
-            used = {other.watch for in_root in self._roots.values() for other in in_root}
+            used = {other.watch for same_root in self._roots.values() for other in same_root}
             for watch in {each.watch for each in watched} - used:
                 self._inotify.remove(watch)
 

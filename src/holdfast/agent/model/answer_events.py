@@ -18,10 +18,10 @@ LONG_EVENT_BYTES = 256 * 1024
 _MAX_LINES = 100  # of one event
 # Some endpoints repeat the definitions of tools: the longer the request, the more values are allowed.
 _BYTES_PER_VALUE = 20
-_FREE_VALUES = 1000  # of an event that is followed by no pause, unless the request is longer
+_FREE_VALUES = 1000  # an event with more values is followed by a pause
 _PAUSE_SECONDS_PER_VALUE = 40e-6
 _LONGEST_END = 4
-_END = re.compile(rb"\n\n|\r\n\r\n")  # other line ends end no event for some libraries
+_END = re.compile(rb"\n\n|\r\n\r\n")  # some libraries do not end an event at other line ends
 _LINE_END = re.compile(rb"[\r\n]+")
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (DEFAULT_LIMITS.digits + 1))
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -67,7 +67,7 @@ def check_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
     max_values = limits.max_event_values + repeated
     without_strings = b""
     for line in lines:
-        # What looks like a string may end with the line.
+        # At such a character, a library may end the line inside what looks like a string here: so no strings are skipped.
         text = line.replace(b'"', b"") if _OTHER_LINE_END.search(line) else line
         if has_more_values(text, max_values):
             raise _too_many_values(max_values)

@@ -73,9 +73,9 @@ def _is_key_for(settings: ModelSettings, name: str) -> bool:
     """Whether `model.api_key_env` is for this model. Without `model.base_url`, it is the key of the provider of `model.name`."""
     if settings.base_url or not settings.name:
         return True
-    owner, provider = settings.name.partition(":")[0], name.partition(":")[0]
-    return owner == provider or (
-        owner in KEY_VARIABLES and KEY_VARIABLES[owner] == KEY_VARIABLES.get(provider)
+    key_provider, provider = settings.name.partition(":")[0], name.partition(":")[0]
+    return key_provider == provider or (
+        key_provider in KEY_VARIABLES and KEY_VARIABLES[key_provider] == KEY_VARIABLES.get(provider)
     )
 
 

@@ -39,7 +39,7 @@ class Models:
     tracer: Tracer | None = None
     """Traces the requests; None if tracing is off."""
     file: Path | None = None
-    """The file of the settings; None if they are from no file."""
+    """The settings file; None if no file was read."""
     _file_version: tuple[int, ...] | None = None
     _clients: "ModelClients | None" = None
     _loading: asyncio.Lock = field(default_factory=asyncio.Lock)

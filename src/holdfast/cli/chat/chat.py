@@ -51,7 +51,7 @@ _STOP = "/stop"
 _CHAT_COMMANDS = _QUIT_COMMANDS | {
     _STOP: "Cancel the running turn, even if another editor or terminal sent its prompt",
     _MODE: "Show the mode, or change it",
-    _APPROVE: "Review the project's servers and changed tools",
+    _APPROVE: "Review the project's servers",
 }
 _STATUS_SECONDS = 0.1
 _STATUS_DELAY_SECONDS = 1.0

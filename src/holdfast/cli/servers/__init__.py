@@ -28,10 +28,10 @@ _HERE = "holdfast.cli.servers"
         ),
         "approvals": LazyCommand(
             target=f"{_HERE}.approvals:list_approvals",
-            help="List the servers and tools that you have approved.",
+            help="List the servers, tools, agents and instructions (AGENTS.md) that you have approved.",
         ),
         "revoke": LazyCommand(
-            target=f"{_HERE}.approvals:revoke", help="Take back the approval of a project's server."
+            target=f"{_HERE}.approvals:revoke", help="Revoke the approval of a project's server."
         ),
         "import": LazyCommand(
             target=f"{_HERE}.import_servers:import_servers", help="Import the servers of another MCP client."

@@ -1,4 +1,4 @@
-"""`holdfast servers approvals` and `revoke`: list all approvals, and take back that of a server."""
+"""`holdfast servers approvals` and `revoke`: list all approvals, and revoke that of a server."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -40,9 +40,9 @@ _LISTED_KINDS = ("server", "edits", _CONFINED, "agent", "instructions", "pin")
 def list_approvals(*, as_json: bool) -> None:
     """List the servers, tools, agents and instructions (AGENTS.md) that you have approved.
 
-    Each with its project and what was granted, oldest first.
+    Each is shown with its project and what was granted, oldest first.
 
-    `holdfast servers revoke` takes back the approval of a server, `holdfast agents revoke` that of an agent or an AGENTS.md.
+    `holdfast servers revoke` revokes the approval of a server, `holdfast agents revoke` that of an agent or an AGENTS.md.
 
     Every approval has an audit record. If an approval has none, it was not given with Holdfast: someone wrote it into the
     store's file.
@@ -114,7 +114,7 @@ def _parse_key(key: str) -> list[str]:
     help="The project file that configures the server. Default: .mcp.json in this folder.",
 )
 def revoke(*, name: str, file: Path | None) -> None:
-    """Take back the approval of a project's server.
+    """Revoke the approval of a project's server.
 
     From now on, no session gets the server until you approve it again. If it is running, it is ended within a few
     seconds. The file and the project need not exist any more.

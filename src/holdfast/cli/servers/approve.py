@@ -106,7 +106,7 @@ def approve(  # noqa: PLR0913 - the options of the command
     """
     if follow_edits and rights != Rights.DIRECT:
         raise click.UsageError(
-            "--follow-edits needs --direct: only edits of a server with your rights are followed."
+            "--follow-edits needs --direct: it works only for a server that runs with your rights."
         )
     if readable or network or writable:
         if rights == Rights.DIRECT:
@@ -171,7 +171,7 @@ async def _check_files(host: Host, opening: OpenOptions, names: tuple[str, ...])
             command = shlex.join(["holdfast", "servers", "approve", *names, "--cwd", str(folder)])
             raise HoldfastError(
                 codes.BAD_FOLDER,
-                f"There is no {PROJECT_FILE} in {quote(str(opening.cwd))}, but in a folder above it. To review its servers,"
+                f"There is no {PROJECT_FILE} in {quote(str(opening.cwd))}, but there is one in a folder above it. To review its servers,"
                 f" run: {command}",
                 hint=f"Run it in {quote(str(folder))}.",
             )

@@ -409,7 +409,7 @@ class _Review:
             follow_edits=self._decision.follow_edits,
             shown="\n".join(_masked_lines(summary, files, program_path)),
         )
-        followed = ", also after your edits" if self._decision.follow_edits else ""
+        followed = ", including later edits" if self._decision.follow_edits else ""
         print_line(
             "  approved, confined" if rights is Rights.CONFINED else f"  approved, with your rights{followed}"
         )
@@ -423,7 +423,7 @@ def _masked_lines(summary: EntrySummary, files: _ProgramFiles, program_path: str
 
 def _describe_choices(summary: EntrySummary) -> Iterator[str]:
     if summary.url:
-        yield "confined:     all sessions may use it, at public addresses only"
+        yield "confined:         all sessions may use it, at public addresses only"
         yield "with your rights: direct sessions may use it, at any address"
         return
     hosts = ", ".join(map(quote, summary.network)) or "none"

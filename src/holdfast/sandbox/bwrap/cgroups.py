@@ -72,9 +72,9 @@ def _unified_outer(
     controllers = dict.fromkeys(name.partition(".")[0] for name in limits)
     delegate = {"cgroup.subtree_control": " ".join(f"+{name}" for name in controllers)}
     wanted = {"cpu.weight": "50", "memory.max": str(outer_group_memory())}
-    for_all = {name: value for name, value in wanted.items() if name in limits}
+    shared_limits = {name: value for name, value in wanted.items() if name in limits}
     outermost = _ALL_SERVERS if lower_priority else _NORMAL_PRIORITY
-    return (outermost, {**for_all, **delegate}), *([(folder_group, delegate)] if folder_group else [])
+    return (outermost, {**shared_limits, **delegate}), *([(folder_group, delegate)] if folder_group else [])
 
 
 def _version_1_limits(
@@ -94,8 +94,8 @@ def _version_1_outer(
     limits: Mapping[str, str], folder_group: str
 ) -> tuple[tuple[str, Mapping[str, str]], ...]:
     wanted = {"cpu.shares": "512", "memory.limit_in_bytes": str(outer_group_memory())}
-    for_all = {name: value for name, value in wanted.items() if name in limits}
-    return (_ALL_SERVERS, for_all), *([(folder_group, {})] if folder_group else [])
+    shared_limits = {name: value for name, value in wanted.items() if name in limits}
+    return (_ALL_SERVERS, shared_limits), *([(folder_group, {})] if folder_group else [])
 
 
 def outer_group_memory() -> int:
