@@ -216,6 +216,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         tool_cache=ToolCache(approvals),
         app_services=app_servers.services,
         wait_seconds=settings.permission.wait,
+        server_wait_seconds=settings.links.wait_seconds,
         can_spawn=can_spawn,
         max_children=settings.agents.max_children,
         tracer=tracer,

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,19 @@ from tests.agent.model.test_agents import SUB_AGENT, opened
 from tests.builtin.test_shell import Person
 
 pytestmark = pytest.mark.anyio
+
+SLOW = """
+from holdfast.toolkit import Toolbox
+
+box = Toolbox("slow")
+
+@box.tool()
+def add() -> str:
+    "Add."
+    return "added"
+
+box.main()
+"""
 
 
 def result_of(request: ModelRequest, call: str) -> str:
@@ -215,3 +229,28 @@ async def test_without_a_workspace_a_model_has_no_team(tmp_path: Path):
     replies = "".join(event.text for event in said if isinstance(event, Replied))
     assert replies == "Failed: There is no tool 'team__create_session'. Use one of those that are listed."
     assert not refused.ok
+
+
+async def test_the_first_request_of_a_created_session_has_the_tools_of_servers_that_start_slowly(
+    tmp_path: Path,
+):
+    """Its servers are started when it is created, and its first message comes at once."""
+    (tmp_path / "slow.py").write_text(SLOW)
+    offered: list[bool] = []
+    asked = asyncio.Event()
+
+    def think(request: ModelRequest) -> Step:
+        if "Use it." in request.prompt:
+            offered.append({"slow__add", "team__send_message"} <= {*request.tools})
+            asked.set()
+            return answer("Done.")
+        if request.tool_results:
+            return answer("Created.")
+        return answer(Call("team__create_session", {"title": "c", "initial_message": "Use it."}))
+
+    entry = {"command": sys.executable, "args": [str(tmp_path / "slow.py")]}
+    async with opened(tmp_path, think, servers={"slow": entry}) as (_, session), asyncio.timeout(60):
+        await session.prompt("Go")
+        await asked.wait()
+
+    assert offered == [True]
