@@ -66,8 +66,8 @@ peers: setup ## Test every combination of third-party clients and servers
 interrupts: setup ## Cancel, cut and kill turns of a model after every event of its answers, in all formats
 	@HOLDFAST_EVERY_EVENT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/agent/model/test_history.py tests/agent/model/test_failures.py --timeout 600 $(ARGS)
 
-teams: setup ## Kill hosts whose sessions send messages, and race for budgets, many times
-	@HOLDFAST_LONG_TESTS=1 $(BIN)/python -m pytest tests/host/test_messages_survive.py tests/safety/test_51_agents_past_their_limits.py --timeout 600 $(ARGS)
+teams: setup ## Kill hosts whose sessions send messages, and race for budgets, many times, in every combination
+	@HOLDFAST_LONG_TESTS=1 $(BIN)/python -m pytest tests/host/test_messages_survive.py tests/safety/test_51_agents_past_their_limits.py tests/agent/model/test_budgets.py --timeout 600 $(ARGS)
 
 fuzz: setup ## Fuzz the wire and project folders, and repeat random attacks (FUZZ frames, FOLDERS folders, REPEATS)
 	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/wire -m fuzz --timeout 3600 $(ARGS)

@@ -228,6 +228,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         app_servers=app_servers,
         opened=store.now(),
         wait_seconds=settings.permission.wait,
+        server_wait_seconds=settings.links.wait_seconds,
         can_spawn=can_spawn,
         max_children=settings.agents.max_children,
         tracer=tracer,

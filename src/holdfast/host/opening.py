@@ -77,6 +77,8 @@ class Opener:
     """When the host was opened. What its program had in memory before is lost."""
     wait_seconds: float
     """How long a question waits for a door that can answer it."""
+    server_wait_seconds: float
+    """How long a turn that a message starts waits for servers that are still starting."""
     can_spawn: Callable[[Session, CatalogTool], bool]
     """Whether the agent of a session may start another one with this tool. If not, it does not see the tool."""
     max_children: int
@@ -272,6 +274,7 @@ class Opener:
             mode=limit_mode(mode, _door_kind(plan.options), plan.rules),
             rules=plan.rules,
             wait_seconds=self.wait_seconds,
+            server_wait_seconds=self.server_wait_seconds,
             has_title=has_title,
             parent=plan.options.parent,
             definition=plan.options.definition,

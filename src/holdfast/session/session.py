@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -72,6 +72,8 @@ class SessionConfig:
     rules: PermissionRules = NO_RULES
     wait_seconds: float = 0.0
     """How long a question waits for a door that can answer it."""
+    server_wait_seconds: float = 0.0
+    """How long a turn that a message starts waits for servers that are still starting."""
     has_title: bool = False
     budget: BudgetLimits = NO_LIMITS
     max_children: int = 4
@@ -153,6 +155,8 @@ class Session:
             inbox=self.inbox,
         )
         self._turns.on_cancel = self._end_children
+        self._turns.before_messages = self._wait_for_servers
+        self._server_wait_seconds = config.server_wait_seconds
         self._turns.spans = self.spans
         self._instructions = ProjectInstructions(scope, record, self.doors)
         self._links = deps.links
@@ -297,6 +301,13 @@ class Session:
         """Deliver the messages of other sessions that are waiting: in the running turn, or in one of their own."""
         self.inbox.may_have_messages = True
         self._turns.wake()
+
+    async def _wait_for_servers(self) -> str:
+        """Wait a while for servers that are still starting: the first request to a model should have their tools."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._server_wait_seconds):
+                await self._servers.wait_ready()
+        return ""
 
     @property
     def is_busy(self) -> bool:

@@ -103,6 +103,8 @@ class Turns:
         self._is_closed = False
         self.on_cancel: Callable[[], object] | None = None
         """Called when the running turn is cancelled."""
+        self.before_messages: BeforeTurn | None = None
+        """Runs at the beginning of a turn that messages of other sessions start."""
         self.spans: SessionSpans | None = None
         """Traces the turns; None if tracing is off."""
 
@@ -158,7 +160,8 @@ class Turns:
         """Start a turn for the messages of other sessions, after the prompts that are waiting. Does nothing if one is waiting."""
         is_waiting = any(p.prompt.is_from_inbox and not p.is_running for p in self._pending.values())
         if not self._is_closed and not is_waiting:
-            self._start(Prompt(blocks=(), message_id="", is_from_inbox=True), None)
+            prompt = Prompt(blocks=(), message_id="", before=self.before_messages, is_from_inbox=True)
+            self._start(prompt, None)
 
     def cancel(self, sender: object = None) -> None:
         """Cancel the running turn, even if another sender prompted it, and the waiting prompts of `sender`.

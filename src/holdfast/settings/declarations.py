@@ -168,8 +168,8 @@ class LinkSettings:
     wait_seconds: int = field(
         default=5,
         metadata={
-            "help": "How long a session's first prompt, a resumed session and the start of a chat wait for servers that"
-            " are still starting. Servers that take longer still become available later.",
+            "help": "How long a session's first prompt, a message of another session, a resumed session and the start of a"
+            " chat wait for servers that are still starting. Servers that take longer still become available later.",
             "min": 0,
             "max": _DAY,
         },

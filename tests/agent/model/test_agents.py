@@ -117,7 +117,8 @@ async def opened(
     async with ScriptedModel(script) as endpoint:
         loaded = model_settings(folder, endpoint, more=options.pop("model", {}))
         agents = replace(loaded.agents, **options.pop("agents", {}))
-        loaded = replace(loaded, file=folder / "config" / "config.toml", agents=agents)
+        links = replace(loaded.links, wait_seconds=60)
+        loaded = replace(loaded, file=folder / "config" / "config.toml", agents=agents, links=links)
         # A busy machine may need long to end a server by itself.
         options_of_links = replace(connect_options(era), end_seconds=30.0)
         async with Host(settings=loaded, connect_options=options_of_links) as host:

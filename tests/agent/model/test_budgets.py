@@ -1,6 +1,8 @@
 """Budgets and usage of agents whose model is a scripted endpoint, and which model each agent has."""
 
 import asyncio
+import itertools
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ from tests.agent.model.test_agents import SUB_AGENT, opened
 pytestmark = pytest.mark.anyio
 
 OPTIONS: dict[str, Any] = {"extra_builtins": AGENT_SERVERS, "mode": Mode.AUTO}
+IS_LONG = bool(os.environ.get("HOLDFAST_LONG_TESTS"))
+"""Whether to test every combination, and not only each value once."""
 
 
 def define(folder: Path, name: str, head: str) -> None:
@@ -82,8 +86,12 @@ async def test_the_seconds_of_a_root_end_its_turn_and_refuse_the_next_one(tmp_pa
 
 
 @pytest.mark.promise("TEAM-07")
-@pytest.mark.parametrize("limited", ["root", "child", "call"])
-@pytest.mark.parametrize("isolated", [False, True], ids=["delegate", "isolated"])
+@pytest.mark.parametrize(
+    ("limited", "isolated"),
+    [*itertools.product(("root", "child", "call"), (False, True))]
+    if IS_LONG
+    else [("root", False), ("child", True), ("call", False)],
+)
 async def test_seconds_end_a_sub_agent(tmp_path: Path, limited: str, *, isolated: bool):
     define(tmp_path, "worker", "budget:\n  seconds: 1" if limited == "root" else "mode: auto")
     define(tmp_path, "small", "budget:\n  seconds: 1" if limited == "child" else "mode: auto")
@@ -112,9 +120,9 @@ async def test_seconds_end_a_sub_agent(tmp_path: Path, limited: str, *, isolated
 
 
 @pytest.mark.promise("TEAM-07")
-@pytest.mark.parametrize("limited", ["root", "child", "call", ""])
+@pytest.mark.parametrize("limited", ["root", "child", "call", ""] if IS_LONG else ["root", "call", ""])
 async def test_cents_are_a_limit_of_the_root_and_of_each_sub_agent(tmp_path: Path, limited: str):
-    """The limits are far below the price of ten requests with 100,000 tokens each."""
+    """The limits are far below the price of five requests with 300,000 tokens each."""
     define(tmp_path, "worker", "budget:\n  cents: 100" if limited == "root" else "mode: auto")
     define(tmp_path, "small", "budget:\n  cents: 50" if limited == "child" else "mode: auto")
     requests = Counter[str]()
@@ -123,9 +131,9 @@ async def test_cents_are_a_limit_of_the_root_and_of_each_sub_agent(tmp_path: Pat
         who = "child" if SUB_AGENT in request.instructions else "root"
         requests[who] += 1
         if who == "child":
-            done = requests[who] == 10
+            done = requests[who] == 5
             return (
-                answer("Done.") if done else answer(Call("files__list", {"path": "."}), input_tokens=100_000)
+                answer("Done.") if done else answer(Call("files__list", {"path": "."}), input_tokens=300_000)
             )
         if request.tool_results:
             return answer(f"It said: {last_result(request)}")
@@ -139,7 +147,7 @@ async def test_cents_are_a_limit_of_the_root_and_of_each_sub_agent(tmp_path: Pat
         await session.prompt("Go")
         replies = await told(host, session)
 
-    assert (requests["child"] == 10) is not bool(limited)
+    assert (requests["child"] == 5) is not bool(limited)
     words = {
         "root": "The session's budget of 100 cents is used up",
         "child": "The sub-agent's budget of 50 cents is used up",
@@ -162,7 +170,7 @@ async def test_a_created_session_has_at_most_the_budget_of_its_own_definition(tm
             is_created = request.prompt != "Create one" or bool(request.tool_results)
             return answer("Created.") if is_created else answer(Call("team__create_session", created))
         requests += 1
-        if requests == 10:
+        if requests == 4:
             return answer("Enough.")
         return answer(Call("files__list", {"path": "."}), input_tokens=900, output_tokens=100)
 
@@ -176,7 +184,7 @@ async def test_a_created_session_has_at_most_the_budget_of_its_own_definition(tm
         after = await session.prompt("Are you there?")
 
     is_limited = budget.startswith("budget")
-    assert requests == (2 if is_limited else 10)
+    assert requests == (2 if is_limited else 4)
     assert ("budget of 2000 tokens is used up" in replies) is is_limited
     assert after.ok, "its parent has no budget"
 
@@ -190,7 +198,7 @@ async def test_the_budget_of_an_earlier_agent_stays_when_an_editor_chooses_anoth
     def think(request: ModelRequest) -> Step:
         nonlocal requests
         requests += 1
-        if requests == 20:
+        if requests == 4:
             return answer("Enough.")
         return answer(Call("files__list", {"path": "."}), input_tokens=900, output_tokens=100)
 
@@ -212,8 +220,10 @@ async def test_the_budget_of_an_earlier_agent_stays_when_an_editor_chooses_anoth
 
 
 @pytest.mark.promise("AGT-12")
-@pytest.mark.parametrize("isolated", [False, True], ids=["delegate", "isolated"])
-@pytest.mark.parametrize("ending", ["cancelled", "failed"])
+@pytest.mark.parametrize(
+    ("ending", "isolated"),
+    [("cancelled", False), ("cancelled", True), ("failed", False), *([("failed", True)] if IS_LONG else [])],
+)
 async def test_requests_of_a_sub_agent_without_an_answer_are_in_the_usage(
     tmp_path: Path, ending: str, *, isolated: bool
 ):

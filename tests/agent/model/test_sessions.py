@@ -4,6 +4,7 @@ import asyncio
 import base64
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -180,6 +181,29 @@ def test_without_a_model_nothing_of_the_library_is_imported(tmp_path: Path):
     ).stdout
 
     assert printed == "[]\n"
+
+
+async def test_the_library_of_a_provider_is_not_imported_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    module = "pydantic_ai.providers.openrouter"
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    threads: list[threading.Thread] = []
+
+    class Finder:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == module:
+                threads.append(threading.current_thread())
+
+    monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
+    async with conversation(tmp_path, [], model={"name": "openrouter:any", "base_url": ""}) as talk:
+        await talk.session.prompt("Hello")
+        told = await talk.replies()
+
+    assert "OPENROUTER_API_KEY" in told
+    assert len(threads) == 1
+    assert threads[0] is not threading.current_thread()
 
 
 @pytest.mark.promise("AGT-12")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx2
+from genai_prices.data_snapshot import get_snapshot
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
@@ -40,11 +41,18 @@ class ModelClients:
         """Close all connections."""
         await self._http.aclose()
 
+    def has(self, config: ModelConfig) -> bool:
+        """Whether the client of a model was made. If not, `get` imports a library, which takes a second or two."""
+        return _key(config) in self._models
+
     def get(self, config: ModelConfig) -> Model:
         """The client of a model. If it cannot be made, raise an error that says what to set."""
-        key = (config.name, config.base_url, config.key)
+        key = _key(config)
         if key not in self._models:
-            self._models[key] = self._make_or_explain(config)
+            model = self._make_or_explain(config)
+            if model.system != _CUSTOM_ENDPOINT:
+                get_snapshot()  # imports the prices, which also takes long
+            self._models[key] = model
         return self._models[key]
 
     def _make_or_explain(self, config: ModelConfig) -> Model:
@@ -113,6 +121,10 @@ class ModelClients:
 
     def _custom_http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
         return _make_http(CustomEndpointTransport(self._transport, headers))
+
+
+def _key(config: ModelConfig) -> tuple[str, str, str]:
+    return config.name, config.base_url, config.key
 
 
 def _custom_format(name: str) -> str:

@@ -55,12 +55,17 @@ class Models:
             f" '{self.file}' has changed since this process started: start it again to use the new settings."
         )
 
-    async def clients(self) -> "ModelClients":
-        """The clients that connect to the models. The first call imports pydantic-ai in a thread, because that takes a second."""
+    async def clients(self, config: ModelConfig) -> "ModelClients":
+        """The clients that connect to the models, with that of this model. Raises an error that says what to set if it cannot be made.
+
+        Libraries are imported in a thread, because that takes a second or two: pydantic-ai, and that of the model's provider.
+        """
         async with self._loading:
             if self._clients is None:
                 make_clients = await _IMPORT_THREAD.run(_import_clients)
                 self._clients = make_clients(self.tracer)
+            if not self._clients.has(config):
+                await _IMPORT_THREAD.run(self._clients.get, config)
             return self._clients
 
     async def close(self) -> None:
@@ -112,25 +117,24 @@ class ModelAgent:
         is_from_user = not turn.sender and not turn.origin.agent
         if (is_from_user and is_command(blocks)) or not self.model_name:
             return await self._manual.run_turn(blocks, turn)
-        if turn.origin.agent:  # the session limits its time
-            return await self._answer(blocks, turn)
-        await self._models.clients()  # before the time is counted: the first call takes long
-        async with turn.budget.limit_time():
-            return await self._answer(blocks, turn)
-
-    async def _answer(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         definition = turn.definition
         # The model in the definition of the session's own agent was used when the session was opened; the user may have chosen
         # another one since.
         sub_agent_model = definition.model if definition is not None and turn.origin.agent else ""
         config = self._config(sub_agent_model or self.model_name)
-        clients = await self._models.clients()
+        clients = await self._models.clients(config)  # before the time is counted: the first call takes long
+        if turn.origin.agent:  # the session limits its time
+            return await self._run_sub_agent(blocks, turn, config)
+        async with turn.budget.limit_time():
+            return await self._answer(blocks, turn, config, clients)
+
+    async def _answer(
+        self, blocks: Sequence[JsonObject], turn: TurnContext, config: ModelConfig, clients: "ModelClients"
+    ) -> StopReason:
         from holdfast.agent.model.compaction import compact, compact_all
         from holdfast.agent.model.history import COMPACT_AT, load_history
         from holdfast.agent.model.run import ModelRun, RunOptions
 
-        if turn.origin.agent:
-            return await self._run_sub_agent(blocks, turn, config)
         history, self._history = self._history, None
         if history is None:
             history = await load_history(turn.past_events(), config.limits.max_result_characters)
@@ -140,7 +144,7 @@ class ModelAgent:
             turn.context,
             turn.server_status(),
             project=await turn.project_instructions(),
-            own=definition.instructions if definition is not None else "",
+            own=turn.definition.instructions if turn.definition is not None else "",
         )
         options = RunOptions(
             model=config, instructions=instructions, budget=turn.budget, take_messages=turn.take_messages
@@ -186,7 +190,7 @@ class ModelAgent:
             turn.context, status, own=f"{_SUB_AGENT_INSTRUCTIONS}\n\n{own}".strip()
         )
         options = RunOptions(model=config, instructions=instructions, budget=turn.budget)
-        run = ModelRun(await self._models.clients(), turn, options)
+        run = ModelRun(await self._models.clients(config), turn, options)
         try:
             result = await run.run(blocks)
         finally:
@@ -202,7 +206,7 @@ class ModelAgent:
             raise HoldfastError(
                 codes.BAD_ARGUMENT, f"{name[:80]!r} is not the name of a model. Write provider:model."
             )
-        (await self._models.clients()).get(self._config(name))
+        await self._models.clients(self._config(name))
         self.model_name = name
 
     def _config(self, name: str) -> ModelConfig:
