@@ -215,6 +215,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         server_logs=server_logs,
         tool_cache=ToolCache(approvals),
         app_services=app_servers.services,
+        max_megabytes=settings.sessions.max_megabytes,
         wait_seconds=settings.permission.wait,
         can_spawn=can_spawn,
         max_children=settings.agents.max_children,

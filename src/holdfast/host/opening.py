@@ -70,6 +70,8 @@ class Opener:
     tool_cache: ToolCache
     app_services: Mapping[str, OpenService]
     """The toolboxes that the application passed to `Host`, by the name of their service."""
+    max_megabytes: int
+    """How much one session may store; 0: no limit."""
     wait_seconds: float
     """How long a question waits for a door that can answer it."""
     can_spawn: Callable[[Session, CatalogTool], bool]
@@ -208,12 +210,14 @@ class Opener:
                 limits |= {**stored_limits(mode, tools), "mode": mode}
             if limits != current.settings:
                 await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=limits)))
-            used = await storage.store.read(lambda tx: tx.used_servers(kept.session_id))
+            before = await storage.store.read(
+                lambda tx: _Before(tx.used_servers(kept.session_id), tx.stored_bytes(kept.session_id))
+            )
         except BaseException:
             await run_to_completion(storage.store.release(hold))
             raise
         first = storage.opening_events(context, admitted.resolution, admitted.mask, is_new=False)
-        session = await self._make_session(plan, storage, hold, admitted, config, used)
+        session = await self._make_session(plan, storage, hold, admitted, config, before)
         return await self._start(session, plan.options, first)
 
     async def _mode_above(self, context: SessionContext) -> Mode:
@@ -285,7 +289,7 @@ class Opener:
         hold: Hold,
         admitted: Admitted,
         config: SessionConfig,
-        used_before: frozenset[str] = frozenset(),
+        before: "_Before | None" = None,
     ) -> Session:
         context = plan.context
         async with AsyncExitStack() as resources:
@@ -294,6 +298,8 @@ class Opener:
             record = Record(
                 context, hold, storage.store, storage.audit, admitted.mask, admitted.question_mask
             )
+            before = before or _Before()
+            record.limit_storage(self.max_megabytes, before.stored_bytes)
             resources.push_async_callback(storage.release, record)
             resources.callback(self.obtained.forget_session, context.session_id)
             in_log = SessionLogMask(context.session_id)
@@ -327,9 +333,17 @@ class Opener:
             )
             _check_parent(plan)
             services = {**self.app_services, **plan.options.app_servers.services}
-            scope = Scope(context, used_before=used_before, services=services)
+            scope = Scope(context, used_before=before.used_servers, services=services)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What is stored of a session that is opened again."""
+
+    used_servers: frozenset[str] = frozenset()
+    stored_bytes: int = 0
 
 
 def _check_parent(plan: SessionPlan) -> None:
