@@ -141,7 +141,9 @@ class Turns:
             codes.BUSY, f"{waiting} are already waiting in this session. Wait for an answer, or cancel."
         )
 
-    def _start(self, prompt: Prompt, sender: AttachedDoor | None) -> "tuple[_PendingPrompt, asyncio.Task[TurnResult]]":
+    def _start(
+        self, prompt: Prompt, sender: AttachedDoor | None
+    ) -> "tuple[_PendingPrompt, asyncio.Task[TurnResult]]":
         pending = _PendingPrompt(prompt, sender)
         task = asyncio.create_task(self._run_in_order(pending))
         self._pending[task] = pending
