@@ -96,6 +96,7 @@ def test_every_setting_can_come_from_the_environment(tmp_path: Path) -> None:
         "HOLDFAST_AGENTS_MAX_MESSAGES_PER_HOUR": "60",
         "HOLDFAST_AUDIT_ARGUMENTS": "true",
         "HOLDFAST_SESSIONS_KEEP_DAYS": "30",
+        "HOLDFAST_SESSIONS_MAX_MEGABYTES": "7",
         "HOLDFAST_WORKSPACES_AUTO_REGISTER": "/srv/repositories",
         "HOLDFAST_GATEWAY_PORT": "8080",
         "HOLDFAST_GATEWAY_TOOL_NAMES": "qualified",

@@ -129,21 +129,30 @@ async def test_terminal_cancels_the_turn_of_an_editor_and_is_told_that_a_questio
             await asyncio.to_thread(screen.until, "Cancelled.")
 
 
-async def test_prompt_of_the_terminal_and_its_answer_are_shown_in_the_editor(home: Path, cwd: Path):
+@pytest.mark.promise("AUD-03")
+async def test_prompts_of_the_terminal_are_shown_in_the_editor_and_kept_with_secrets_masked(
+    home: Path, cwd: Path
+):
     async with editor(home) as zed:
-        session = await zed.new(cwd)
+        session = await zed.new(cwd, tools_server(API_KEY="plants-0123456789"))
 
         def prompt() -> None:
             with attached(home, cwd, session) as screen:
                 screen.until(READY)
                 screen.line("/tools files")
                 screen.until("files.write")
+                screen.until(READY)
+                screen.line("/why plants-0123456789")
+                screen.until(READY)
+                screen.type("\x04")
+                assert screen.end() == 0
 
         await asyncio.to_thread(prompt)
         await zed.wait_until(lambda it: "files.write" in it.reply_text(session))
 
         prompts = [update["content"]["text"] for update in zed.updates(session, "user_message_chunk")]
-        assert prompts == ["/tools files"]
+        assert prompts == ["/tools files", "/why [masked]"]
+    assert (home / "data" / "chat_history").read_text().splitlines() == prompts
 
 
 async def test_terminal_shows_the_end_of_a_long_conversation_unless_asked_for_all(home: Path, cwd: Path):

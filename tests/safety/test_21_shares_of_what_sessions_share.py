@@ -150,6 +150,7 @@ def _only_the_total(self: Any, spec: Any, owner: Any) -> None:
 
 
 @pytest.mark.parametrize("keeps_room", [True, False], ids=["attack", "control"])
+@pytest.mark.promise("SES-12")
 async def test_threads_of_two_callers_leave_one_for_a_third(
     keeps_room: bool, monkeypatch: pytest.MonkeyPatch
 ):

@@ -70,6 +70,7 @@ async def finished_before(neighbour: Awaitable[Any], attacks: Sequence[asyncio.F
     return finished
 
 
+@pytest.mark.promise("SES-12")
 async def test_searches_of_one_session_do_not_fill_the_threads_of_another(tree: Path, small: Path):
     attacker, neighbour = Files(tree), Files(small)
     attacks = [asyncio.ensure_future(attacker.code("find", text="missing")) for _ in range(ATTACKS)]
@@ -164,6 +165,7 @@ async def extra_stall(attack: Callable[[], Awaitable[Any]]) -> float:
     return await stall_during(attack()) - calm
 
 
+@pytest.mark.promise("SES-12")
 async def test_edits_and_reads_of_large_files_do_not_stall_the_event_loop(tmp_path: Path):
     (tmp_path / "lines").write_text("ab\n" * 300_000)
     (tmp_path / "letters").write_text("x" * 900_000)

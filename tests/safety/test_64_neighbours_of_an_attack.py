@@ -21,7 +21,7 @@ from tests.journeys.up import add_counter, run, running_up
 
 __all__ = ["cwd", "home"]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.promise("GW-08")]
+pytestmark = [pytest.mark.anyio, pytest.mark.promise("GW-08", "SES-12")]
 
 ALL = "HOLDFAST_UP_CYCLES" in os.environ
 CALLS, ROUNDS, SLOW = (100, 2, 300) if ALL else (30, 1, 300)

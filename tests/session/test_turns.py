@@ -192,3 +192,21 @@ async def test_prompts_that_wait_are_limited(
         assert (len(refused), codes) == ((13, {BUSY}) if limit == 16 else (0, set()))
         session.agent = ManualAgent()
         assert (await session.prompt(text_prompt("/help"))).reason is StopReason.END_TURN
+
+
+async def test_cancelling_also_cancels_the_waiting_prompts_of_doors_that_have_left(
+    make_host: HostFactory, tmp_path: Path
+):
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        session.agent = agent = WaitingAgent()
+        running = asyncio.create_task(session.attach(CallbackDoor()).prompt(text_prompt("running")))
+        await agent.started.wait()
+        left, stays, cancels = (session.attach(CallbackDoor(ask=ask)) for ask in (bool, bool, bool))
+        waiting = [asyncio.create_task(door.prompt(text_prompt("waiting"))) for door in (left, stays)]
+        await asyncio.sleep(0)
+        left.detach()
+        session.agent = ManualAgent()
+        cancels.cancel()
+
+        reasons = [(await turn).reason for turn in (running, *waiting)]
+    assert reasons == [StopReason.CANCELLED, StopReason.CANCELLED, StopReason.END_TURN]

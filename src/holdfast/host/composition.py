@@ -227,6 +227,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         tool_cache=ToolCache(approvals),
         app_servers=app_servers,
         opened=store.now(),
+        max_megabytes=settings.sessions.max_megabytes,
         wait_seconds=settings.permission.wait,
         server_wait_seconds=settings.links.wait_seconds,
         can_spawn=can_spawn,

@@ -75,6 +75,8 @@ class Opener:
     """The servers that the application passed to `Host`."""
     opened: datetime
     """When the host was opened. What its program had in memory before is lost."""
+    max_megabytes: int
+    """How much one session may store; 0: no limit."""
     wait_seconds: float
     """How long a question waits for a door that can answer it."""
     server_wait_seconds: float
@@ -217,15 +219,18 @@ class Opener:
                 settings |= {**limits_to_store(mode, tools), "mode": mode}
             if settings != current.settings:
                 await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=settings)))
-            used = await storage.store.read(lambda tx: tx.used_servers(kept.session_id))
+            before = await storage.store.read(
+                lambda tx: _Before(tx.used_servers(kept.session_id), tx.stored_bytes(kept.session_id))
+            )
             if current.updated >= self.opened:  # the program still has the toolboxes that the session used
                 given = plan.options.app_servers
-                used -= given.kept_toolboxes | (self.app_servers.kept_toolboxes - given.entries.keys())
+                kept_toolboxes = given.kept_toolboxes | (self.app_servers.kept_toolboxes - given.entries.keys())
+                before = replace(before, used_servers=before.used_servers - kept_toolboxes)
         except BaseException:
             await run_to_completion(storage.store.release(hold))
             raise
         first = storage.opening_events(context, admitted.resolution, admitted.mask, is_new=False)
-        session = await self._make_session(plan, storage, hold, admitted, config, used)
+        session = await self._make_session(plan, storage, hold, admitted, config, before)
         return await self._start(session, plan.options, first)
 
     async def _mode_above(self, context: SessionContext) -> Mode:
@@ -298,7 +303,7 @@ class Opener:
         hold: Hold,
         admitted: Admitted,
         config: SessionConfig,
-        used_before: frozenset[str] = frozenset(),
+        before: "_Before | None" = None,
     ) -> Session:
         context = plan.context
         async with AsyncExitStack() as resources:
@@ -307,6 +312,8 @@ class Opener:
             record = Record(
                 context, hold, storage.store, storage.audit, admitted.mask, admitted.question_mask
             )
+            before = before or _Before()
+            record.limit_storage(self.max_megabytes, before.stored_bytes)
             resources.push_async_callback(storage.release, record)
             resources.callback(self.obtained.forget_session, context.session_id)
             log_mask = SessionLogMask(context.session_id)
@@ -340,10 +347,18 @@ class Opener:
             )
             _check_parent(plan)
             services = {**self.app_servers.services, **plan.options.app_servers.services}
-            scope = Scope(context, used_before=used_before, services=services)
+            scope = Scope(context, used_before=before.used_servers, services=services)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             scope.is_stored = plan.options.keep
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
+
+
+@dataclass(frozen=True, slots=True)
+class _Before:
+    """What is stored of a session that is opened again."""
+
+    used_servers: frozenset[str] = frozenset()
+    stored_bytes: int = 0
 
 
 def _check_parent(plan: SessionPlan) -> None:

@@ -167,6 +167,11 @@ STORE_CLOSED = _add(
     "STORE_CLOSED", 503, "The store was closed, usually because the host is shutting down; open it again."
 )
 STORE_BUSY = _add("STORE_BUSY", 503, "Another process is using the store; try again.", retryable=True)
+SESSION_FULL = _add(
+    "SESSION_FULL",
+    507,
+    "Open a new session, or raise the setting `sessions.max_megabytes` and open this session again.",
+)
 STORE_FULL = _add("STORE_FULL", 507, "Free some space on the disk, then try again.", retryable=True)
 RESULT_NOT_STORED = _add(
     "RESULT_NOT_STORED",

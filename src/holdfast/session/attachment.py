@@ -46,7 +46,7 @@ class Attachment:
         return await self._turns.run(prompt, sender=self._attached)
 
     def cancel(self) -> None:
-        """Cancel the running turn, and the waiting prompts of this door."""
+        """Cancel the running turn, and the waiting prompts of this door and of doors that have left."""
         self._turns.cancel(sender=self._attached)
 
     def detach(self) -> int:

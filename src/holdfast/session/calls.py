@@ -89,12 +89,19 @@ class Calls:
         self._running: set[_RunningCall] = set()
         self._is_closing = False
         self._all_ended: asyncio.Future[None] | None = None
-        self.on_progress: Callable[[str, Mapping[str, Any]], None] | None = None
-        """Called with a call's id and the params of each progress notification."""
+        self._progress_callbacks: list[Callable[[str, Mapping[str, Any]], None]] = []
         self.how_to_give_capability = ""
         """What a program can do if a server needs a capability of its client, as a sentence."""
         self._described: dict[str, tuple[CatalogTool, str, str]] = {}
         """The tool, its label and its kind, for each name that was called."""
+
+    def on_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """Call this, too, with a call's id and the params of each progress notification."""
+        self._progress_callbacks.append(callback)
+
+    def _report_progress(self, call_id: str, params: Mapping[str, Any]) -> None:
+        for callback in self._progress_callbacks:
+            callback(call_id, params)
 
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
@@ -105,8 +112,8 @@ class Calls:
         """
         if self._is_closing:
             raise _closed_error()
-        if on_progress is None and self.on_progress is not None:
-            on_progress = partial(self.on_progress, tool_call.call_id)
+        if on_progress is None and self._progress_callbacks:
+            on_progress = partial(self._report_progress, tool_call.call_id)
         running = _RunningCall()
         self._running.add(running)
         try:

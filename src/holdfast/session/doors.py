@@ -36,6 +36,8 @@ class AttachedDoor:
         self.door = door
         self.may_answer = may_answer
         """Whether this door may answer the session's questions."""
+        self.has_left = False
+        """Whether it was detached."""
         self.subscriptions: list[Subscription] = []
 
     def add(self, subscription: Subscription) -> None:
@@ -79,6 +81,7 @@ class Doors:
         """Detach a door. The questions that it was asked stay open for the others."""
         if attached in self._attached:
             self._attached.remove(attached)
+            attached.has_left = True
             for question in self._questions:
                 question.withdraw(attached)
 

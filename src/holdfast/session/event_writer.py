@@ -12,6 +12,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import OWN_AGENT, Event, Origin, Outcome, ToolCalled, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.storage_quota import StorageQuota
 from holdfast.session.subscription import EventFeed
 from holdfast.store.end_interrupted import missing_ends
 from holdfast.store.pending_event import OnAppend, PendingEvent
@@ -51,6 +52,8 @@ class EventWriter:
         self._feed = feed
         # Without a mask: each event is masked once, so that the published event equals the stored one.
         self.appender = store.appender(hold, window=_WINDOW, mask=None, feed=feed)
+        self.quota = StorageQuota(0, lambda: self.appender.bytes)
+        """How much the session may store."""
         self.running_calls: dict[str, PendingEvent] = {}
         """The stored request of each running call, by the call's id."""
         self._turns = 0
@@ -58,6 +61,10 @@ class EventWriter:
         """Whether turns and calls may lack their ends, because an event could not be stored. `recover` writes the ends."""
         self._is_closed = False
         self._recovering = asyncio.Lock()
+
+    def limit_storage(self, max_megabytes: int, used_before: int) -> None:
+        """Let the session store only so much. `used_before` is what is stored of it already, in bytes."""
+        self.quota = StorageQuota(max_megabytes, lambda: self.appender.bytes, used_before)
 
     def check_open(self) -> None:
         """Raise if `close` was called."""

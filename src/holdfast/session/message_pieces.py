@@ -27,6 +27,7 @@ class MessagePieces:
     async def append_piece(self, event: Replied | Thought, origin: Origin = OWN_AGENT) -> None:
         """Append a piece of a message. If a known secret may begin at its end, that part is delayed until the next piece."""
         self._writer.check_open()
+        self._writer.quota.check()
         masker = self._maskers.get(origin.agent)
         if masker is None:
             masker = self._maskers[origin.agent] = MessageMasker(self._mask)

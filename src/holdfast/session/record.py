@@ -16,6 +16,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
     OWN_AGENT,
     Event,
+    MessageReceived,
     ModeChanged,
     Origin,
     Planned,
@@ -24,6 +25,7 @@ from holdfast.model.event import (
     ServersResolved,
     SessionClosed,
     Thought,
+    ToolCalled,
 )
 from holdfast.model.limits import SizeLimit
 from holdfast.model.resolution import Refusal
@@ -47,6 +49,8 @@ T = TypeVar("T")
 _SHORT_PROMPT_BYTES = 4 * 1024
 """A prompt up to this size is always masked on the event loop."""
 _NO_MASK = Mask()
+_LIMITED = (Prompted, MessageReceived, Planned, ToolCalled)
+"""Events that a full session does not store. It stores the ends of turns and calls, and the message that it is full."""
 
 
 class Record:
@@ -97,6 +101,10 @@ class Record:
         self.masks.stored, self.masks.questions = mask, question_mask
         self.messages.use(mask)
 
+    def limit_storage(self, max_megabytes: int, used_before: int) -> None:
+        """Let the session store only so much; 0: no limit. `used_before` is what is stored of it already, in bytes."""
+        self._writer.limit_storage(max_megabytes, used_before)
+
     async def read(self, work: Callable[[ReadTx], T]) -> T:
         """Read from the session's store."""
         return await self._store.read(work)
@@ -136,6 +144,8 @@ class Record:
     ) -> PendingEvent:
         """Append an event without waiting for the disk. A prompt that is slow to mask is masked in a thread."""
         self._writer.check_open()
+        if isinstance(event, _LIMITED):
+            self._writer.quota.check()
         text = msgspec.json.encode(event.blocks) if isinstance(event, Prompted) else b""
         if _is_slow_prompt(text, self.masks.loop_limit):
             masked = await self.masks.run_in_thread(mask_event, event, self.mask)

@@ -68,9 +68,9 @@ class Servers:
         self._lowering_unfinished = False
         """Whether the trust was lowered, but that is not stored yet: it is about to be, or the disk is full, for example."""
         self._stored = StoredResolution(record, self._read_state)
-        self.on_listed: Callable[[], None] = _do_nothing
+        self.on_listed: list[Callable[[], None]] = []
         """Called when the tools of a server were listed, which may have changed what the session offers."""
-        self.on_changed: Callable[[], None] = _do_nothing
+        self.on_changed: list[Callable[[], None]] = []
         """Called when the session's servers have changed and the new ones have started."""
 
     @property
@@ -336,7 +336,8 @@ class Servers:
         if is_same:
             return
         await self.wait_ready_and_store()
-        self.on_changed()
+        for callback in self.on_changed:
+            callback()
 
     def begin_lowering(self) -> None:
         """Lower the session's trust at once: no server of the old resolution can be connected to any more."""
@@ -509,7 +510,8 @@ class Servers:
             group = self._groups[spec.name]
             self._catalogs[group] = await self._build(group)
             self._catalog = Catalog.merge(self._catalogs.values())
-        self.on_listed()
+        for callback in self.on_listed:
+            callback()
         try:
             await self._stored.store(final=False)
         except HoldfastError as error:
@@ -529,7 +531,3 @@ class Servers:
 def _is_kept(server: ServerTools) -> bool:
     """Whether a server whose entry has not changed stays as it is. One that was refused, or that is lazy and not needed yet, is started again, with what is approved now."""
     return server.refusal is None and not server.is_waiting
-
-
-def _do_nothing() -> None:
-    pass

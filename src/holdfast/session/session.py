@@ -364,8 +364,8 @@ class Session:
     # Servers
 
     def on_call_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Call this function with the id of a call and the params of each progress notification of its server."""
-        self._calls.on_progress = callback
+        """Call this function, too, with the id of a call and the params of each progress notification of its server."""
+        self._calls.on_progress(callback)
 
     @property
     def available(self) -> tuple[str, ...]:
@@ -465,12 +465,12 @@ class Session:
         return connection.server_info
 
     def on_tools_listed(self, callback: Callable[[], None]) -> None:
-        """Call this whenever a server's tools were listed, which may have changed what the session offers."""
-        self._servers.on_listed = callback
+        """Call this, too, whenever a server's tools were listed, which may have changed what the session offers."""
+        self._servers.on_listed.append(callback)
 
     def on_servers_changed(self, callback: Callable[[], None]) -> None:
-        """Call this whenever the session's servers have changed and the new ones have started."""
-        self._servers.on_changed = callback
+        """Call this, too, whenever the session's servers have changed and the new ones have started."""
+        self._servers.on_changed.append(callback)
 
     async def forward(
         self, server: str, method: str, params: Mapping[str, Any], **options: Unpack[ForwardOptions]

@@ -19,6 +19,7 @@ from holdfast.model.event import Prompted, Replied, StopReason, Titled, TurnEnde
 from holdfast.model.ids import new_message_id, new_turn_id
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import STORED_LIMIT
+from holdfast.session.doors import AttachedDoor
 from holdfast.session.inbox import Inbox, message_blocks
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
@@ -113,7 +114,7 @@ class Turns:
         """Whether a turn is running or waiting."""
         return bool(self._pending)
 
-    async def run(self, prompt: Prompt, sender: object = None) -> TurnResult:
+    async def run(self, prompt: Prompt, sender: AttachedDoor | None = None) -> TurnResult:
         """Run one turn; returns when the whole answer is stored. `sender` can cancel the prompt while it waits."""
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
@@ -131,7 +132,7 @@ class Turns:
             await run_to_completion(wait_done(task))
             raise
 
-    def _check_queue(self, sender: object) -> None:
+    def _check_queue(self, sender: AttachedDoor | None) -> None:
         """Raise if too many prompts of this sender, or of all, are waiting."""
         own = sum(pending.sender is sender for pending in self._pending.values())
         if own > MAX_WAITING_PROMPTS:  # one of them may be running
@@ -144,7 +145,9 @@ class Turns:
             codes.BUSY, f"{waiting} are already waiting in this session. Wait for an answer, or cancel."
         )
 
-    def _start(self, prompt: Prompt, sender: object) -> "tuple[_PendingPrompt, asyncio.Task[TurnResult]]":
+    def _start(
+        self, prompt: Prompt, sender: AttachedDoor | None
+    ) -> "tuple[_PendingPrompt, asyncio.Task[TurnResult]]":
         pending = _PendingPrompt(prompt, sender)
         task = asyncio.create_task(self._run_in_order(pending))
         self._pending[task] = pending
@@ -163,13 +166,13 @@ class Turns:
             prompt = Prompt(blocks=(), message_id="", before=self.before_messages, is_from_inbox=True)
             self._start(prompt, None)
 
-    def cancel(self, sender: object = None) -> None:
+    def cancel(self, sender: AttachedDoor | None = None) -> None:
         """Cancel the running turn, even if another sender prompted it, and the waiting prompts of `sender`.
 
-        Without a sender, cancel all waiting prompts.
+        Waiting prompts of senders that have left are also cancelled. Without a sender, cancel all waiting prompts.
         """
         for pending in self._pending.values():
-            if sender is None or pending.is_running or pending.sender is sender:
+            if sender is None or pending.is_running or pending.sender is sender or pending.is_abandoned:
                 pending.cancel()
         if self.on_cancel is not None and not self._is_closed:
             self.on_cancel()
@@ -282,12 +285,17 @@ class Turns:
 class _PendingPrompt:
     """A prompt whose turn is running or waiting. If it is cancelled, it is still stored, with the end of its turn."""
 
-    def __init__(self, prompt: Prompt, sender: object) -> None:
+    def __init__(self, prompt: Prompt, sender: AttachedDoor | None) -> None:
         self.prompt = prompt
         self.sender = sender
         self.is_cancelled = prompt.is_cancelled
         self.is_running = False
         self._answering: asyncio.Task[StopReason] | None = None
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the door that sent the prompt has left."""
+        return self.sender is not None and self.sender.has_left
 
     def cancel(self) -> None:
         self.is_cancelled = True

@@ -511,7 +511,7 @@ class GatewaySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """How long sessions are kept."""
+    """How long sessions are kept, and how much each may store."""
 
     keep_days: int = field(
         default=0,
@@ -520,6 +520,15 @@ class SessionSettings:
             " deleted at once, as with a wrong clock, only a day later. Audit records are kept. 0 means that sessions are kept for ever.",
             "min": 0,
             "max": 36_500,
+        },
+    )
+    max_megabytes: int = field(
+        default=2000,
+        metadata={
+            "help": "How much one session may store, in megabytes. A session that has reached this accepts no prompts and calls; it can"
+            " still be read. 0 means no limit.",
+            "min": 0,
+            "max": 1_000_000,
         },
     )
 

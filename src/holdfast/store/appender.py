@@ -53,6 +53,8 @@ class Appender:
         self._recovery: asyncio.Task[None] | None = None
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._error: BaseException | None = None
+        self.bytes = 0
+        """How many bytes the events of this appender have. Until an event is stored, the size that its caller gave counts."""
         self._commit = self.commit_now  # one bound method for all events
 
     @property
@@ -92,6 +94,7 @@ class Appender:
         if self._mask is not None:
             event = mask_event(event, self._mask)
         pending = PendingEvent(self._commit, event, key, on_append, origin, size)
+        self.bytes += size
         self._enqueue(pending, depends_on)
         return pending
 
@@ -111,6 +114,7 @@ class Appender:
         """
         self._free -= 1
         pending = PendingEvent(self._commit, event, None, on_append, origin, size)
+        self.bytes += size
         if waits_for_next and (depends_on is None or depends_on.error is None):
             self._queue.append(pending)
         else:
@@ -247,6 +251,7 @@ class Appender:
                 feed.advance(last.seq if last.is_new else max(result.seq for result in results))
         for entry, result in zip(entries, results, strict=True):
             entry.settle(result)
+            self.bytes += result.size - entry.size
         self._free += len(entries)
         if self._waiting:
             self._grant_places()
@@ -257,6 +262,7 @@ class Appender:
 
     def _settle(self, entry: PendingEvent, result: AppendResult | BaseException) -> None:
         entry.settle(result)
+        self.bytes += (result.size if isinstance(result, AppendResult) else 0) - entry.size
         self._free += 1
         if self._waiting:
             self._grant_places()

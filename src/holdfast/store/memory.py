@@ -285,6 +285,9 @@ class _MemoryTx:
             event.server for event in events if isinstance(event, ToolCalled) and event.call_id in started
         )
 
+    def stored_bytes(self, session_id: SessionId) -> int:
+        return sum(len(encode_event(stored.event)[1]) for stored in self._db.events.get(session_id, []))
+
     def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
         found: dict[str, StoredEvent] = {}
         for stored in self._db.events.get(session_id, []):
@@ -405,7 +408,7 @@ class _MemoryTx:
     ) -> AppendResult:
         session, session_id = self._check_writable(hold), hold.session_id
         log = self._db.events[session_id]
-        encode_event(event)
+        _, body = encode_event(event)
         given, key = key, key or default_key(event)
         by_key = self._db.by_key[session_id]
         if key is not None and (known := by_key.get(key)) is not None:
@@ -426,14 +429,14 @@ class _MemoryTx:
         if key is not None:
             self._db.put(by_key, key, stored)
         if isinstance(event, EVENTS_OF_CALLS):
-            return AppendResult(stored.seq, is_new=True, at_microseconds=now)
+            return AppendResult(stored.seq, is_new=True, at_microseconds=now, size=len(body))
         searchable = searchable_text(event)
         if searchable is not None:
             message_id, _ = searchable
             self._number_message(session_id, message_id)
         if changes_session(event, origin):
             self._db.put(self._db.sessions, session_id, project(session, event, from_microseconds(now)))
-        return AppendResult(len(log), is_new=True, at_microseconds=now)
+        return AppendResult(len(log), is_new=True, at_microseconds=now, size=len(body))
 
     def append_many(
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT

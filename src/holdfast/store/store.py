@@ -81,6 +81,10 @@ class ReadTx(Protocol):
         """The names of the servers that got a call in this session."""
         ...
 
+    def stored_bytes(self, session_id: SessionId) -> int:
+        """How many bytes the session's events have."""
+        ...
+
     def lease(self, session_id: SessionId) -> Lease | None:
         """The session's lease; its owner may be dead."""
         ...

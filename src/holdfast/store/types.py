@@ -101,6 +101,8 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     seq: int
     is_new: bool
     at_microseconds: int
+    size: int = 0
+    """How many bytes were stored for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -220,7 +220,7 @@ async def test_without_a_workspace_a_model_has_no_team(tmp_path: Path):
 
     async with opened(tmp_path, think) as (host, _):
         (tmp_path / "elsewhere").mkdir()
-        options = OpenOptions(cwd=tmp_path / "elsewhere", on_request=AGENT_SERVERS, mode=Mode.AUTO)
+        options = OpenOptions(cwd=tmp_path / "elsewhere", extra_builtins=AGENT_SERVERS, mode=Mode.AUTO)
         alone = await host.open(options)
         await alone.prompt("Go")
         said = [stored.event async for stored in host.store.events(alone.context.session_id)]

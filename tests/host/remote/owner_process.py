@@ -41,6 +41,7 @@ async def open_owner(tmp_path: Path, *flags: str) -> AsyncIterator[Owner]:
     folder.mkdir()
     environ = os.environ | {
         "HOLDFAST_DATA_DIR": str(data),
+        "HOLDFAST_SESSIONS_MAX_MEGABYTES": "0",  # a test by hand stores more
         "HOLDFAST_SERVERS_USER_FILE": str(tmp_path / "mcp.json"),
         "HOLDFAST_SERVERS_HOST_FILE": str(tmp_path / "host.json"),
     }

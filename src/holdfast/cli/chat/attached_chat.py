@@ -34,6 +34,7 @@ class AttachedChat(Chat):
         self._title = title
         self._request = request
         self._mode = mode
+        self._remote: RemoteSession | None = None
 
     async def _run_session(self) -> None:
         self._open_terminal()  # a question may be open already
@@ -44,6 +45,7 @@ class AttachedChat(Chat):
             on_events=self._show_events,
             request=self._request,
         ) as remote:
+            self._remote = remote
             if self._mode not in (None, remote.description.mode):
                 await remote.change_mode(self._mode)
                 await remote.describe()
@@ -64,6 +66,10 @@ class AttachedChat(Chat):
                 for task in (prompting, closed):
                     task.cancel()
                 await asyncio.wait([prompting, closed])
+
+    def _prompts_to_save(self, typed: Sequence[str]) -> Sequence[str]:
+        """The prompts that were answered. Only the process that has the session open knows its secrets, and has masked them."""
+        return () if self._remote is None else self._remote.answered_prompts
 
     async def _show_events(self, events: Sequence[StoredEvent]) -> None:
         for stored in events:

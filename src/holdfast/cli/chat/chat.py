@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -153,8 +153,12 @@ class Chat(ABC):
             await self._prompt_loop(session)
         finally:
             if isinstance(self._input, TerminalInput):
-                save_history(self._history_file, self._input.typed, mask)
+                save_history(self._history_file, self._prompts_to_save(self._input.typed), mask)
                 self._has_typed = bool(self._input.typed)
+
+    def _prompts_to_save(self, typed: Sequence[str]) -> Sequence[str]:
+        """What of the typed prompts is kept for the arrow keys of later chats."""
+        return typed
 
     def _open_terminal(self) -> None:
         """If the user is at a terminal, switch to an input with line editing."""

@@ -15,6 +15,7 @@ from holdfast.cli.options import json_option, output_option, path_option
 from holdfast.cli.output import STDOUT, print_json, print_line, print_table, write_json_lines
 from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
 from holdfast.model.event import Event, ServersResolved, ToolEnded, UnknownEvent, event_kind
+from holdfast.session.storage_quota import MEGABYTE
 from holdfast.store.end_interrupted import INTERRUPTED, missing_ends
 from holdfast.store.event_codec import is_json_object
 from holdfast.store.lease import is_expired, is_interrupted
@@ -38,7 +39,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
 
     async def work(
         store: Store,
-    ) -> tuple[StoredSession, ServersResolved | None, Counter[str], dict[str, Usage], int]:
+    ) -> tuple[StoredSession, ServersResolved | None, Counter[str], dict[str, Usage], int, int]:
         stored = await find_session(store, session)
         session_id = stored.context.session_id
         resolution = await store.read(lambda tx: tx.resolution(session_id))
@@ -49,9 +50,10 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         if stored.lease is None or is_expired(stored.lease, stored.read_at):  # no process runs the session
             missing = await store.read(lambda tx: missing_ends(tx, session_id))
             interrupted += sum(end.call is not None for end in missing)
-        return stored, resolution, kinds, await sum_usage(store.events(session_id)), interrupted
+        size = await store.read(lambda tx: tx.stored_bytes(session_id))
+        return stored, resolution, kinds, await sum_usage(store.events(session_id)), interrupted, size
 
-    stored, resolution, kinds, used, interrupted = run_with_read_only_store(path, work)
+    stored, resolution, kinds, used, interrupted, size = run_with_read_only_store(path, work)
     servers = resolution.servers if resolution is not None else ()
     refusals = resolution.refusals if resolution is not None else ()
     stage_seconds = resolution.stage_seconds if resolution is not None else {}
@@ -67,6 +69,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
             "stage_seconds": stage_seconds,
             "server_seconds": server_seconds,
             "kinds": dict(kinds),
+            "bytes": size,
             "interrupted_calls": interrupted,
             "usage": {agent: usage.to_json() for agent, usage in used.items()},
         }
@@ -88,7 +91,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         ("last used", time_ago(stored.updated)),
         ("turns", str(kinds["prompted"])),
         ("calls", str(kinds["tool_called"]) + (f"; {interrupted} interrupted" if interrupted else "")),
-        ("events", str(stored.last_seq)),
+        ("events", f"{stored.last_seq}, {size / MEGABYTE:,.1f} MB"),
         *((f"used by {agent}", line) for agent, line in describe_usage(used)),
         ("servers", ", ".join(servers) or "(none)"),
         *((f"refused {refusal.server}", refusal.reason) for refusal in refusals),

@@ -47,6 +47,8 @@ class RemoteSession:
         self.max_mode = Mode(attached.max_mode)
         """The highest mode that this process can choose."""
         self._described = attached.description
+        self.answered_prompts: list[str] = []
+        """The texts of this process's prompts that were answered, with the session's secrets masked. Long ones are left out."""
 
     @property
     def description(self) -> Description:
@@ -82,6 +84,8 @@ class RemoteSession:
         params = messages.PromptParams(blocks=tuple(blocks), is_cancelled=is_cancelled)
         raw = await self._request(messages.PROMPT, params)
         result = msgspec.json.decode(raw, type=messages.PromptResult)
+        if result.masked:
+            self.answered_prompts.append(result.masked)
         return TurnResult(reason=StopReason(result.stop_reason), last_seq=result.last_seq)
 
     async def cancel(self) -> None:

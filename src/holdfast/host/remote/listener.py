@@ -17,6 +17,8 @@ from holdfast.host.describe_session import Description, describe_session
 from holdfast.host.join import check_join, lower_mode_for
 from holdfast.host.remote import messages
 from holdfast.host.remote.sockets import open_listening_socket, peer_uid, remove_socket
+from holdfast.masking.mask import Mask
+from holdfast.masking.prompts import mask_prompt
 from holdfast.model import codes
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
@@ -210,7 +212,11 @@ class _Client:
         self._unstarted.remove(prompt)
         result = await attached.attachment.prompt(params.blocks, is_cancelled=prompt.is_cancelled)
         await attached.subscription.wait_handled(result.last_seq)
-        return messages.PromptResult(stop_reason=result.reason, last_seq=result.last_seq)
+        return messages.PromptResult(
+            stop_reason=result.reason,
+            last_seq=result.last_seq,
+            masked=_mask_text(params.blocks, attached.session.record.mask),
+        )
 
     async def _send_events(self, subscription: Subscription) -> None:
         """Send every event. The client answers each request when it has handled the events, so a slow client sets the pace."""
@@ -263,6 +269,12 @@ async def _describe(session: Session, wait_seconds: float) -> Description:
             async with asyncio.timeout(wait_seconds):
                 await session.wait_ready()
     return describe_session(session)
+
+
+def _mask_text(blocks: Sequence[JsonObject], mask: Mask) -> str:
+    """The text of a prompt with the secrets masked; empty if it is long."""
+    text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    return mask_prompt(text, mask) if len(text) <= messages.MAX_MASKED_LENGTH else ""
 
 
 def _parse_kind(text: str) -> DoorKind:

@@ -26,6 +26,8 @@ PROTOCOL_VERSION = 1
 ATTACH, PROMPT, CANCEL, DESCRIBE = "attach", "prompt", "cancel", "describe"
 SET_MODE, LOWER_TRUST = "set_mode", "lower_trust"
 EVENTS, REQUEST_PERMISSION, ELICIT, END = "events", "request_permission", "elicit", "end"
+MAX_MASKED_LENGTH = 4000
+"""A longer prompt is not returned with its secrets masked."""
 MAX_BATCH_BYTES = 1024 * 1024
 LIMITS = Limits(line_bytes=64 * 1024 * 1024, depth=1024, digits=4300, values=10_000_000)
 """Higher than for other peers: both ends belong to the same user, and a batch of events may have many values."""
@@ -72,6 +74,8 @@ class PromptResult(msgspec.Struct, kw_only=True, rename="camel"):
 
     stop_reason: str
     last_seq: int
+    masked: str = ""
+    """The text of the prompt with the session's secrets masked; empty if it is long."""
 
 
 class ModeParams(msgspec.Struct, kw_only=True):

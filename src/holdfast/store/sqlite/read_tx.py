@@ -218,6 +218,15 @@ class SqlReadTx:
         )
         return frozenset(server for (server,) in rows if isinstance(server, str))
 
+    def stored_bytes(self, session_id: SessionId) -> int:
+        """How many bytes the session's events have."""
+        (size,) = self._db.execute(
+            "SELECT coalesce(sum(length(body)), 0) FROM events WHERE session_n = "
+            "(SELECT n FROM sessions WHERE session_id = ?)",
+            (session_id,),
+        ).fetchone()
+        return size
+
     def lease(self, session_id: SessionId) -> Lease | None:
         """The session's lease; its owner may be dead."""
         row = self._one(

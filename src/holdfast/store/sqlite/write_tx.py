@@ -273,7 +273,7 @@ class SqlTx(SqlReadTx):
             return self._existing_event(end.n, hold.session_id, event, key, check_content=given is not None)
         end.seq = seq
         if isinstance(event, EVENTS_OF_CALLS):
-            return AppendResult(seq, is_new=True, at_microseconds=now)
+            return AppendResult(seq, is_new=True, at_microseconds=now, size=len(body))
         if not end.unindexed and searchable_text(event) is not None:
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (end.n,))
             end.unindexed = True
@@ -281,7 +281,7 @@ class SqlTx(SqlReadTx):
             self._project(end, event, now)
         if end.unindexed and completes_messages(event):
             self._to_index[end.n] = hold.session_id
-        return AppendResult(seq, is_new=True, at_microseconds=now)
+        return AppendResult(seq, is_new=True, at_microseconds=now, size=len(body))
 
     def append_many(
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
@@ -296,10 +296,13 @@ class SqlTx(SqlReadTx):
             columns += ", agent, parent_call, cause"
             shared = (origin.agent, origin.parent_call, origin.cause)
         row = f"({', '.join('?' * (5 + len(shared)))})"
+        sizes: list[int] = []
         for batch in _batches(events):
             values: list[Any] = []
             for seq, event in enumerate(batch, end.seq + 1):
-                values += (end.n, seq, now, *encode_event(event), *shared)
+                kind, body = encode_event(event)
+                sizes.append(len(body))
+                values += (end.n, seq, now, kind, body, *shared)
             # One statement: it releases the GIL once, so that the event loop runs while it inserts.
             sql = f"INSERT INTO events ({columns}) VALUES {', '.join([row] * len(batch))}"
             if self._db.execute(sql, values).rowcount != len(batch):
@@ -309,7 +312,8 @@ class SqlTx(SqlReadTx):
             self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (end.n,))
             end.unindexed = True
         return [
-            AppendResult(seq, is_new=True, at_microseconds=now) for seq in range(first, first + len(events))
+            AppendResult(seq, is_new=True, at_microseconds=now, size=size)
+            for seq, size in enumerate(sizes, first)
         ]
 
     def send(self, hold: Hold, message: InboxMessage) -> bool:

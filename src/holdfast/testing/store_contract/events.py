@@ -115,14 +115,17 @@ class EventTests:
             session_id = hold.session_id
             events = [Replied(message_id="m", text=f"rose{number} ") for number in range(1500)]
 
+            assert await store.read(lambda tx: tx.stored_bytes(session_id)) == 0
             added = await store.write(lambda tx: tx.append_many(hold, events))
-            await store.append(hold, TurnEnded(turn_id="t", reason=StopReason.END_TURN))
+            last = await store.append(hold, TurnEnded(turn_id="t", reason=StopReason.END_TURN))
 
             assert [(one.seq, one.is_new) for one in added] == [(seq, True) for seq in range(1, 1501)]
             stored = [stored async for stored in store.events(session_id)]
             assert [event.at_microseconds for event in stored[:-1]] == [one.at_microseconds for one in added]
             assert [event.event for event in stored[:-1]] == events
             assert [event.seq for event in stored] == list(range(1, 1502))
+            sizes = sum(one.size for one in (*added, last))
+            assert await store.read(lambda tx: tx.stored_bytes(session_id)) == sizes > 1500 * len("rose")
             hits = await store.search(SearchQuery(visibility=ALL_SESSIONS, words="rose1499"))
             assert len(hits.items) == 1
 
