@@ -252,7 +252,7 @@ def test_a_mistake_in_a_definition_is_refused_with_what_is_expected(
 
 
 def test_a_method_of_fastmcp_is_answered_with_what_to_write():
-    with pytest.raises(AttributeError, match=r"A Toolbox has no 'run'\. Write: box\.main\(\)"):
+    with pytest.raises(AttributeError, match=r"has no attribute 'run'\. Write: box\.main\(\)"):
         cast("Any", Toolbox("box")).run()
 
 

@@ -11,6 +11,7 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
+from holdfast.model.missing_attribute import missing_attribute
 from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.check_options import check_takes
@@ -118,9 +119,7 @@ class Toolbox:
     if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
 
         def __getattr__(self, name: str) -> NoReturn:
-            advice = _METHODS_OF_FASTMCP.get(name)
-            advice = f" Write: {advice}" if advice else ""
-            raise AttributeError(f"A Toolbox has no {name!r}.{advice}", name=name, obj=self)
+            raise missing_attribute(self, name, _METHODS_OF_FASTMCP)
 
     def code(self, name: str, *, http: int, hint: str, retryable: bool = False) -> Code:
         """Add an error code for the tools of this box; raises BAD_TOOL when its name is taken or not valid."""
