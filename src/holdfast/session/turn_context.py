@@ -71,7 +71,7 @@ class SessionTurnContext:
         self.usage: JsonObject = {}
         self.failure: HoldfastError | None = None
         """Why the turn failed; None if it did not."""
-        self._last_message = ("", [""])
+        self._last_message: tuple[str, list[str]] = ("", [])
         """The id of the last message, and the pieces of its text."""
 
     @property
