@@ -154,7 +154,7 @@ async def test_the_state_of_a_toolbox_is_reported_as_lost_if_it_is(tmp_path: Pat
     """A function makes a new box for each session. A box of the program is lost only with the program."""
     shared, kept = counter(), Toolbox("kept", lifespan=no_state)
     kept.tool(name="add")(add_nothing)
-    servers = {"made": counter, "shared": shared, "kept": kept}
+    servers: dict[str, Any] = {"made": counter, "shared": shared, "kept": kept}
     async with host_of(**servers) as host:
         async with host.session(cwd=tmp_path) as session:
             before = await call_all(session, servers)

@@ -234,6 +234,20 @@ async def test_a_client_session_completes_lists_templates_and_names_what_it_lack
     assert completed.completion.values == ["a1"]
 
 
+async def test_names_of_the_mcp_sdk_are_answered_with_those_of_a_session():
+    async with host_of(FakeServer({"write": "done"})) as host, host.session(keep=False) as session:
+        result = await session.call("fake.write")
+        tool = next(tool for tool in await session.tools() if tool.name == "fake.write")
+        things: list[tuple[Any, str]] = [(session, "call_tool"), (result, "is_error"), (tool, "inputSchema")]
+        said: list[str] = []
+        for thing, name in things:
+            with pytest.raises(AttributeError) as raised:
+                getattr(thing, name)
+            said.append(str(raised.value).partition("Write: ")[2])
+
+    assert said == ['await session.call("server.tool", {…})', "not result.ok", "tool.schema"]
+
+
 @pytest.mark.promise("API-08")
 async def test_adapters_pass_arguments_of_any_name_and_let_the_model_correct_a_number_that_is_none():
     box = Toolbox("box", envelope="meta")

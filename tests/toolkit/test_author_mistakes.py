@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, cast
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.toolkit import Call, Message, Meta, Toolbox
+from holdfast.toolkit import Call, Given, Message, Meta, Toolbox
 
 pytestmark = pytest.mark.anyio
 
@@ -208,6 +208,11 @@ async def _lifespan() -> AsyncIterator[None]:
     yield None
 
 
+def _unknown_type(number: "Missing") -> int:  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore
+    """Its type is imported for the type checker only."""
+    return 1
+
+
 def _guard() -> bool:
     return True
 
@@ -230,6 +235,8 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     ),
     (lambda box: box.tool(name="a b")(add), "'a b' is not a valid tool name: use 1 to 128 letters"),
     (lambda box: box.tool(3), "A tool must be a function, not a int"),
+    (lambda box: box.tool(_unknown_type), "not only in `if TYPE_CHECKING:`"),
+    (lambda box: box.tool(output_schema={})(add), "The return type of the function says"),
 ]
 
 
@@ -242,6 +249,33 @@ def test_a_mistake_in_a_definition_is_refused_with_what_is_expected(
 
     assert message in refused.value.message
     assert ".." not in refused.value.message
+
+
+def test_a_method_of_fastmcp_is_answered_with_what_to_write():
+    with pytest.raises(AttributeError, match=r"has no attribute 'run'\. Write: box\.main\(\)"):
+        cast("Any", Toolbox("box")).run()
+
+
+async def test_a_function_that_makes_a_toolbox_can_use_its_local_types_in_annotations_that_are_text():
+    def make_box() -> Toolbox:
+        box = Toolbox("box", envelope="meta")
+
+        @dataclass
+        class Pool:
+            size: int = 3
+
+        def get_pool() -> Pool:
+            return Pool()
+
+        @box.tool  # as with `from __future__ import annotations`
+        def size(pool: "Annotated[Pool, Given(get_pool)]", add: "int" = 0) -> "int":  # pyright: ignore[reportUnusedFunction]
+            """Return the size."""
+            return pool.size + add
+
+        return box
+
+    async with make_box().client() as client:
+        assert (await client.call("size", {"add": 1})).text == "4"
 
 
 def test_messages_of_every_kind_are_return_types_of_prompts():

@@ -415,7 +415,7 @@ def test_a_short_listing_leaves_out_what_a_model_can_do_without():
 FOREIGN_STYLES: dict[str, tuple[Callable[[Toolbox], object], str]] = {
     "an unknown option of a tool": (
         lambda box: box.tool(tags={"a"}),  # type: ignore[call-overload]
-        "@box.tool has no option 'tags'. The options are: annotations, codes,",
+        "@box.tool has no option 'tags'. Write meta=",
     ),
     "a misspelt option of a resource": (
         lambda box: box.resource("a://b", mimetype="text/plain"),  # type: ignore[call-arg]

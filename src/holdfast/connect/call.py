@@ -6,7 +6,7 @@ import time
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
 from msgspec import Raw, UnsetType
@@ -30,6 +30,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, SizeLimit
 from holdfast.model.meta_keys import CALL_KEY, PREVIEW_KEY
+from holdfast.model.missing_attribute import missing_attribute
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Sse, Stdio
 from holdfast.model.visible_text import quote_line
 from holdfast.sandbox.view import RefusedHost, SandboxView
@@ -48,6 +49,13 @@ _MAX_TYPE_LENGTH = 40
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 _MAX_PATH = 200
 _REPR_LENGTH = 200
+_OTHER_NAMES = {
+    "is_error": "not result.ok",
+    "isError": "not result.ok",
+    "structured_content": "result.data",
+    "structuredContent": "result.data",
+}
+"""What to write instead of names of the MCP SDK."""
 # How many characters and blocks of a failure are searched for paths and hosts.
 _MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = 4000, 4
 
@@ -83,6 +91,11 @@ class ToolResult:
     """The whole result as the server sent it, if the call came from a client of the gateway."""
     error: PeerError | None = None
     """The server's error response, if it sent one. The gateway passes it on to its client."""
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name, _OTHER_NAMES)
 
     def __repr__(self) -> str:
         first = " ".join(" ".join(block.text.split()) for block in self.first_blocks(3, _REPR_LENGTH))

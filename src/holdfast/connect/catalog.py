@@ -5,18 +5,27 @@ import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Raw, UnsetType
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.missing_attribute import missing_attribute
 from holdfast.model.server import ServerSpec
 from holdfast.model.similar_names import closest_tool
 from holdfast.wire.loop_throttle import run_steps
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import decode_json
 
+_OTHER_NAMES = {
+    "input_schema": "tool.schema",
+    "inputSchema": "tool.schema",
+    "title": "tool.definition.title",
+    "annotations": "tool.definition.annotations",
+}
+"""What to write instead of names of the MCP SDK."""
 MODEL_NAME_LENGTH = 64
 # In hex digits: enough that no server can find a tool name that gets the suffix of another tool.
 _SUFFIX_LENGTH = 16
@@ -34,6 +43,11 @@ class CatalogTool:
     definition: Tool
     name: str
     model_name: str
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name, _OTHER_NAMES)
 
     def __repr__(self) -> str:
         return f"<CatalogTool {self.name}>"

@@ -19,7 +19,7 @@ __all__ = ["Arguments", "encode_arguments", "not_a_tool_name"]
 def encode_arguments(arguments: Arguments | None) -> bytes:
     """Encode arguments as the JSON text that is sent and hashed."""
     try:
-        plain = {} if arguments is None else _plain(arguments)
+        plain: object = {} if arguments is None else _plain(arguments)
         encoded = msgspec.json.encode(plain, enc_hook=_encode_value)
         if b"null" in encoded and not is_all_finite(
             msgspec.to_builtins(plain, enc_hook=_encode_value, str_keys=True)

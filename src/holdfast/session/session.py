@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.model.budget import TurnTotal
@@ -27,6 +27,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import OWN_AGENT, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
+from holdfast.model.missing_attribute import missing_attribute
 from holdfast.model.option_text import bad_type, parse_text
 from holdfast.model.permission import Mode
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning
@@ -61,6 +62,17 @@ from holdfast.wire.mcp.client import ServerInfo
 from holdfast.wire.messages import Raw
 
 log = logging.getLogger(__name__)
+
+_OTHER_NAMES = {
+    "call_tool": 'await session.call("server.tool", {…})',
+    "list_tools": "await session.tools()",
+    "id": "session.context.session_id",
+    "session_id": "session.context.session_id",
+    "user_id": "session.context.user_id",
+    "trust": "session.context.trust_level",
+    "events": "session.subscribe()",
+}
+"""What to write instead of names that other libraries use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +192,11 @@ class Session:
     def set_capability_advice(self, text: str) -> None:
         """Add this sentence to the message of each call that fails because the program lacks a capability."""
         self._calls.how_to_give_capability = text
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name, _OTHER_NAMES)
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closing else "open"

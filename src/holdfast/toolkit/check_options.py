@@ -8,6 +8,15 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 
+_OPTIONS_OF_FASTMCP = {
+    "tags": 'Write meta={"tags": […]}.',
+    "timeout": "Write deadline=30 (seconds).",
+    "output_schema": "The return type of the function says what it returns.",
+    "enabled": "Leave the tool out, or remove it later: box.remove(…).",
+    "exclude_args": "For a value that callers do not send, write Annotated[…, Given(function)].",
+}
+"""What to write instead of options that authors know from FastMCP."""
+
 
 def check_options(decorator: str, given: Collection[str], known: Collection[str]) -> None:
     """Raise BAD_TOOL for an option that does not exist: it would have no effect."""
@@ -17,6 +26,7 @@ def check_options(decorator: str, given: Collection[str], known: Collection[str]
             suggestion = (
                 f"Did you mean {close[0]!r}?" if close else f"The options are: {', '.join(sorted(known))}."
             )
+            suggestion = _OPTIONS_OF_FASTMCP.get(name, suggestion)
             raise HoldfastError(codes.BAD_TOOL, f"{decorator} has no option {name!r}. {suggestion}")
 
 

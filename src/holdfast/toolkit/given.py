@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 
@@ -13,6 +13,7 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.call import Call
+from holdfast.toolkit.type_hints import read_type_hints
 
 Per: TypeAlias = Literal["process", "session", "call"]
 _LENGTHS: dict[str, int] = {"process": 3, "session": 2, "call": 1}
@@ -160,7 +161,7 @@ def _read_parameters(tool: str, name: str, function: Any) -> list[tuple[str, Any
     try:
         parameters = inspect.signature(function).parameters
         target: Any = function.__init__ if inspect.isclass(function) else inspect.unwrap(function)
-        hints = get_type_hints(target, include_extras=True) if parameters else {}
+        hints = read_type_hints(target) if parameters else {}
     except (AttributeError, NameError, SyntaxError, TypeError, ValueError) as error:
         raise _bad_provider(tool, name, f"its types cannot be read: {error}") from None
     by_keyword = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

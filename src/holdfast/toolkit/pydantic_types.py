@@ -1,7 +1,7 @@
 """Arguments and results with pydantic types. Imported only for tools that use them: importing pydantic takes about 100 ms."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Annotated, Any, NotRequired, cast
 
@@ -17,6 +17,30 @@ from holdfast.toolkit.parameter import Issue
 from holdfast.toolkit.type_support import UnsupportedTypeError
 
 _MAX_ISSUES = 32
+_LIMITS = frozenset(
+    {
+        "gt",
+        "ge",
+        "lt",
+        "le",
+        "multiple_of",
+        "min_length",
+        "max_length",
+        "pattern",
+        "max_digits",
+        "decimal_places",
+    }
+)
+"""What limits a value, in pydantic's description of a type."""
+_LIMIT_ERRORS = frozenset(
+    {
+        *("greater_than", "greater_than_equal", "less_than", "less_than_equal", "multiple_of"),
+        *("string_too_short", "string_too_long", "string_pattern_mismatch", "too_short", "too_long"),
+        *("bytes_too_short", "bytes_too_long"),
+        *("decimal_max_digits", "decimal_max_places", "decimal_whole_digits"),
+    }
+)
+"""The errors of pydantic for a value outside of its limits."""
 
 
 def check_support(annotation: Any) -> None:
@@ -72,6 +96,42 @@ def dump(annotation: Any, value: object) -> object:
         return adapter.dump_python(adapter.validate_python(value), mode="json", warnings="error")
     except (PydanticSerializationError, ValidationError) as error:
         raise ResultMismatchError(f"The result does not match the declared type: {error}") from None
+
+
+def make_limit_check(annotation: Any) -> Callable[[bytes], None] | None:
+    """A function that raises `ResultMismatchError` if the JSON of a result is outside of the limits of its type.
+
+    pydantic checks limits only when it reads a value. None if the type has no limits, or has functions of the author, which
+    would run once more.
+    """
+    parts = list(_core_schemas(annotation))
+    if not any(key in _LIMITS for part in parts for key in part) or any(map(_has_own_function, parts)):
+        return None
+    adapter = _adapter(annotation)
+
+    def check(body: bytes) -> None:
+        try:
+            adapter.validate_json(body, by_alias=True, by_name=True)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_context=False, include_input=False)
+            found = next((problem for problem in problems if problem["type"] in _LIMIT_ERRORS), None)
+            if found is not None:
+                where = ".".join(map(str, found["loc"]))
+                raise ResultMismatchError(
+                    f"The result does not match the declared type: {where and f'{where}: '}{found['msg']}."
+                ) from None
+
+    return check
+
+
+def _has_own_function(schema: dict[str, Any]) -> bool:
+    """Whether a part of a type is a validator or a serializer that the author wrote."""
+    if not str(schema.get("type")).startswith("function-"):
+        return False
+    function = schema.get("function")
+    if isinstance(function, dict):
+        function = cast("dict[str, Any]", function).get("function")
+    return str(getattr(function, "__module__", "")).partition(".")[0] not in ("pydantic", "pydantic_core")
 
 
 def _page_members(page: Page[Any]) -> dict[str, Any]:

@@ -47,13 +47,6 @@ _NO_DATA = (NoneType, None, NoReturn)
 _UNCHECKED = (Any, Reply)
 _EXACT_TYPES = (str, int, bool)
 _MAX_INLINED_PARTS = 5000
-_LIMITS = frozenset(
-    {
-        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
-        *("minLength", "maxLength", "pattern", "minItems", "maxItems", "minProperties", "maxProperties"),
-    }
-)
-"""Keywords of JSON Schema that pydantic does not check when it encodes a value."""
 
 
 class ReturnType:
@@ -87,8 +80,8 @@ class ReturnType:
         body = encode_json(returned)
         if b"null" in body and not is_finite(returned):
             raise ResultMismatchError("The result has a NaN or an infinity, which JSON does not have.")
-        if self.uses_pydantic and self._check_limits is not None:
-            self._check_limits(returned)
+        if self._check_limits is not None:
+            self._check_limits(body)
         if self._decode is not None:
             try:
                 self._decode(body)
@@ -110,24 +103,13 @@ class ReturnType:
             return _decode_as_one_of([msgspec.json.Decoder(member).decode for member in members])
 
     @cached_property
-    def _check_limits(self) -> Callable[[Any], None] | None:
-        """Raises `ResultMismatchError` if the JSON value of a pydantic type is outside of its limits; None if it has none."""
-        schema = _with_definitions(*self._schema)
-        if not any(key in _LIMITS for part in _walk_schema(schema) for key in part):
+    def _check_limits(self) -> Callable[[bytes], None] | None:
+        """Raises `ResultMismatchError` if the JSON of a pydantic type is outside of its limits; None if that is not checked."""
+        if not self.uses_pydantic:
             return None
-        import jsonschema_rs
+        from holdfast.toolkit import pydantic_types
 
-        try:
-            validator = jsonschema_rs.Draft202012Validator(schema)
-        except ValueError:  # a schema of the author's own that is not valid
-            return None
-
-        def check(value: Any) -> None:
-            error = next(validator.iter_errors(value), None)
-            if error is not None:
-                raise ResultMismatchError(f"The result does not match the declared type: {error.message}.")
-
-        return check
+        return pydantic_types.make_limit_check(self.annotation)
 
     @cached_property
     def has_fields(self) -> bool:
@@ -310,18 +292,6 @@ def _replace_pages(annotation: Any) -> Any:
     if get_origin(annotation) not in (Annotated, Union, UnionType):
         return annotation
     return rebuild(annotation, tuple(map(_replace_pages, parts)))
-
-
-def _walk_schema(schema: Json) -> Iterator[JsonObject]:
-    """All objects inside a JSON Schema."""
-    waiting: list[Json] = [schema]
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, dict):
-            yield part
-            waiting += part.values()
-        elif isinstance(part, list):
-            waiting += part
 
 
 def _decode_as_one_of(decoders: list[Callable[[bytes], Any]]) -> Callable[[bytes], Any]:

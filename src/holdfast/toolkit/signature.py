@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from functools import partial
 from types import NoneType, UnionType
-from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -16,6 +16,7 @@ from holdfast.toolkit.argument_schema import ArgumentSchema
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.given import Given, GivenParameter, find_given, has_nested_given, read_given
 from holdfast.toolkit.parameter import Parameter, parameter_with_hidden_default, read_parameter
+from holdfast.toolkit.type_hints import read_type_hints
 from holdfast.toolkit.type_support import walk_annotation
 
 WORKSPACE = "workspace"
@@ -141,7 +142,7 @@ def _read_type_hints(tool: str, handler: Callable[..., Any]) -> dict[str, Any]:
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         raise _bad_tool(tool, "it is a generator. Return the result, and report progress with call.progress.")
     try:
-        return get_type_hints(handler, include_extras=True)
+        return read_type_hints(handler)
     except (AttributeError, NameError, SyntaxError, TypeError) as error:
         raise _bad_tool(tool, f"its types cannot be read: {str(error).rstrip('.')}.") from None
 

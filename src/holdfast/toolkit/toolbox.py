@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
 import msgspec
@@ -11,6 +11,7 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
+from holdfast.model.missing_attribute import missing_attribute
 from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.check_options import check_takes
@@ -39,6 +40,21 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_METHODS_OF_FASTMCP = {
+    "run": "box.main(), and start the program with --http HOST:PORT for HTTP",
+    "run_async": "box.main(), and start the program with --http HOST:PORT for HTTP",
+    "mount": 'box.include(other, "prefix")',
+    "import_server": 'box.include(other, "prefix")',
+    "add_tool": "box.tool(function)",
+    "add_resource": 'box.resource("shop://menu")(function)',
+    "add_prompt": "box.prompt(function)",
+    "remove_tool": 'box.remove(tool="name")',
+    "streamable_http_app": "box.http_app(…)",
+    "sse_app": "box.http_app(…)",
+    "custom_route": 'app.mount("/tools", box.http_app(…)) in an application that has the route',
+}
+"""What to write instead of methods that authors know from FastMCP and the MCP SDK."""
 
 
 class Toolbox:
@@ -99,6 +115,11 @@ class Toolbox:
         return bool(
             self._lifespans or self._driven or any(parameter.provider.per != "call" for parameter in given)
         )
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name, _METHODS_OF_FASTMCP)
 
     def code(self, name: str, *, http: int, hint: str, retryable: bool = False) -> Code:
         """Add an error code for the tools of this box; raises BAD_TOOL when its name is taken or not valid."""
