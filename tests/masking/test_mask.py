@@ -31,6 +31,7 @@ SECRET = 'p@ss"w0rd/ü\n1'
         repr({"a": SECRET}),
         f"https://x/?q={quote(SECRET)}",
         f"https://x/?q={quote(SECRET, safe='')}",
+        f"https://x/?next={quote('https://y/?q=' + quote(SECRET, safe=''), safe='')}",
         base64.b64encode(SECRET.encode()).decode(),
     ],
 )
@@ -43,13 +44,18 @@ def test_known_secret_is_masked_in_every_encoding(text: str) -> None:
 
 @pytest.mark.promise("AUD-03")
 @pytest.mark.parametrize("user", ["a", "ab", "abc", "abcd"])
-def test_secret_in_basic_credentials_is_masked(user: str) -> None:
-    encoded = base64.b64encode(f"{user}:a-long-and-random-secret".encode()).decode()
+@pytest.mark.parametrize("secret", ["a-long-and-random-secret", "s3cr3t", "hunter2"])
+@pytest.mark.parametrize("after", ["", "\n", "\n\n"])
+def test_less_than_a_byte_of_a_secret_is_left_in_base64(user: str, secret: str, after: str) -> None:
+    encoded = base64.b64encode(f"{user}:{secret}{after}".encode()).decode()
 
-    masked = Mask.of(["a-long-and-random-secret"]).mask_known(f"header {encoded}")
+    before, masked, rest = Mask.of([secret]).mask_known(f"header {encoded}").partition(MASKED)
 
-    assert MASKED in masked
-    assert len(masked) < len(f"header {encoded}")
+    begin, end = 8 * len(f"{user}:"), 8 * len(f"{user}:{secret}")
+    bits_before = 6 * len(before.removeprefix("header ")) - begin
+    bits_after = end - 6 * (len(encoded) - len(rest))
+    assert masked
+    assert (0 <= bits_before < 8, 0 <= bits_after < 8) == (True, True)
 
 
 @given(secret=st.text(min_size=MIN_SECRET_LENGTH), before=st.text(), after=st.text())

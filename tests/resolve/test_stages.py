@@ -652,6 +652,29 @@ def test_local_servers_of_a_sandboxed_session_are_confined():
     )
 
 
+@pytest.mark.promise("RES-07", "BOX-01")
+def test_confined_server_of_a_project_gets_its_project_and_no_path_of_the_user():
+    policy = ConfinePolicy(environ=ENVIRON, roots=("/app", "/other"), bytecode_folder="/home/ann/data")
+    project = server(source=Source.PROJECT, origin="/app/.mcp.json", is_confined=True)
+    direct = server(source=Source.PROJECT, origin="/app/.mcp.json")
+    own = server(origin="/app/mcp.json", is_confined=True)
+
+    resolution = confine(Resolution(servers=(project, direct, own)), Trust.DIRECT, policy)
+    environments = [
+        found.transport.env.get("PYTHONPYCACHEPREFIX")
+        for found in resolution.servers
+        if isinstance(found.transport, Stdio)
+    ]
+
+    assert [found.confinement and found.confinement.roots for found in resolution.servers] == [
+        ("/app",),
+        None,
+        ("/app", "/other"),  # the control
+    ]
+    assert environments == ["/run/python-cache", "/home/ann/data", None]
+    assert "/other, which was added to the session" in resolution.warnings[0].text
+
+
 @pytest.mark.promise("BOX-01", "BOX-06")
 @pytest.mark.parametrize(
     ("approved", "writable", "read_only"),

@@ -19,6 +19,7 @@ from holdfast.model.agent_definition import parse_definition
 from holdfast.model.call import ToolCall
 from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import Decision
+from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.testing.scripted_model import ModelRequest, Step, answer
 from holdfast.wire.incoming_requests import ACP_CANCEL
 from holdfast.wire.memory import connect_memory
@@ -114,6 +115,26 @@ async def test_hidden_words_in_a_project_s_agent_do_not_reach_the_model(tmp_path
     assert (approved.description, approved.instructions) == ("Reviews", "Review the code.")
     # The control: the file as it is would give the model the hidden words.
     assert HIDDEN in parse_definition("reviewer", text).instructions
+
+
+@pytest.mark.parametrize("linked", [".holdfast/agents/reviewer.md", ".holdfast/agents", ".holdfast"])
+def test_a_project_s_agent_that_is_a_link_to_a_file_of_the_user_is_not_read(env: Environment, linked: str):
+    private = env.project.parent / "private"
+    (private / "agents").mkdir(parents=True)
+    (private / "agents" / "reviewer.md").write_text("A private key")
+    link = env.project / linked
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(private / Path(linked).relative_to(".holdfast"))
+
+    answers = [
+        env.run("agents", *words) for words in (("show", "reviewer"), ("approve", "reviewer", "--yes"))
+    ]
+
+    assert "A private key" not in "".join(answer.stdout + answer.stderr for answer in answers)
+    assert answers[1].returncode == 1
+    assert " a link" in answers[1].stderr
+    # The control: a reader that follows links shows the file.
+    assert read_untrusted_file(env.project / ".holdfast/agents/reviewer.md", limit=100) == b"A private key"
 
 
 @pytest.mark.parametrize("words", [("add", "x", "--project", "--", "true"), ("remove", "own", "--project")])

@@ -16,7 +16,7 @@ from holdfast.model import codes
 from holdfast.model.agent_definition import MAX_BYTES, NAME, AgentDefinition, parse_definition
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
-from holdfast.model.untrusted_file import read_own_file, read_untrusted_file
+from holdfast.model.untrusted_file import UnusableFileError, read_own_file, read_project_file
 from holdfast.model.visible_text import strip_invisible
 from holdfast.session.project_instructions import FILE as INSTRUCTIONS_FILE
 from holdfast.session.project_instructions import instructions_prefix
@@ -73,13 +73,11 @@ class AgentDefinitions:
         """The file with this name. The user's own comes first. Nothing of a project's file is used before approval."""
         if not NAME.fullmatch(name):
             return None
-        for path, is_project in (
-            (self._own_folder / f"{name}.md", False),
-            (_project_path(folder, name), True),
+        for outer, inner in (
+            (str(self._own_folder), ""),
+            (folder, PROJECT_FOLDER),
         ):
-            found = await run_with_file_timeout(
-                partial(_read, name, path, is_project=is_project), path=str(path)
-            )
+            found = await run_with_file_timeout(partial(_read, name, outer, inner), path=outer)
             if found is not None:
                 return await self._check(found)
         return None
@@ -104,6 +102,8 @@ class AgentDefinitions:
         await self._store.write(write)
 
     async def _check(self, found: FoundAgent) -> FoundAgent:
+        if found.is_project and not found.text and found.problem:
+            return found  # there is nothing that could be approved
         if found.is_project:
             approvals = await self._store.read(lambda tx: tx.approvals(_key(found)))
             digest = _digest(found.text)
@@ -136,16 +136,19 @@ def _project_path(folder: str, name: str) -> Path:
     return Path(folder) / PROJECT_FOLDER / f"{name}.md"
 
 
-def _read(name: str, path: Path, *, is_project: bool) -> FoundAgent | None:
-    """Read and parse a file; None if there is none. Blocks.
+def _read(name: str, folder: str, inner: str) -> FoundAgent | None:
+    """Read and parse a file; None if there is none. Blocks. `inner` is the folder in the project; empty for the user's own file.
 
-    Invisible characters are removed from a project's file: the user must see, and approve, exactly the text that the model gets.
+    A project's file must not be a link. Invisible characters are removed from it: the user must see, and approve, exactly the text
+    that the model gets.
     """
+    path, is_project = Path(folder, inner, f"{name}.md"), bool(inner)
     found = FoundAgent(name=name, origin=str(path), is_project=is_project)
     try:
-        raw = (
-            read_untrusted_file(path, limit=MAX_BYTES) if is_project else read_own_file(path, limit=MAX_BYTES)
-        )
+        if is_project:
+            raw = read_project_file(folder, f"{inner}/{name}.md", limit=MAX_BYTES)
+        else:
+            raw = read_own_file(path, limit=MAX_BYTES)
         text = strip_invisible(raw.decode()) if is_project else raw.decode()
     except FileNotFoundError:
         return None
@@ -154,7 +157,13 @@ def _read(name: str, path: Path, *, is_project: bool) -> FoundAgent | None:
     except UnicodeDecodeError:
         return replace(found, problem="it is not UTF-8 text")
     except OSError as error:
-        return replace(found, problem=f"it could not be read: {error.strerror}")
+        is_odd = is_project and isinstance(error, UnusableFileError)
+        why = (
+            f"it is {error.strerror}, so it is not read"
+            if is_odd
+            else f"it could not be read: {error.strerror}"
+        )
+        return replace(found, problem=why)
     try:
         definition = parse_definition(name, text)
     except ValueError as error:

@@ -224,7 +224,9 @@ class Opener:
             )
             if current.updated >= self.opened:  # the program still has the toolboxes that the session used
                 given = plan.options.app_servers
-                kept_toolboxes = given.kept_toolboxes | (self.app_servers.kept_toolboxes - given.entries.keys())
+                kept_toolboxes = given.kept_toolboxes | (
+                    self.app_servers.kept_toolboxes - given.entries.keys()
+                )
                 before = replace(before, used_servers=before.used_servers - kept_toolboxes)
         except BaseException:
             await run_to_completion(storage.store.release(hold))

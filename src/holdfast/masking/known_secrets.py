@@ -201,6 +201,7 @@ def _encodings(value: str) -> set[str]:
         html.escape(value).replace("&#x27;", "&#39;"),
         percent,
         _lower_percent(percent),
+        quote(percent),  # in an address inside of an address
         quote(value, errors="replace"),
         quote_plus(value, errors="replace"),
         *encoded,
@@ -220,13 +221,15 @@ def _lower_percent(text: str) -> str:
 def _base64(raw: bytes) -> set[str]:
     """The base64 of the value inside of a longer base64 text, without the characters that depend on the bytes around it.
 
-    There is one for each of the three alignments of base64, and also in the URL-safe alphabet.
+    There is one for each of the three alignments of base64, and also in the URL-safe alphabet. What is left out at each end
+    has less than one byte of the value.
     """
     found: set[str] = set()
     for shift in range(3):
-        encoded = base64.b64encode(b"\0" * shift + raw).decode()
-        core = encoded[4 if shift else 0 : len(encoded) - (4 if (shift + len(raw)) % 3 else 0)]
-        if len(core) >= 8:
+        bits = 8 * (shift + len(raw))
+        first = -(-8 * shift // 6)  # the first character with bits of the value only
+        core = base64.b64encode(b"\0" * shift + raw).decode()[first : bits // 6]
+        if len(core) >= MIN_SECRET_LENGTH:
             found.add(core)
             found.add(core.replace("+", "-").replace("/", "_"))
     return found

@@ -52,6 +52,31 @@ def read_untrusted_file(
         os.close(descriptor)
 
 
+def read_project_file(folder: str | Path, path: str, *, limit: int) -> bytes:
+    """The content of a file below a project's folder. Raise `UnusableFileError` if it, or a folder on the way to it, is a link.
+
+    A link could lead to a private file of the user, whose content would be shown.
+    """
+    *folders, name = path.split("/")
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for inner in folders:
+            outer, descriptor = descriptor, _open_inner_folder(descriptor, inner)
+            os.close(outer)
+        return read_untrusted_file(name, limit=limit, dir_fd=descriptor, follow_link=False)
+    finally:
+        os.close(descriptor)
+
+
+def _open_inner_folder(descriptor: int, name: str) -> int:
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=descriptor)
+    except OSError:
+        if stat.S_ISLNK(os.lstat(name, dir_fd=descriptor).st_mode):
+            raise UnusableFileError(errno.ELOOP, "in a folder that is a link", name) from None
+        raise
+
+
 def open_untrusted_file(path: str | Path, *, dir_fd: int | None = None, follow_link: bool = True) -> int:
     """Open a regular file for reading. The caller closes the descriptor."""
     flags = os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW)

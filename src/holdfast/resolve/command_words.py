@@ -37,6 +37,9 @@ _PACKAGE_RUNNERS = frozenset(
         *("poetry", "pdm", "hatch", "pipenv", "rye", "pixi", "mise", "poe", *_SCRIPT_LISTS),
     )
 )
+_PROJECT_BUILDERS = frozenset(
+    ("uv", "poetry", "pdm", "hatch", "rye", "pixi", "pipenv", "tox", "nox", "pip", "pip3")
+)
 _NPM_FILES = (".npmrc",)
 _PNPM_FILES = (*_NPM_FILES, "package.json", ".pnpmfile.cjs", "pnpm-workspace.yaml")
 _UV_FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
@@ -306,6 +309,15 @@ def runs_task_files(argv: Sequence[str]) -> bool:
 def reads_import_maps(argv: Sequence[str]) -> bool:
     """Whether a JSON file that the command names may map names to modules: `deno run --import-map=map.json main.ts`."""
     return any(_program_name(word) in ("deno", "bun", "tsx", "ts-node") for word in _words(argv))
+
+
+def builds_project(argv: Sequence[str]) -> bool:
+    """Whether the command may build and install the Python project in its working folder. `uvx` does not."""
+    words = [*_words(argv)]
+    return any(
+        _program_name(word) in _PROJECT_BUILDERS and words[at + 1 : at + 2] != ["tool"]
+        for at, word in enumerate(words)
+    )
 
 
 def is_manifest(name: str) -> bool:

@@ -13,7 +13,7 @@ _KEY = re.compile(r"([ \t]*)([\w.\"'-]{1,300})[ \t]*=")
 _TEXT = re.compile(r"[^\"'\[\]{},\r]+")
 _RECIPE_PREFIX = re.compile(r"^\t[ \t@+-]+", re.MULTILINE)  # in a Makefile: `-@node server.js`
 _INCLUDE = re.compile(r"^[ \t]*(?:[-s]?include|import\??|mod\??|load|!include)[ \t]+(.+)$", re.MULTILINE)
-_LINE_BREAKS = re.compile(r"[\r\n]+")
+_LINE_BREAKS = re.compile(r"\r\n|\r|\n")
 _END_OF_KEY = re.compile(r"[ \t]*(?:=|:(?=[ \t]|$))")
 _PLAIN_KEY = re.compile(r"[^\"'\\$]*")  # quotes, escapes and variables could hide the name of a setting
 _NOT_LETTERS = re.compile(r"[^A-Za-z]")
@@ -25,6 +25,7 @@ _NPM_SETTINGS = frozenset(
         *("userconfig", "globalconfig", "pnpmfile", "globalpnpmfile", "usenodeversion"),
     )
 )
+_MAX_SETTING = 40  # characters
 _TASK_SEPARATORS = re.compile(r"[\s;&|()<>\"'`,\[\]{}=]+")
 
 
@@ -100,15 +101,19 @@ def included_files(text: str) -> list[str]:
 
 def problem_with_npm_settings(text: str) -> str:
     """What is wrong with a .npmrc or pnpm-workspace.yaml: it makes npm run code that no command names. Empty if nothing is."""
-    for line in _LINE_BREAKS.split(text):
+    for number, line in enumerate(_LINE_BREAKS.split(text), 1):
         key = _END_OF_KEY.split(line.strip(), 1)[0]
         if key.startswith(("#", ";")):
             continue
         if not _PLAIN_KEY.fullmatch(key):
-            return f"a file of settings with a name that cannot be checked, {key[:80]!r}; remove this line"
-        if _NOT_LETTERS.sub("", key).lower() in _NPM_SETTINGS:
+            # The line is not quoted: the file may be a link to a private file of the user.
             return (
-                f"a file with the setting {key!r}, which decides what npm runs; remove this line, and write in .mcp.json"
+                f"a file of settings with a name that cannot be checked, in line {number}; remove this line"
+            )
+        if _NOT_LETTERS.sub("", key).lower() in _NPM_SETTINGS:
+            shown = repr(key) if len(key) <= _MAX_SETTING else f"in line {number}"
+            return (
+                f"a file with the setting {shown}, which decides what npm runs; remove this line, and write in .mcp.json"
                 " the command that should run"
             )
     return ""

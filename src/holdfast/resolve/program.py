@@ -38,6 +38,7 @@ from holdfast.resolve.command_words import (
     NamedModule,
     NamedPackage,
     base_folders,
+    builds_project,
     find_named_items,
     has_too_many_words,
     imports_from_working_folder,
@@ -86,6 +87,14 @@ _TOML_MANIFESTS = (
     "Pipfile",
     "poe_tasks.toml",
 )
+_BUILD_FILES = ("pyproject.toml", "setup.py", "setup.cfg", "hatch_build.py", "pdm_build.py", "build.py")
+_BUILD_KEYS = (
+    "custom",
+    "hooks",
+    "build",
+    "script",
+    "custom-hook",
+)  # in a pyproject.toml, they name scripts of the build
 _TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")  # they may be included
 _MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")
 _ENTRY_POINT = re.compile(r"[^\W\d][\w.]{0,300}:[\w.]{1,300}")  # `package.module:function`
@@ -341,14 +350,14 @@ class _Reader:
             self._look_up(UNCHECKED if "*" in target else self._absolute(target, folder))
 
     def _add_launcher_files(self, argv: Sequence[str], base: str) -> None:
+        if builds_project(argv):
+            self._add_build(base)
         for name in launcher_files(argv):
             for path in _files_in(f"{base}/{name}") if name.endswith("/") else (f"{base}/{name}",):
                 if name in TASK_FILES:
                     self._add_task_file(path, base)
                 else:
                     self._add(path)
-            if name == "pyproject.toml":
-                self._add_build(base)
             if name in NPM_SETTINGS_FILES:
                 path = f"{base}/{name}"
                 if problem := problem_with_npm_settings(self._read_manifest(path)):
@@ -503,17 +512,15 @@ class _Reader:
             by_key = self._texts_by_key(f"{folder}/pyproject.toml")
             named = [path for text in _unique_texts(by_key) if (path := self._absolute(text, folder))]
             folders = [path for path in named if path != folder and self._is_folder_in_project(path)]
-            for path in named:
-                self._hashes.check_deadline(path)
-                if PurePosixPath(path).suffix in CODE_SUFFIXES:
-                    self._add(path)
-            for file in (f"{path}/{name}" for path in folders for name in PACKAGE_FILES):
+            for text in (text for key in _BUILD_KEYS for text in by_key.get(key, ())):
+                self._hashes.check_deadline(folder)
+                if PurePosixPath(text.strip()).suffix in CODE_SUFFIXES:
+                    self._add(self._absolute(text.strip(), folder))
+            for file in (f"{path}/{name}" for path in (folder, *folders) for name in _BUILD_FILES):
                 self._add(file)
             for backend in by_key.get("build-backend", ()):
                 for place in (folder, *folders):
                     self._add_module(backend.strip().partition(":")[0], place)
-            if by_key:
-                self._add(f"{folder}/hatch_build.py")  # the default name of a build hook
             pending += folders
 
     def _texts_by_key(self, path: str) -> dict[str, list[str]]:

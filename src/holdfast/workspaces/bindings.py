@@ -18,11 +18,11 @@ from holdfast.model.untrusted_file import (
     is_writable_by_others,
     open_untrusted_file,
     read_descriptor,
-    read_untrusted_file,
+    read_project_file,
 )
 from holdfast.model.workspace import is_slug
 
-ANNOUNCEMENT = Path(".holdfast", "workspace.toml")
+ANNOUNCEMENT = ".holdfast/workspace.toml"
 _FILE = "bindings.json"
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_ANNOUNCEMENT_BYTES = 4096
@@ -131,7 +131,7 @@ def read_announcement(folder: Path) -> Announcement | None:
     The search ends at the root of the repository that contains the folder, or else at the root of the file system.
     """
     for above in (folder, *folder.parents):
-        if name := _announced_name(above / ANNOUNCEMENT):
+        if name := _read_name(above)[0]:
             return Announcement(folder=str(above), workspace=name)
         if os.path.lexists(above / ".git"):
             return None
@@ -142,23 +142,19 @@ def find_announcement_problem(folder: Path) -> str:
     """What is wrong with the file that names the workspace of this (resolved) folder; empty if it is valid or missing."""
     for above in (folder, *folder.parents):
         if os.path.lexists(above / ANNOUNCEMENT):
-            _, problem = _read_name(above / ANNOUNCEMENT)
+            _, problem = _read_name(above)
             return f"{above / ANNOUNCEMENT}: {problem}." if problem else ""
         if os.path.lexists(above / ".git"):
             return ""
     return ""
 
 
-def _announced_name(file: Path) -> str:
-    return _read_name(file)[0]
-
-
-def _read_name(file: Path) -> tuple[str, str]:
-    """The name in the file, and what is wrong with the file."""
+def _read_name(folder: Path) -> tuple[str, str]:
+    """The name in the file of this folder, and what is wrong with the file."""
     import tomllib
 
     try:
-        text = read_untrusted_file(file, limit=_MAX_ANNOUNCEMENT_BYTES, follow_link=False).decode("utf-8")
+        text = read_project_file(folder, ANNOUNCEMENT, limit=_MAX_ANNOUNCEMENT_BYTES).decode("utf-8")
         name = tomllib.loads(text).get("workspace")
     except OSError as error:
         return "", f"it cannot be read: {error.strerror}"
