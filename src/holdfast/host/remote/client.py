@@ -75,7 +75,12 @@ class RemoteSession:
         params = messages.PromptParams(blocks=tuple(blocks), is_cancelled=is_cancelled)
         raw = await self._request(messages.PROMPT, params)
         result = msgspec.json.decode(raw, type=messages.PromptResult)
-        return TurnResult(reason=StopReason(result.stop_reason), last_seq=result.last_seq)
+        return TurnResult(
+            reason=StopReason(result.stop_reason),
+            last_seq=result.last_seq,
+            code=result.code,
+            message=result.message,
+        )
 
     async def cancel(self) -> None:
         """Cancel the running turn, and the waiting prompts of this process. If the owner does not answer, leave the session."""

@@ -210,7 +210,9 @@ class _Client:
         self._unstarted.remove(prompt)
         result = await attached.attachment.prompt(params.blocks, is_cancelled=prompt.is_cancelled)
         await attached.subscription.wait_handled(result.last_seq)
-        return messages.PromptResult(stop_reason=result.reason, last_seq=result.last_seq)
+        return messages.PromptResult(
+            stop_reason=result.reason, last_seq=result.last_seq, code=result.code, message=result.message
+        )
 
     async def _send_events(self, subscription: Subscription) -> None:
         """Send every event. The client answers each request when it has handled the events, so a slow client sets the pace."""

@@ -72,6 +72,9 @@ class PromptResult(msgspec.Struct, kw_only=True, rename="camel"):
 
     stop_reason: str
     last_seq: int
+    code: str = ""
+    """Why the turn failed; empty if it did not."""
+    message: str = ""
 
 
 class ModeParams(msgspec.Struct, kw_only=True):
