@@ -174,7 +174,7 @@ async def test_malformed_calls_are_answered_with_what_to_do_and_call_nothing():
 
     assert turn.calls == []
     assert answers[0] == (
-        "The JSON for wiki.edit is incomplete: a bracket is not closed. "
+        "The JSON for wiki.edit is incomplete: a `{` is not closed. "
         "Nothing was called; complete the JSON and send it again.\n"
     )
     assert answers[1].startswith("The arguments of wiki.edit are not a JSON object: ")

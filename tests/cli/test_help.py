@@ -11,6 +11,7 @@ import pytest
 from holdfast import __version__
 from holdfast.cli.app import COMMANDS, app
 from tests.cli.test_sessions import run
+from tests.commands import run_holdfast
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
 
@@ -66,11 +67,14 @@ def test_version_is_printed(how: list[str]) -> None:
     assert printed == f"holdfast {__version__}\n"
 
 
-def test_an_unknown_command_is_a_usage_error() -> None:
-    done = subprocess.run([HOLDFAST, "setings"], capture_output=True, text=True, check=False, env=os.environ)
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("setings", "settings"), ("replay", "holdfast sessions replay")]
+)
+def test_an_unknown_command_is_a_usage_error(typed: str, meant: str) -> None:
+    done = run_holdfast(typed)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "No such command 'setings'. Did you mean 'settings'?" in done.stderr
+    assert f"No such command {typed!r}. Did you mean {meant!r}?" in done.stderr
 
 
 @pytest.mark.parametrize("name", COMMANDS)

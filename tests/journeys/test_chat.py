@@ -585,8 +585,13 @@ def test_the_json_of_a_call_in_a_pipe_may_have_several_lines(home: Path, cwd: Pa
     (cwd / "a.txt").write_text("kelp")
 
     said = piped(home, cwd, '/call files.read {\n  "path":\n  "a.txt"\n}\n/call files.read {\n\n/tools\n')
+    left = piped(home, cwd, '/call files.read {\n["a"\n/quit\n/call files.read {"path": "a.txt"}\n')
 
-    assert (said.returncode, said.stdout.count("kelp"), "not closed" in said.stdout) == (0, 1, True)
+    assert (said.returncode, said.stdout.count("kelp"), "not closed" in said.stdout) == (1, 1, True)
+    unfinished = "The JSON for files.read is incomplete: the `[` in line 2 is not closed. Nothing was called;"
+    assert (left.returncode, left.stdout) == (1, f"{unfinished} complete the JSON and send it again.\n"), (
+        "the command after unfinished JSON is a command"
+    )
 
 
 def test_without_a_terminal_the_mode_decides(home: Path, cwd: Path):

@@ -184,15 +184,22 @@ def test_the_review_shows_what_runs_what_it_sees_and_which_values_it_gets(clone:
 
 @pytest.mark.promise("RES-07")
 def test_after_a_change_it_does_not_run_and_the_review_shows_the_difference(clone: Repository):
+    clone.write(command=sys.executable, args=["server.py"], env={"REGION": "north", "API_TOKEN": "first"})
     clone.run("servers", "approve", "--confined")
-    clone.write(command=sys.executable, args=["server.py", "--all"], network=["evil.example"])
+    variables = {"REGION": "south", "API_TOKEN": "second"}
+    clone.write(command=sys.executable, args=["server.py", "--all"], env=variables, network=["evil.example"])
     refused = clone.call("told")
     review = clone.run("servers", "approve", "--confined").stdout.splitlines()
 
     assert "It is not approved, or has changed since you approved it" in refused
     start = review.index("  since you approved it, the entry changed:")
     changed = [line.strip() for line in review[start + 1 :] if line.strip()[:1] in ("+", "-")]
-    assert changed == ['+           "--all"', '+network:   "evil.example"']
+    assert changed == [
+        '-env:       REGION = "north"',
+        '+           "--all"',
+        '+env:       REGION = "south"',
+        '+network:   "evil.example"',
+    ]
 
 
 @pytest.mark.promise("BOX-08")

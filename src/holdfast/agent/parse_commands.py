@@ -12,6 +12,7 @@ from holdfast.wire.strict_json import strip_strings
 CALL = "/call"
 MAX_COMMANDS = 100
 MAX_LINES = 20_000
+_MAX_DESCRIBED = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,24 @@ def _count_open_brackets(line: str) -> int:
     """Count the brackets that a line opens, minus those that it closes, outside of strings. JSON strings do not span lines."""
     bare = strip_strings(line.encode(errors="replace"))
     return bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
+
+
+def describe_unclosed(argument: str) -> str:
+    """The last bracket in the arguments of a call that is not closed, with its line if there are several."""
+    if len(argument) > _MAX_DESCRIBED:
+        return "a bracket"
+    still_open: list[tuple[str, int]] = []
+    lines = argument.split("\n")
+    for number, line in enumerate(lines, 1):
+        for byte in strip_strings(line.encode(errors="replace")):
+            if byte in b"{[":
+                still_open.append((chr(byte), number))
+            elif byte in b"}]" and still_open:
+                still_open.pop()
+    if not still_open:
+        return "a bracket"
+    bracket, number = still_open[-1]
+    return f"the `{bracket}` in line {number}" if len(lines) > 1 else f"a `{bracket}`"
 
 
 def _parse_command(group: Sequence[str]) -> ParsedCommand:

@@ -16,7 +16,7 @@ from holdfast.agent.describe_arguments import (
 )
 from holdfast.agent.file_results import format_file_result
 from holdfast.agent.long_results import LongResults
-from holdfast.agent.parse_commands import CALL, ParsedCommand, parse_commands
+from holdfast.agent.parse_commands import CALL, ParsedCommand, describe_unclosed, parse_commands
 from holdfast.agent.resources_and_prompts import show_prompts, show_resources
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
@@ -132,26 +132,40 @@ async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
             known = [name.removeprefix("/") for name in sorted(COMMAND_NAMES)]
             close = get_close_matches(command.slash_name[1:80].lower(), known, n=1)
             suggestion = f" Did you mean /{close[0]}?" if close else ""
-            return f"There is no command {command.slash_name[:80]}.{suggestion} /help lists the commands.\n"
+            unknown = f"There is no command {command.slash_name[:80]}.{suggestion} /help lists the commands."
+            return _report(turn, unknown)
 
 
 async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
     name, *given = command.argument.split(maxsplit=1)[:2] or [""]
     if not name:
-        return "/call needs a tool: /call server.tool {json}. /tools lists the tools.\n"
+        return _report(turn, "/call needs a tool: /call server.tool {json}. /tools lists the tools.")
     if command.is_unclosed:
-        return f"The JSON for {name} is incomplete: a bracket is not closed. Nothing was called; complete the JSON and send it again.\n"
+        return _report(
+            turn,
+            f"The JSON for {name} is incomplete: {describe_unclosed(command.argument)} is not closed. Nothing was called;"
+            " complete the JSON and send it again.",
+        )
     try:
         arguments = decode_strict("".join(given or "{}").encode(), dict[str, Any], DEFAULT_LIMITS)
     except (StrictJsonError, UnicodeEncodeError) as error:
-        return (
+        return _report(
+            turn,
             f"The arguments of {name} are not a JSON object: {error}. Nothing was called. "
-            f'Write /call {name} {{"key": "value"}}; /tools {name} describes its arguments.\n'
+            f'Write /call {name} {{"key": "value"}}; /tools {name} describes its arguments.',
         )
     result = await turn.call(name, arguments)
+    if not result.ok:
+        turn.report_failure(HoldfastError(codes.find(result.code) or codes.TOOL_FAILED, result.message))
     is_large = result.exceeds(_MAX_ON_LOOP)
     log_hint = await _log_hint(turn, name) if result.code == codes.INTERNAL_ERROR.name else ""
     return await _run_in_thread_if_large(turn, _format_result, name, result, log_hint, is_large=is_large)
+
+
+def _report(turn: TurnContext, message: str) -> str:
+    """Report that a command could not be run. Return the reply."""
+    turn.report_failure(HoldfastError(codes.BAD_ARGUMENT, message))
+    return f"{message}\n"
 
 
 async def _log_hint(turn: TurnContext, tool: str) -> str:

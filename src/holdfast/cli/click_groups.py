@@ -45,12 +45,21 @@ class LazyGroup(click.Group):
         if name not in self.lazy and not ctx.resilient_parsing and not name.startswith("-"):
             from difflib import get_close_matches
 
-            close = get_close_matches(name, self.lazy, n=1)
+            close = self._find_in_groups(ctx, name) or get_close_matches(name, self.lazy, n=1)
             fix = (
                 f"Did you mean {close[0]!r}?" if close else f"`{ctx.command_path} --help` lists all commands."
             )
             ctx.fail(f"No such command {name!r}. {fix}")
         return super().resolve_command(ctx, args)
+
+    def _find_in_groups(self, ctx: click.Context, name: str) -> list[str]:
+        """The command with this name in one of the groups, such as `sessions replay` for `replay`."""
+        groups = ((group, self.get_command(ctx, group)) for group in self.lazy)
+        return [
+            f"{ctx.command_path} {group} {name}"
+            for group, command in groups
+            if isinstance(command, click.Group) and name in command.list_commands(ctx)
+        ][:1]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

@@ -69,9 +69,14 @@ def _failed(name: str, error: HoldfastError) -> HealthCheck:
 def _check_folder(loaded: Settings) -> Iterator[HealthCheck]:
     folder = loaded.data_dir
     if not folder.exists():
-        yield HealthCheck(
-            name="data folder", status="ok", detail=f"{folder} will be created at the first use."
-        )
+        parent = next(each for each in folder.parents if each.exists())
+        detail, status = f"{folder} will be created at the first use.", "ok"
+        if not os.access(parent, os.W_OK | os.X_OK):
+            status = "failed"
+            detail = (
+                f"{folder} cannot be created: {parent} cannot be written to. Set data_dir to another folder."
+            )
+        yield HealthCheck(name="data folder", status=status, detail=detail)
         return
     check_data_folder(folder)
     if os.access(folder, os.W_OK | os.X_OK):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.masking.configured_secrets import mask_command
+from holdfast.masking.configured_secrets import mask_command, secrets_in_mapping
 from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing
 from holdfast.model.json import Json
 from holdfast.model.server import TRUSTED_SOURCES, Source
@@ -58,6 +58,17 @@ def mask_summary(whole: EntrySummary) -> EntrySummary:
     )
 
 
+def mask_secrets(whole: EntrySummary) -> EntrySummary:
+    """A summary in which only secrets are masked, to be stored and compared with a later one."""
+    return replace(
+        whole,
+        command=mask_command(whole.command),
+        url=mask_listing(whole.url),
+        env=_mask_secret_values(whole.env),
+        headers=_mask_secret_values(whole.headers),
+    )
+
+
 def summarize_unmasked(entry: ServerEntry) -> EntrySummary:
     """Summarize an entry without masking anything, for a person who decides whether it may run."""
     value = entry.value if isinstance(entry.value, dict) else {}
@@ -102,6 +113,13 @@ def _mapping(value: Json) -> dict[str, str]:
 
 def _mask_values(values: Mapping[str, str]) -> dict[str, str]:
     return {name: value if is_reference(value) else MASKED for name, value in values.items()}
+
+
+def _mask_secret_values(values: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: MASKED if not is_reference(value) and any(secrets_in_mapping({name: value})) else value
+        for name, value in values.items()
+    }
 
 
 def _texts(value: Json) -> list[str]:

@@ -12,6 +12,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
+from holdfast.session.turns import TurnResult
 from holdfast.settings import Settings
 from holdfast.store.types import Lease, StoredEvent
 
@@ -96,9 +97,10 @@ class _AttachedSession:
         self._remote = remote
         self._requests: set[asyncio.Task[object]] = set()
 
-    async def prompt(self, text: str) -> None:
-        await self._remote.prompt([{"type": "text", "text": text}])
+    async def prompt(self, text: str) -> TurnResult:
+        turn = await self._remote.prompt([{"type": "text", "text": text}])
         await self._remote.describe()  # the tools may have changed
+        return turn
 
     def cancel(self) -> None:
         task: asyncio.Task[object] = asyncio.create_task(self._remote.cancel())

@@ -37,7 +37,7 @@ from holdfast.model.event import Outcome, ToolEnded
 from holdfast.model.event_text import tool_name
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode, require_mode
-from holdfast.session.turns import INTERNAL_ERROR_REPLY
+from holdfast.session.turns import INTERNAL_ERROR_REPLY, TurnResult
 from holdfast.settings import Settings
 from holdfast.store.types import StoredEvent
 
@@ -61,7 +61,7 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 class ChatSession(Protocol):
     """The session that a chat is attached to."""
 
-    async def prompt(self, text: str) -> None:
+    async def prompt(self, text: str) -> TurnResult:
         """Run a turn. Returns when all its events are printed."""
         ...
 
@@ -246,7 +246,8 @@ class Chat(ABC):
         self._is_in_turn, self._is_turn_cancelled = True, False
         status = asyncio.create_task(self._show_status(session)) if self._is_interactive else None
         try:
-            await session.prompt(text)
+            if not (await session.prompt(text)).ok:  # the reply says why
+                self._has_turn_failed = True
         except HoldfastError as error:
             self._print_failure(error)
         except Exception as error:

@@ -55,7 +55,8 @@ def chat(
     """Chat at this terminal, in a new or an earlier session.
 
     The session has the built-in servers and those configured for this folder. They run until you leave, and
-    everything is stored. Without a terminal, each line of standard input is a prompt.
+    everything is stored. Without a terminal, each line of standard input is a prompt, and the exit code is 1 if
+    one of them, or a call, failed.
 
     \b
     Examples:

@@ -82,18 +82,27 @@ class PipeInput:
         self._descriptor = descriptor
         self._buffer = bytearray()
         self._is_at_end = False
+        self._next_prompt = ""
 
     async def read_prompt(self) -> str | None:
-        """Read the next line. If the JSON of a `/call` is unfinished, read more lines until it is complete, or until an empty line."""
-        text = await self._read_line()
+        """Read the next line. If the JSON of a `/call` is unfinished, read more lines until it is complete.
+
+        An empty line, or a line with the next command, ends it too: no line of JSON begins with a slash.
+        """
+        text = self._next_prompt or await self._read_line()
+        self._next_prompt = ""
         while text and is_unclosed(text) and (more := await self._read_line()):
+            if more.lstrip().startswith("/"):
+                self._next_prompt = more
+                break
             text = f"{text}\n{more}"
         return text
 
     async def ask(self, question: str, print_before: Callable[[], None] | None = None) -> str | None:
         if print_before is not None:
             print_before()
-        return await self._read_line()
+        answer, self._next_prompt = self._next_prompt, ""
+        return answer or await self._read_line()
 
     @property
     def is_open(self) -> bool:

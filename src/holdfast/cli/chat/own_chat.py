@@ -25,6 +25,7 @@ from holdfast.model.workspace import Workspace
 from holdfast.session.attachment import Attachment
 from holdfast.session.session import Session
 from holdfast.session.subscription import Subscription
+from holdfast.session.turns import TurnResult
 from holdfast.settings import Settings
 from holdfast.store.types import Lease
 from holdfast.wire.strict_json import decode_json
@@ -226,13 +227,14 @@ class _OwnSession:
             self._progress.clear()
         self._progress[call_id] = " ".join(parts)
 
-    async def prompt(self, text: str) -> None:
+    async def prompt(self, text: str) -> TurnResult:
         try:
             turn = await self._attachment.prompt([{"type": "text", "text": text}])
         except HoldfastError:
             await self._events.wait_handled(self._session.record.events.last)
             raise
         await self._events.wait_handled(turn.last_seq)
+        return turn
 
     def cancel(self) -> None:
         self._attachment.cancel()

@@ -26,7 +26,7 @@ from holdfast.resolve.entry_summary import (
     EntrySummary,
     entry_command,
     expand_command,
-    mask_summary,
+    mask_secrets,
     summarize,
 )
 from holdfast.resolve.grant import ConfinedGrant
@@ -418,7 +418,7 @@ class _Review:
 def _masked_lines(summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
     """The description of a server without secrets. It is stored, and compared with the next version of the server."""
     outside = replace(files, program=Program(files={}), problem="")
-    return [*describe_entry(mask_summary(summary)), *_describe_outside(outside, program_path)]
+    return [*describe_entry(mask_secrets(summary)), *_describe_outside(outside, program_path)]
 
 
 def _describe_choices(summary: EntrySummary) -> Iterator[str]:

@@ -1,10 +1,16 @@
 """Describes a stored session for users and for programs."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
+from holdfast.model.event import ToolCalled
+from holdfast.model.event_text import tool_name
 from holdfast.model.json import JsonObject
 from holdfast.store.lease import is_interrupted
+from holdfast.store.store import Store
 from holdfast.store.types import StoredSession
+
+_MAX_EVENTS_READ = 20
 
 
 def session_to_json(stored: StoredSession) -> JsonObject:
@@ -27,6 +33,15 @@ def session_to_json(stored: StoredSession) -> JsonObject:
         "events": stored.last_seq,
         "interrupted": is_interrupted(stored),
     }
+
+
+async def with_title(store: Store, stored: StoredSession) -> StoredSession:
+    """The session. If it has no title, because nothing was said, its title is the first call, such as `called files.list`."""
+    if stored.title:
+        return stored
+    first = await store.read(lambda tx: tx.events(stored.context.session_id, 0, _MAX_EVENTS_READ))
+    calls = (each.event for each in first if isinstance(each.event, ToolCalled))
+    return replace(stored, title=next((f"called {tool_name(call)}" for call in calls), ""))
 
 
 def time_ago(moment: datetime) -> str:

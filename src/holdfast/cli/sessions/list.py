@@ -1,6 +1,6 @@
 """`holdfast sessions list` and `search`."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -14,16 +14,13 @@ from holdfast.cli.open_store import run_with_read_only_store
 from holdfast.cli.options import json_lines_option, path_option
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.paging import collect_pages, limit_options, print_remaining
-from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
-from holdfast.model.event import ToolCalled
-from holdfast.model.event_text import tool_name
+from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago, with_title
 from holdfast.store.query import MAX_PAGE_SIZE, SearchQuery, SessionQuery, Visibility
 from holdfast.store.store import Store
 from holdfast.store.types import SearchHit, StoredSession
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 _MAX_HITS = 10_000
-_MAX_EVENTS_READ = 20  # of a session without a title
 _MAX_SHOWN_HITS = 3  # of each session
 
 
@@ -98,19 +95,17 @@ def list_sessions(
         limit=MAX_PAGE_SIZE,
     )
 
-    async def work(store: Store) -> tuple[list[StoredSession], int, dict[str, str]]:
+    async def work(store: Store) -> tuple[list[StoredSession], int]:
         found, more = await collect_pages(lambda cursor: store.sessions(replace(query, cursor=cursor)), limit)
-        untitled = [] if as_json else [stored for stored in found if not stored.title]
-        first_calls = {stored.context.session_id: await _first_call(store, stored) for stored in untitled}
-        return found, more, {**first_calls}
+        return [await with_title(store, stored) for stored in found], more
 
-    found, more, first_calls = run_with_read_only_store(path, work)
+    found, more = run_with_read_only_store(path, work)
     if as_json:
         for stored in found:
             print_json(session_to_json(stored))
     elif found:
         columns = ("session", "last used", "title", "folder", "from")
-        rows = [_row(stored, first_calls) for stored in found]
+        rows = [_row(stored) for stored in found]
         users = [stored.context.user_id or "" for stored in found]
         if len({*users}) > 1:
             columns, rows = (*columns, "user"), [(*row, user) for row, user in zip(rows, users, strict=True)]
@@ -170,16 +165,9 @@ def search(
     print_remaining(len(shown), len(found) - len(shown))
 
 
-async def _first_call(store: Store, stored: StoredSession) -> str:
-    """Describe a session without a title by the first tool that it called; empty if it called none."""
-    first = await store.read(lambda tx: tx.events(stored.context.session_id, 0, _MAX_EVENTS_READ))
-    calls = (each.event for each in first if isinstance(each.event, ToolCalled))
-    return next((f"called {tool_name(call)}" for call in calls), "")
-
-
-def _row(stored: StoredSession, first_calls: Mapping[str, str]) -> tuple[str, ...]:
+def _row(stored: StoredSession) -> tuple[str, ...]:
     context = stored.context
-    title = stored.title or first_calls.get(context.session_id) or "(no prompts)"
+    title = stored.title or "(no prompts)"
     if open_turn := describe_open_turn(stored):
         title += f" (its last turn {open_turn})"
     return short_id(context.session_id), time_ago(stored.updated), title, context.cwd, stored.source

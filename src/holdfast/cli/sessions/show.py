@@ -13,7 +13,7 @@ from holdfast.cli.find_session import find_session
 from holdfast.cli.open_store import run_with_read_only_store
 from holdfast.cli.options import json_option, output_option, path_option
 from holdfast.cli.output import STDOUT, print_json, print_line, print_table, write_json_lines
-from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago
+from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago, with_title
 from holdfast.model.event import Event, ServersResolved, ToolEnded, UnknownEvent, event_kind
 from holdfast.session.storage_quota import MEGABYTE
 from holdfast.store.end_interrupted import INTERRUPTED, missing_ends
@@ -50,6 +50,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         if stored.lease is None or is_expired(stored.lease, stored.read_at):  # no process runs the session
             missing = await store.read(lambda tx: missing_ends(tx, session_id))
             interrupted += sum(end.call is not None for end in missing)
+        stored = await with_title(store, stored)
         size = await store.read(lambda tx: tx.stored_bytes(session_id))
         return stored, resolution, kinds, await sum_usage(store.events(session_id)), interrupted, size
 

@@ -86,7 +86,12 @@ class RemoteSession:
         result = msgspec.json.decode(raw, type=messages.PromptResult)
         if result.masked:
             self.answered_prompts.append(result.masked)
-        return TurnResult(reason=StopReason(result.stop_reason), last_seq=result.last_seq)
+        return TurnResult(
+            reason=StopReason(result.stop_reason),
+            last_seq=result.last_seq,
+            code=result.code,
+            message=result.message,
+        )
 
     async def cancel(self) -> None:
         """Cancel the running turn, and the waiting prompts of this process. If the owner does not answer, leave the session."""

@@ -216,6 +216,8 @@ class _Client:
             stop_reason=result.reason,
             last_seq=result.last_seq,
             masked=_mask_text(params.blocks, attached.session.record.mask),
+            code=result.code,
+            message=result.message,
         )
 
     async def _send_events(self, subscription: Subscription) -> None:

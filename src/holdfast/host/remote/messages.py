@@ -74,6 +74,9 @@ class PromptResult(msgspec.Struct, kw_only=True, rename="camel"):
 
     stop_reason: str
     last_seq: int
+    code: str = ""
+    """Why the turn failed; empty if it did not."""
+    message: str = ""
     masked: str = ""
     """The text of the prompt with the session's secrets masked; empty if it is long."""
 
