@@ -41,10 +41,11 @@ FLAGS = (
     *(
         "--dns-prefetch-disable",
         "--disable-quic",
-        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # its name in earlier versions
     ),
     *("--gcm-checkin-url=about:blank", "--allow-browser-signin=false", "--gaia-url=http://127.0.0.1:9"),
-    *("--disable-blink-features=WebTransport", "--log-level=3"),
+    "--log-level=3",
 )
 """The flags of every browser."""
 
@@ -54,6 +55,7 @@ would be no boundary there, and starting them takes time. Pages still have proce
 
 PREFERENCES: dict[str, Any] = {
     "net": {"network_prediction_options": 2},  # connect to nothing in advance
+    "webrtc": {"ip_handling_policy": "disable_non_proxied_udp"},
     "search": {"suggest_enabled": False},
     "signin": {"allowed": False, "allowed_on_next_startup": False},
     "safebrowsing": {"enabled": False},
