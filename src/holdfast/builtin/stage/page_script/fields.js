@@ -3,6 +3,8 @@
 function field(options) {
   const element = nodeOf(options.ref);
   if (element === null) return { kind: 'gone' };
+  const control = standsFor(element, localName(element));
+  if (control !== null) return isDisabled(control) ? { kind: 'disabled' } : { kind: 'check', checked: control.checked };
   if (!isVisible(element) && !(element instanceof HTMLInputElement && element.type === 'file')) return { kind: 'hidden' };
   if (isDisabled(element)) return { kind: 'disabled' };
   if (element instanceof HTMLSelectElement) return { kind: 'select' };
