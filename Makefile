@@ -55,7 +55,7 @@ stage-kill: setup ## Kill the browser's server and its host 50 times each, at ra
 	@HOLDFAST_STAGE_KILLS=50 $(BIN)/python -m pytest tests/stage/test_kill_cycles.py -n 0 $(ARGS)
 
 stage-heavy: setup ## Test the browser with pages that need much memory or time
-	@HOLDFAST_STAGE_HEAVY=1 HOLDFAST_STAGE_EXAMPLES=100 $(BIN)/python -m pytest tests/stage/test_hostile_pages.py tests/stage/test_mutating_pages.py -n 0 --timeout 900 $(ARGS)
+	@HOLDFAST_STAGE_HEAVY=1 HOLDFAST_STAGE_EXAMPLES=100 $(BIN)/python -m pytest tests/stage/test_hostile_pages.py tests/stage/test_mutating_pages.py tests/stage/test_corpus.py tests/stage/test_traffic.py -n 0 --timeout 900 $(ARGS)
 
 conformance: setup ## Run MCP's official conformance suite against a toolkit server, and through the gateway
 	@HOLDFAST_CONFORMANCE=all $(BIN)/python -m pytest tests/peers/test_conformance.py tests/peers/test_gateway_conformance.py $(ARGS)

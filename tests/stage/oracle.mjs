@@ -1,4 +1,4 @@
-// Print Playwright's aria snapshot of each address, as a JSON array of texts.
+// Print Playwright's aria snapshot of each address, with those of its frames, and which of its buttons can be clicked, as JSON.
 import { createRequire } from 'node:module';
 const require = createRequire(process.argv[2] + '/');
 const { chromium } = require('playwright-core');
@@ -8,7 +8,8 @@ const page = await browser.newPage();
 const texts = [], actions = {};
 for (const url of urls) {
   await page.goto(url);
-  texts.push(await page.locator('body').ariaSnapshot());
+  const frames = page.frames().map((frame) => frame.locator('body').ariaSnapshot());
+  texts.push((await Promise.all(frames)).join('\n'));
   const names = await page.locator('button[name]').evaluateAll((all) => all.map((button) => button.name));
   for (const name of names) {
     const tried = page.locator(`button[name=${name}]`).click({ trial: true, timeout: 1500 });

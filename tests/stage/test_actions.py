@@ -1,6 +1,7 @@
 """Clicks, texts, keys, drags: they act on the right element, or say why they do not."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -253,3 +254,25 @@ async def test_a_click_that_loads_a_page_shows_it(client: Client, site: Site):
     answer = await client.call("click", ref=await client.ref("Leave"))
 
     assert inside(answer["page"]) == f"There — {site.url}/target\nh1 Arrived"
+
+
+async def test_fields_that_are_hidden_behind_their_labels_can_be_used(
+    client: Client, site: Site, folder: Path
+):
+    html = """<label><input type=checkbox style="display:none"> Gift</label><label for=a>Attach</label><input id=a type=file hidden>
+    <div style="display:none"><input id=x></div><label for=x>Custom</label><p role=status></p>
+    <script>onchange = (event) => document.querySelector('p').append(event.target.files?.[0].name ?? event.target.checked, ' ')</script>"""
+    shown = await client.page("open", url=site.page("/hidden-fields", html))
+    gift, attach = await client.ref("Gift", "checkbox"), await client.ref("Attach", "file")
+    (folder / "cv.txt").write_text("cv")
+
+    checked = await client.page("fill", ref=gift, value=True)
+    await client.call("expect", ref=gift, state="checked")
+    uploaded = await client.page("upload", ref=attach, paths=["cv.txt"])
+    unchecked = await client.page("click", ref=gift)
+    (folder / "cv.txt").unlink()
+
+    assert "- Custom" in shown
+    assert f"+[{gift}] checkbox(checked) Gift" in checked
+    assert f"+[{attach}] file Attach = cv.txt" in uploaded
+    assert "true cv.txt false" in unchecked

@@ -6,7 +6,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +29,7 @@ async def test_an_attached_browser_is_used_and_never_closed(tmp_path: Path, site
     <a href=/popup target=_blank>New</a><a href=/file download=own-name.bin>Get</a>"""
     url = site.page("/attached", html)
     own_folder = tmp_path / "own-downloads"
-    with _run_browser(url, own_folder) as (process, port):
+    with run_browser(url, own_folder) as (process, port):
         async with run_tools(tmp_path) as client:
             attached = await client.call("attach", endpoint=f"127.0.0.1:{port}")
             await client.call("wait", text="Press")
@@ -71,10 +71,14 @@ async def test_only_browsers_on_this_machine_can_be_attached(endpoint: str, tmp_
 
 
 @contextmanager
-def _run_browser(url: str, downloads: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def run_browser(
+    url: str, downloads: Path, flags: Sequence[str] = ()
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A browser that Holdfast has not started, and the port of its DevTools."""
     program = find_browser()
     assert program
     flags = [
+        *flags,
         "--headless=new",
         "--remote-debugging-port=0",
         "--disable-gpu",

@@ -197,11 +197,11 @@ async def test_closing_one_of_several_stages_waits_less_than_a_second(
 
 @pytest.mark.promise("STG-11")
 async def test_closing_the_last_stage_of_a_browser_that_stands_still_waits_less_than_a_second(
-    tmp_path: Path, browser: Client, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, browser: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
     others = set(Descendants(os.getpid()).running())
     async with run_tools(tmp_path) as client:
-        stage = (await client.call("open"))["stage"]
+        stage = (await client.call("open", url=site.page("/still", "<h1>Still</h1>")))["stage"]
         own = {pid: name for pid, name in Descendants(os.getpid()).running().items() if pid not in others}
         browsers = [pid for pid, name in own.items() if name.startswith(str(find_browser()))]
         for pid in browsers:
@@ -212,6 +212,7 @@ async def test_closing_the_last_stage_of_a_browser_that_stands_still_waits_less_
 
     assert 0 < sum(waits) < 1
     assert browsers
+    assert ["--type=renderer" in name for name in own.values()].count(True) == 1, "none is started in reserve"
     assert not set(browsers) & set(Descendants(os.getpid()).running())
 
 

@@ -115,3 +115,29 @@ async def test_state_page_works_as_documented():
 
     assert (counts, kept) == ([1, 2, 1], ["soup", "salad", "tea"])
     assert (was_open, pools[0].is_open) == (True, False)
+
+
+@pytest.mark.promise("KIT-11")
+async def test_driven_sessions_page_works_as_documented():
+    box: Toolbox = load("driven-sessions.md")["box"]
+
+    async with connect(box, "modern") as client:
+        before = await client.call("run", ANN, command="echo hello")
+        opened = [(await client.call("open", session))["result"] for session in (ANN, ANN, BOB)]
+        several = await client.call("run", ANN, command="echo hello")
+        said = [
+            (await client.call("run", session, command=command, terminal=terminal))["result"]
+            for session, terminal, command in ((ANN, "t1", "x=3; echo $x"), (BOB, "", "echo none$x"))
+        ]
+        foreign = await client.call("run", BOB, command="echo hello", terminal="t1")
+        listed = (await client.call("list_terminals", BOB))["items"]
+        closed = (await client.call("close", BOB))["result"]
+
+    assert opened == ["t1", "t2", "t3"]
+    assert said == ["3", "none"]
+    assert [answer["code"] for answer in (before, several, foreign)] == [
+        "NOT_RUNNING",
+        "BAD_ARGUMENT",
+        "NOT_RUNNING",
+    ]
+    assert (listed, closed) == (["t3"], "t3")

@@ -266,11 +266,11 @@ async def _choose(tab: Tab, document: Document, number: int, values: list[str]) 
         )
 
 
-async def focus(tab: Tab, number: int, timeout: float) -> None:
-    """Click into an element, so that it gets the keys."""
+async def focus(tab: Tab, number: int, timeout: float, *, caret: Literal["end", "kept"]) -> None:
+    """Give an element the focus, so that it gets the keys. If it has it already, the caret and what is selected may be kept."""
     document = tab.find_ref(number)
     await aim(tab, number, enabled=True, timeout=timeout)
-    if not await tab.run(document, "focusField", ref=number, end=True):
+    if not await tab.run(document, "focusField", ref=number, caret=caret):
         raise ToolError(NO_EFFECT, f"{tab.ref(number)} did not take the focus.")
 
 

@@ -32,26 +32,30 @@ FLAGS = (
         "DialMediaRouteProvider,AutofillServerCommunication,CertificateTransparencyComponentUpdater,HttpsUpgrades,"
         "InterestFeedContentSuggestions,GlobalMediaControls,PaintHolding,LensOverlay,NetworkTimeServiceQuerying,Prerender2,"
         "PreconnectToSearch,SearchEnginePreconnector,SearchEnginePreconnector2,LoadingPredictorUseOptimizationGuide,"
-        "AimEnabled,AimServerEligibilityEnabled,AimServerRequestOnStartupEnabled,AimServerRequestOnIdentityChangeEnabled"
+        "AimEnabled,AimServerEligibilityEnabled,AimServerRequestOnStartupEnabled,AimServerRequestOnIdentityChangeEnabled,"
+        # A page process in reserve would be started while the first page is loaded, and delay it.
+        "SpareRendererForSitePerProcess"
     ),
     # Every request goes through the proxy, also those to this machine. Names are looked up by the proxy only.
     *("--proxy-bypass-list=<-loopback>", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"),
     *(
         "--dns-prefetch-disable",
         "--disable-quic",
-        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+        "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",  # its name in earlier versions
     ),
     *("--gcm-checkin-url=about:blank", "--allow-browser-signin=false", "--gaia-url=http://127.0.0.1:9"),
-    *("--disable-blink-features=WebTransport", "--log-level=3"),
+    "--log-level=3",
 )
 """The flags of every browser."""
 
-CONFINED_FLAGS = ("--no-sandbox", "--in-process-gpu")
-"""Further flags of a browser in Holdfast's sandbox, which takes the place of Chromium's own. A process for graphics would be no
-boundary there, and starting it takes time."""
+CONFINED_FLAGS = ("--no-sandbox", "--in-process-gpu", "--enable-features=NetworkServiceInProcess2")
+"""Further flags of a browser in Holdfast's sandbox, which takes the place of Chromium's own. Processes for graphics and the network
+would be no boundary there, and starting them takes time. Pages still have processes of their own."""
 
 PREFERENCES: dict[str, Any] = {
     "net": {"network_prediction_options": 2},  # connect to nothing in advance
+    "webrtc": {"ip_handling_policy": "disable_non_proxied_udp"},
     "search": {"suggest_enabled": False},
     "signin": {"allowed": False, "allowed_on_next_startup": False},
     "safebrowsing": {"enabled": False},

@@ -7,11 +7,17 @@ root is missing, and only then are all nodes described: that takes longer than t
 import asyncio
 
 from holdfast.builtin.stage.cdp import protocol as cdp
-from holdfast.builtin.stage.cdp.connection import CdpError, ConnectionLostError, NoAnswerError
+from holdfast.builtin.stage.cdp.connection import (
+    COMMAND_SECONDS,
+    CdpError,
+    ConnectionLostError,
+    NoAnswerError,
+)
 from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.tab import Tab
 
 _MAX_CLOSED_ROOTS = 300  # that are added at once
+_CHANGED = (CdpError, NoAnswerError, ConnectionLostError)  # the page changed; the next answer tries again
 
 
 class ClosedRootSearch:
@@ -23,44 +29,52 @@ class ClosedRootSearch:
 
     async def finds_more(self, document: Document) -> bool:
         """Whether there were closed roots in this document that the page script did not know. It knows them now."""
+        return await self.is_one_missing(document) and await self.adds(document)
+
+    async def is_one_missing(self, document: Document, timeout: float = COMMAND_SECONDS) -> bool:
+        """Whether the page script does not know all closed roots of the documents in this one's process."""
         if document.session in self._searched:
             return False
         self._searched.add(document.session)
-        documents = [
-            other for other in self._tab.tree.documents.values() if other.session == document.session
-        ]
         try:
-            if await self._count_nodes(document.session) == await self._count_known(documents):
-                return False
-            added = [other for other in documents if await self._add_roots(other)]
-        except (CdpError, NoAnswerError, ConnectionLostError):
-            # The page changed; the next answer tries again.
+            nodes, known = await asyncio.gather(
+                self._count_nodes(document.session, timeout),
+                self._count_known(self._documents(document), timeout),
+            )
+        except _CHANGED:
+            return False
+        return nodes != known
+
+    async def adds(self, document: Document) -> bool:
+        """Tell the page script about closed roots that it does not know. Whether there were some in this document."""
+        try:
+            added = [other for other in self._documents(document) if await self._add_roots(other)]
+        except _CHANGED:
             return False
         return document in added
 
-    async def _count_nodes(self, session: str) -> int:
+    def _documents(self, document: Document) -> list[Document]:
+        return [other for other in self._tab.tree.documents.values() if other.session == document.session]
+
+    async def _count_nodes(self, session: str, timeout: float) -> int:
         """The texts and elements of all documents of a process, with those in shadow roots."""
         connection = self._tab.connection
         connection.post(cdp.DomEnable(), session)
         connection.post(cdp.DomGetDocument(depth=0), session)
-        searching = asyncio.ensure_future(connection.send(cdp.DomPerformSearch(query=""), session))
+        searching = asyncio.ensure_future(connection.send(cdp.DomPerformSearch(query=""), session, timeout))
         await asyncio.sleep(0)  # the search is sent
         connection.post(cdp.DomDisable(), session)  # it frees the nodes that were found
         return (await searching).result_count
 
-    async def _count_known(self, documents: list[Document]) -> int:
-        total = 0
-        for document in documents:
-            counted = await self._tab.connection.send(
-                cdp.RuntimeEvaluate(
-                    expression="stage.countNodes()",
-                    unique_context_id=document.unique_id,
-                    return_by_value=True,
-                ),
-                document.session,
-            )
-            total += counted.result.value
-        return total
+    async def _count_known(self, documents: list[Document], timeout: float) -> int:
+        return sum(await asyncio.gather(*(self._count_known_in(document, timeout) for document in documents)))
+
+    async def _count_known_in(self, document: Document, timeout: float) -> int:
+        command = cdp.RuntimeEvaluate(
+            expression="stage.countNodes()", unique_context_id=document.unique_id, return_by_value=True
+        )
+        counted = await self._tab.connection.send(command, document.session, timeout)
+        return counted.result.value
 
     async def _add_roots(self, document: Document) -> bool:
         """Tell the page script about the closed roots of a document. Return whether there are new ones."""

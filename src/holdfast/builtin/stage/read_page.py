@@ -1,5 +1,6 @@
 """Read the page of a tab: its outline with all frames and shadow roots, texts, and elements."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -115,8 +116,10 @@ async def _read(
     search: ClosedRootSearch, tab: Tab, document: Document, function: str, timeout: float, **options: Any
 ) -> dict[str, Any]:
     """Call a function that reads a document; again if it has closed shadow roots that were not known."""
-    result = await _call(tab, document, function, timeout, **options)
-    if await search.finds_more(document):
+    result, is_one_missing = await asyncio.gather(
+        _call(tab, document, function, timeout, **options), search.is_one_missing(document, 2 * timeout)
+    )
+    if is_one_missing and await search.adds(document):
         result = await _call(tab, document, function, timeout, **options)
     return result
 

@@ -3,6 +3,8 @@
 function field(options) {
   const element = nodeOf(options.ref);
   if (element === null) return { kind: 'gone' };
+  const control = standsFor(element, localName(element));
+  if (control !== null) return isDisabled(control) ? { kind: 'disabled' } : { kind: 'check', checked: control.checked };
   if (!isVisible(element) && !(element instanceof HTMLInputElement && element.type === 'file')) return { kind: 'hidden' };
   if (isDisabled(element)) return { kind: 'disabled' };
   if (element instanceof HTMLSelectElement) return { kind: 'select' };
@@ -22,15 +24,20 @@ function field(options) {
 function focusField(options) {
   const element = nodeOf(options.ref);
   if (element === null) return false;
+  const hadFocus = deepActive() === element;
   focusElement(element);
+  const isInput = element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement;
   if (options.select) {
-    if (element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement) element.select();
-    else {
+    if (isInput) element.select();
+    else getSelection().selectAllChildren(element);
+  } else if (options.caret === 'end' || !hadFocus) {  // a field that has the focus may keep what is selected in it
+    if (isInput) {
+      try { element.setSelectionRange(element.value.length, element.value.length); } catch { /* a kind without a selection */ }
+    } else if (element instanceof HTMLElement && isContentEditable(element)) {
       const selection = getSelection();
       selection.selectAllChildren(element);
+      selection.collapseToEnd();
     }
-  } else if (options.end && (element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement)) {
-    try { element.setSelectionRange(element.value.length, element.value.length); } catch { /* a kind without a selection */ }
   }
   const active = deepActive();
   return active !== null && (active === element || flatContains(element, active) || flatContains(active, element));

@@ -65,9 +65,10 @@ function outline(root, options) {
     if (isHtml && SKIPPED.has(tag)) return;
     const style = styleOf(element);
     const display = style.display;
-    if (display === 'none' && !(isHtml && tag === 'area')) return;
+    const isFile = isHtml && tag === 'input' && element.type === 'file';  // often hidden, with a label or a button in its place
+    if (display === 'none' && !(isHtml && tag === 'area') && !isFile) return;
     if (isTrue(element, 'aria-hidden') && element !== focused) return;
-    const hidden = style.visibility !== 'visible';
+    const hidden = style.visibility !== 'visible' && !isFile;
     const faint = parent.faint || style.opacity === '0';
     const isBlock = !(display === 'inline' || display === 'contents' || display === 'inline-block');
     if (isBlock || (isHtml && tag === 'br')) flush(parent.depth);
@@ -78,7 +79,7 @@ function outline(root, options) {
     if (editable) role = 'textbox';
     if (role === '' && !hidden && isHtml && tag !== 'label' && tag !== 'body' && tag !== 'html' &&
         ((pointer && !parent.pointer) || hasAttribute(element, 'onclick') || (hasAttribute(element, 'tabindex') && element.tabIndex >= 0))) role = 'clickable';
-    const isLabel = isHtml && ((tag === 'label' && element.control !== null && element.control !== undefined) ||
+    const isLabel = isHtml && ((tag === 'label' && role === '' && isControlShown(element)) ||
       ((tag === 'legend' || tag === 'caption' || tag === 'figcaption') && parent.named));  // its text is shown as a name already
     const base = { hidden, faint, label: parent.label || isLabel, pointer, editable: editable || parent.editable, isBlock, start: texts.length, role: '', tag };
     if (hidden && role !== '') role = '';

@@ -42,6 +42,7 @@ function roleOf(element, tag) {
       return closest(element, 'article,aside,main,nav,section') ? '' : tag === 'header' ? 'banner' : 'contentinfo';
     case 'section': return hasAttribute(element, 'aria-label') || hasAttribute(element, 'aria-labelledby') ? 'region' : '';
     case 'form': return hasAttribute(element, 'aria-label') || hasAttribute(element, 'aria-labelledby') || hasAttribute(element, 'name') ? 'form' : '';
+    case 'label': { const control = standsFor(element, tag); return control === null ? '' : roleOf(control, 'input'); }
     case 'summary': { const parent = parentNode(element); return parent && nodeType(parent) === 1 && localName(parent) === 'details' ? 'button' : ''; }
     default: return Object.hasOwn(TAGS, tag) ? TAGS[tag] : '';
   }

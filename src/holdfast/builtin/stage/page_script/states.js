@@ -1,7 +1,21 @@
 // The states and the value of an element.
 
 const isTrue = (element, name) => getAttribute(element, name) === 'true';
+// Whether the field of a label is in the outline, with the label's text as its name.
+function isControlShown(label) {
+  const control = label.control;
+  if (control === null || control === undefined) return false;
+  return control.type === 'file' || (clientRects(control).length > 0 && styleOf(control).visibility === 'visible');
+}
+// The check box or radio button that is hidden, so that its label stands for it; null for every other element.
+function standsFor(element, tag) {
+  if (tag !== 'label' || namespaceURI(element) !== HTML || isControlShown(element)) return null;
+  const control = element.control;
+  return control instanceof HTMLInputElement && (control.type === 'checkbox' || control.type === 'radio') ? control : null;
+}
 function statesOf(element, tag, role, focused = null) {
+  const control = standsFor(element, tag);
+  if (control !== null) return statesOf(control, 'input', role, focused);
   const states = [];
   const isHtml = namespaceURI(element) === HTML;
   if (isDisabled(element)) states.push('disabled');

@@ -91,7 +91,7 @@ class ActingTools(ToolFamily):
 
         async def act(tab: Tab, number: int | None) -> None:
             if number is not None:
-                await actions.focus(tab, number, ACTION_SECONDS)
+                await actions.focus(tab, number, ACTION_SECONDS, caret="end")
             await actions.type_text(tab, text)
             if submit:
                 await actions.press(tab, "Enter")
@@ -109,7 +109,7 @@ class ActingTools(ToolFamily):
 
         async def act(tab: Tab, number: int | None) -> None:
             if number is not None:
-                await actions.focus(tab, number, ACTION_SECONDS)
+                await actions.focus(tab, number, ACTION_SECONDS, caret="kept")
             await actions.press(tab, keys)
 
         return await self._act(call, ref, act, tab)
