@@ -101,6 +101,11 @@ class FakeTurn:
     def report_failure(self, error: HoldfastError) -> None:
         self.failure = error.code.name
 
+    async def reject_call(
+        self, server: str, tool: str, arguments: Arguments, *, call_id: str, error: HoldfastError
+    ) -> ToolResult:
+        return failed_result(error)
+
     async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
         self.calls.append((name, arguments))
         return self.result

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from prompt_toolkit.application import create_app_session
-from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.input import PipeInput, create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
 from holdfast.cli.chat import input as input_module
@@ -88,7 +88,11 @@ async def test_half_typed_prompt_is_no_answer_and_is_kept(monkeypatch: pytest.Mo
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(input_module, "_create_output", DummyOutput)
     with create_pipe_input() as keys, create_app_session(input=keys):
-        monkeypatch.setattr(input_module, "_create_input", lambda **_: keys)
+
+        def read_keys(stays_raw: Callable[[], bool]) -> PipeInput:
+            return keys
+
+        monkeypatch.setattr(input_module, "_create_input", read_keys)
         terminal = TerminalInput([], lambda: Completions(commands={}, arguments={}))
         prompt = asyncio.create_task(terminal.read_prompt())
         keys.send_text("o")

@@ -23,6 +23,7 @@ from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.session.session import Session
+from holdfast.session.turns import TurnResult
 
 _POLL_SECONDS = 0.5
 _THREADS = WorkerThreads("source files", threads=1)
@@ -147,9 +148,9 @@ class _DevSession:
         self._shown = shown
         self._restarter = restarter
 
-    async def prompt(self, text: str) -> None:
+    async def prompt(self, text: str) -> TurnResult:
         await self._restarter.restart_if_changed()
-        await self._shown.prompt(text)
+        return await self._shown.prompt(text)
 
     def cancel(self) -> None:
         self._shown.cancel()
