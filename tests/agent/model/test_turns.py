@@ -40,7 +40,7 @@ TWO_CALLS = (
         Call("files__read", {"path": "a.txt"}),
         Call("files__read", {"path": "b.txt"}),
     ),
-    answer("They say alpha and beta."),
+    Answer(parts=(Text("They say alpha and beta."),), first_after=0.2),
 )
 
 
