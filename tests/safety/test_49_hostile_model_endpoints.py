@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.agent.model.answer_events import EventSplitter, check_event
 from holdfast.agent.model.clients import ModelClients
-from holdfast.agent.model.config import ModelLimits, make_config
+from holdfast.agent.model.config import ModelConfig, ModelLimits, make_config
+from holdfast.agent.model.try_model import try_model
 from holdfast.events import StopReason
 from holdfast.model.errors import HoldfastError
 from holdfast.settings import load
@@ -73,6 +74,19 @@ async def test_a_stream_without_end_is_ended(tmp_path: Path):
 
     assert (result.reason, len(said) < 1.5 * MIB) == (StopReason.MAX_TOKENS, True)
     assert taken > 3 * MIB
+
+
+@pytest.mark.promise("AGT-07")
+async def test_an_answer_of_many_bytes_without_text_is_ended():
+    async with ScriptedModel(lambda request: Endless(what="comments", chunk=1000)) as endpoint:
+        config = ModelConfig(name="openai-chat:gpt-5", base_url=endpoint.base_url)
+        small = replace(config, limits=ModelLimits(max_response_bytes=100_000, max_event_bytes=MIB))
+        with pytest.raises(HoldfastError, match="it has more than 100000 bytes"):
+            await try_model(small)
+        sent = endpoint.events_sent
+
+    assert ModelLimits().max_response_bytes == 64 * MIB
+    assert sent >= 90, "the endpoint had sent about as much"
 
 
 @pytest.mark.promise("AGT-07")

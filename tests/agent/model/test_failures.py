@@ -157,19 +157,27 @@ async def test_a_model_that_takes_too_long_in_a_turn_is_ended(tmp_path: Path):
 
 @pytest.mark.promise("AGT-07")
 async def test_a_model_that_loops_is_ended_by_the_limits_of_a_turn(tmp_path: Path):
+    asked = 0
+
     def loop(request: ModelRequest) -> Step:
+        nonlocal asked
+        asked += 1
+        if asked > 8:
+            return answer("Enough.")
         return answer(*[Call("files__list", {"path": "."})] * 3, input_tokens=1000)
 
     reasons: list[StopReason] = []
-    for number, limit in enumerate(({"max_requests": 4}, {"max_calls": 7})):
+    for number, limit in enumerate(({"max_requests": 4}, {"max_calls": 7}, {})):
+        asked = 0
         async with conversation(tmp_path / str(number), loop, model=limit) as talk:
             reasons.append((await talk.session.prompt("Go on")).reason)
             ended = (await talk.events())[-1]
             assert isinstance(ended, TurnEnded)
-            assert int(str(ended.usage["requests"])) <= 4
-            assert int(str(ended.usage["calls"])) <= 12
+            assert (int(str(ended.usage["requests"])) <= 4) is bool(limit)
+            assert (int(str(ended.usage["calls"])) <= 12) is bool(limit)
 
-    assert reasons == [StopReason.MAX_TURN_REQUESTS] * 2
+    # The last one is a control: within the usual limits, nothing ends the loop.
+    assert reasons == [*[StopReason.MAX_TURN_REQUESTS] * 2, StopReason.END_TURN]
 
 
 @pytest.mark.promise("AGT-07")

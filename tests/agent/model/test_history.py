@@ -43,7 +43,7 @@ LONG = (
 
 
 CUT = (Think("Not signed yet, and cut", signature="x"), Text("half"))
-FORMATS = dict(zip(PREFIXES, WireFormat, strict=True))
+FORMATS: dict[str, WireFormat] = dict(zip(PREFIXES, WireFormat, strict=True))
 
 
 def points_in(prefix: str, parts: tuple[Text | Think | Call, ...]) -> list[int]:

@@ -13,6 +13,7 @@ from holdfast.events import Decision, Replied, SessionClosed
 from holdfast.host import team
 from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import MessageReceived, Prompted
+from holdfast.model.json import Json
 from holdfast.model.permission import Mode
 from holdfast.model.trust import Trust
 from holdfast.testing.scripted_model import Call, Hang, ModelRequest, Step, answer
@@ -55,7 +56,7 @@ async def test_every_rule_of_the_team_tools_holds_for_a_model(
     def send(name: str, target: str, text: str = "Hello.") -> Call:
         return Call("team__send_message", {"session_id": target, "text": text}, id=name)
 
-    def search(name: str, **more: str | list[str]) -> Call:
+    def search(name: str, **more: Json) -> Call:
         return Call("team__search_sessions", {"query": "tomatoes", **more}, id=name)
 
     def think(request: ModelRequest) -> Step:

@@ -40,7 +40,7 @@ TWO_CALLS = (
         Call("files__read", {"path": "a.txt"}),
         Call("files__read", {"path": "b.txt"}),
     ),
-    answer("They say alpha and beta."),
+    Answer(parts=(Text("They say alpha and beta."),), first_after=0.2),
 )
 
 
@@ -119,6 +119,12 @@ async def test_every_format_gives_the_same_events_in_the_same_order(tmp_path: Pa
         ModelResponded,
         (StopReason.END_TURN, {"requests": 2, "calls": 2, "input_tokens": 200, "output_tokens": 40}),
     ]
+    replied = [event for event in events if isinstance(event, Replied)]
+    texts = {
+        message_id: "".join(event.text for event in pieces)
+        for message_id, pieces in groupby(replied, lambda event: event.message_id)
+    }
+    assert [*texts.values()] == ["I read both.", "They say alpha and beta."], "each message has one id"
     results = talk.endpoint.requests[1].tool_results
     assert [*results] == ["call_1", "call_2"]
     assert "alpha" in results["call_1"]
