@@ -43,14 +43,15 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
 async def _stop_scripts(tab: Tab) -> None:
     """End the scripts of a page that is busy or opens dialogs without end: it would delay the next page for ever."""
     enable = cdp.EmulationSetScriptExecutionDisabled(value=False)
+    commands: tuple[cdp.Command[Any], ...] = (
+        cdp.EmulationSetScriptExecutionDisabled(value=True),
+        cdp.PageNavigate(url="about:blank"),
+        enable,
+    )
     with contextlib.suppress(CdpError, ConnectionLostError):
         tab.connection.post(cdp.RuntimeTerminateExecution(), tab.session)
         try:
-            for command in (
-                cdp.EmulationSetScriptExecutionDisabled(value=True),
-                cdp.PageNavigate(url="about:blank"),
-                enable,
-            ):
+            for command in commands:
                 await tab.connection.send(command, tab.session, _STOP_SECONDS)
         except NoAnswerError:  # nothing else ends them
             tab.connection.post(enable, tab.session)
