@@ -40,19 +40,9 @@ ACTIONS = """<style>body { margin: 0 } button { display: block; width: 120px; he
 CORPUS = ("canvas", "editor", "frames", "infinite", "routes", "shadow", "table", "widgets")
 # Parts of lists, tables and texts: we write them in fewer lines, and the options of a list in the line of its field.
 PARTS = {
-    "caption",
-    "cell",
-    "columnheader",
-    "definition",
-    "group",
-    "iframe",
-    "listitem",
-    "option",
-    "paragraph",
-    "row",
-    "rowgroup",
+    *("caption", "cell", "columnheader", "definition", "emphasis", "group", "iframe", "listitem", "option"),
+    *("paragraph", "row", "rowgroup", "strong", "term", "text", "url"),
 }
-PARTS |= {"emphasis", "strong", "term", "text", "url"}
 ONLY_OURS = {
     ("button", "Details"): "We show a summary as the button that it acts as; Playwright shows its text.",
     ("button", "Reveal"): "The same.",

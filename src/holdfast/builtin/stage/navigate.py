@@ -42,16 +42,14 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
 
 async def _stop_scripts(tab: Tab) -> None:
     """End the scripts of a page that is busy or opens dialogs without end: it would delay the next page for ever."""
+    disable = cdp.EmulationSetScriptExecutionDisabled(value=True)
     enable = cdp.EmulationSetScriptExecutionDisabled(value=False)
     with contextlib.suppress(CdpError, ConnectionLostError):
         tab.connection.post(cdp.RuntimeTerminateExecution(), tab.session)
         try:
-            for command in (
-                cdp.EmulationSetScriptExecutionDisabled(value=True),
-                cdp.PageNavigate(url="about:blank"),
-                enable,
-            ):
-                await tab.connection.send(command, tab.session, _STOP_SECONDS)
+            await tab.connection.send(disable, tab.session, _STOP_SECONDS)
+            await tab.connection.send(cdp.PageNavigate(url="about:blank"), tab.session, _STOP_SECONDS)
+            await tab.connection.send(enable, tab.session, _STOP_SECONDS)
         except NoAnswerError:  # nothing else ends them
             tab.connection.post(enable, tab.session)
             tab.connection.post(cdp.PageCrash(), tab.session)
