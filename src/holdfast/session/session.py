@@ -319,12 +319,11 @@ class Session:
         self.inbox.may_have_messages = True
         self._turns.wake()
 
-    async def _wait_for_servers(self) -> str:
+    async def _wait_for_servers(self) -> None:
         """Wait a while for servers that are still starting: the first request to a model should have their tools."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._server_wait_seconds):
                 await self._servers.wait_ready()
-        return ""
 
     @property
     def is_busy(self) -> bool:

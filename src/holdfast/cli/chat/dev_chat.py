@@ -155,6 +155,9 @@ class _DevSession:
     def cancel(self) -> None:
         self._shown.cancel()
 
+    async def cancel_any(self) -> bool:
+        return await self._shown.cancel_any()
+
     def describe(self) -> Description:
         return self._shown.describe()
 
