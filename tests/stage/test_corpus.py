@@ -45,13 +45,13 @@ async def test_a_list_that_grows_when_it_is_scrolled_is_read_to_its_end(client: 
     await client.call("open", url=f"{site.url}/infinite.html")
     last = await client.ref("Story 19.", "link")
 
-    grown = await client.page("scroll", ref=last)
-    found = await client.page("find", text="Story 39.")
-    further = await client.page("scroll", down=100_000)
+    absent = await client.call("find", text="Story 20.")
+    await client.call("scroll", ref=last)
+    await client.call("expect", text="Story 39.", timeout=20)
+    await client.call("scroll", down=100_000)
+    await client.call("expect", text="Story 40.", timeout=20)
 
-    assert "link Story 20." in grown
-    assert "link Story 39." in found
-    assert "link Story 40." in further
+    assert "page" not in absent
 
 
 async def test_fields_and_buttons_in_frames_of_both_sites_are_used(client: Client, site: Site):
@@ -72,13 +72,12 @@ async def test_fields_and_buttons_in_frames_of_both_sites_are_used(client: Clien
 async def test_routes_of_one_document_change_the_address_and_the_title(client: Client, site: Site):
     await client.call("open", url=f"{site.url}/routes.html")
 
-    listed = await client.page("click", ref=await client.ref("List", "link"))
-    await client.call("expect", url="*#list", title="Routes: list", text="Two")
+    await client.call("click", ref=await client.ref("List", "link"))
+    await client.call("expect", url="*#list", title="Routes: list", text="Two", timeout=20)
     back = await client.page("goto", url="back")
-    await client.call("expect", title="Routes: home", text="Welcome")
+    await client.call("expect", title="Routes: home", text="Welcome", timeout=20)
     tabs = await client.page("tabs")
 
-    assert "h2 List" in listed
     assert "routes.html" in back
     assert "Routes: home — " in tabs
 
