@@ -214,6 +214,7 @@ TRUSTED = {
     *("host/data_folder.py", "host/packages.py", "model/confined_folders.py"),
     *("resolve/other_clients.py", "resolve/inputs.py", "resolve/program.py", "resolve/protected_paths.py"),
     *("sandbox/bwrap/bwrap.py", "sandbox/bwrap/program_files.py", "sandbox/container/container.py"),
+    "sandbox/container/kept_containers.py",
     *("sandbox/escape_probe_runner.py", "sandbox/own_code.py", "toolkit/client.py"),
 }
 

@@ -24,13 +24,12 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import ContextAliases
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, missing_attribute
 from holdfast.model.event import Outcome
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, SizeLimit
 from holdfast.model.meta_keys import CALL_KEY, PREVIEW_KEY
-from holdfast.model.missing_attribute import missing_attribute
 from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Sse, Stdio
 from holdfast.model.visible_text import quote_line
 from holdfast.sandbox.view import RefusedHost, SandboxView

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec import Raw, UnsetType
 
 from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, missing_attribute
 from holdfast.model.json import JsonObject
-from holdfast.model.missing_attribute import missing_attribute
 from holdfast.model.server import ServerSpec
 from holdfast.model.similar_names import closest_tool
 from holdfast.wire.loop_throttle import run_steps

@@ -1,4 +1,6 @@
-"""The error that callers can act on."""
+"""The error that callers can act on, and that for a missing attribute."""
+
+from collections.abc import Mapping
 
 from holdfast.model.codes import Code
 from holdfast.model.json import Json
@@ -25,3 +27,10 @@ class HoldfastError(Exception):
         """What to do about it: the hint in the details, which fits this error, or else the hint of the code."""
         hint = self.details.get("hint")
         return hint if isinstance(hint, str) and hint else self.code.hint
+
+
+def missing_attribute(thing: object, name: str, advice: Mapping[str, str]) -> AttributeError:
+    """The error for `thing.name`. `advice` has what to write instead of names that other libraries use."""
+    instead = f" Write: {advice[name]}" if name in advice else ""
+    kind = type(thing).__name__
+    return AttributeError(f"{kind!r} object has no attribute {name!r}.{instead}", name=name, obj=thing)

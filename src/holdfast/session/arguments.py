@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.call_arguments import Arguments
 from holdfast.model.errors import HoldfastError
-from holdfast.model.finite_numbers import is_all_finite
+from holdfast.model.json import is_all_finite
 from holdfast.model.option_text import bad_type
 
 __all__ = ["Arguments", "encode_arguments", "not_a_tool_name"]

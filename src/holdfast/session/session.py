@@ -23,11 +23,10 @@ from holdfast.model.budget_limits import NO_LIMITS, BudgetLimits
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, missing_attribute
 from holdfast.model.event import OWN_AGENT, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
-from holdfast.model.missing_attribute import missing_attribute
 from holdfast.model.option_text import bad_type, parse_text
 from holdfast.model.permission import Mode
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from holdfast.model.finite_numbers import is_all_finite
+from holdfast.model.json import is_all_finite
 from holdfast.toolkit.errors import ResultMismatchError
 
 _STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"|-?\d++(?:\.\d++)?+(?:[eE][+-]?\d++)?+')

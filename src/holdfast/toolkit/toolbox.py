@@ -10,8 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
-from holdfast.model.errors import HoldfastError
-from holdfast.model.missing_attribute import missing_attribute
+from holdfast.model.errors import HoldfastError, missing_attribute
 from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.check_options import check_takes

@@ -228,7 +228,10 @@ async def test_without_a_workspace_a_model_has_no_team(tmp_path: Path):
         refused = await alone.call("team.create_session", {"title": "c", "initial_message": "Go."})
 
     replies = "".join(event.text for event in said if isinstance(event, Replied))
-    assert replies == "Failed: There is no tool 'team__create_session'. Use one of those that are listed."
+    assert (
+        replies
+        == "Failed: UNKNOWN_TOOL: There is no tool 'team__create_session'. Use one of those that are listed."
+    )
     assert not refused.ok
 
 

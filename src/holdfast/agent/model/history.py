@@ -35,8 +35,7 @@ from holdfast.model.event import (
     ToolEnded,
     TurnEnded,
 )
-from holdfast.model.finite_numbers import is_all_finite
-from holdfast.model.json import Json, JsonObject
+from holdfast.model.json import Json, JsonObject, is_all_finite
 from holdfast.model.message_text import mark_message
 from holdfast.model.visible_text import replace_surrogates
 from holdfast.store.types import StoredEvent
