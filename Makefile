@@ -13,8 +13,8 @@ DOOR_CYCLES ?= 100
 UP_CYCLES ?= 50
 UPDATES ?= 1000000
 IMAGES ?= 2000
-# Some tests wait: two workers more than there are cores keep the cores busy.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Some tests wait: three workers more than there are cores keep the cores busy.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3)
 ARGS ?=
 # The tests start hundreds of Python processes. Without stored bytecode, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=

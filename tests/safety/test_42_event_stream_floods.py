@@ -274,7 +274,7 @@ async def share_of_flood(throttles: list[LoopThrottle]) -> float:
 async def test_connections_of_a_session_share_its_time_and_sessions_share_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    # On a busy machine, a share may look larger than it is.
+    # On a busy machine, a share may look larger or smaller than it is.
     of_one_session = of_many_sessions = 1.0
     for _ in range(5):
         session = LoopThrottle("session")
@@ -284,7 +284,11 @@ async def test_connections_of_a_session_share_its_time_and_sessions_share_the_re
         if of_one_session < 0.55 and of_many_sessions < 0.7:
             break
     monkeypatch.setattr(loop_throttle, "_TOTAL_DIVISOR", 0)
-    control = await share_of_flood([LoopThrottle(str(n)) for n in range(CONNECTIONS)])
+    control = 0.0
+    for _ in range(5):
+        control = max(control, await share_of_flood([LoopThrottle(str(n)) for n in range(CONNECTIONS)]))
+        if control > 0.75:
+            break
     print(f"one session {of_one_session:.2f}, many {of_many_sessions:.2f}, control {control:.2f}")
 
     assert (of_one_session < 0.55, of_many_sessions < 0.7, control > 0.75) == (True, True, True)

@@ -37,11 +37,14 @@ async def test_request_that_is_cancelled_at_once_frees_its_slot(cancel_method: C
             await asyncio.sleep(0)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-        before = len(transport.messages)
         peer.data_received(line(id="one", method="m") + line(id="other", method="m"))
 
-        met = await transport.wait_for(before + 2)
-    assert [message["result"] for message in met[before:]] == [None, None]
+        answered, count = list[Any](), 2
+        while len(answered) < 2:  # the cancelled requests may also be answered
+            messages = await transport.wait_for(count)
+            answered = [message for message in messages if message["id"] in ("one", "other")]
+            count = len(messages) + 1
+    assert [message["result"] for message in answered] == [None, None]
 
 
 async def test_acp_request_that_is_cancelled_before_it_starts_is_answered_as_cancelled():
