@@ -13,8 +13,8 @@ DOOR_CYCLES ?= 100
 UP_CYCLES ?= 50
 UPDATES ?= 1000000
 IMAGES ?= 2000
-# Some tests wait: three workers more than there are cores keep the cores busy.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3)
+# Some tests wait: one worker more than there are cores keeps the cores busy.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 ARGS ?=
 # The tests start hundreds of Python processes. Without stored bytecode, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
