@@ -20,7 +20,7 @@ ARGS ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-plain-user conformance peers test-containers check format bench interrupts teams fuzz soak soak-kill soak-up soak-stream powerloss lock clean stage-kill stage-heavy
+.PHONY: help setup run test test-slow test-plain-user conformance peers test-containers check format bench interrupts teams fuzz soak soak-kill soak-up soak-stream powerloss lock clean stage-kill stage-heavy
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,8 +32,11 @@ setup: ## Install everything that the other targets need
 run: setup ## Start Holdfast
 	@$(BIN)/holdfast $(RUN) $(ARGS)
 
-test: setup ## Run all tests
+test: setup ## Run the tests, but for those marked slow
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-slow: setup ## Run the tests that `make test` leaves out because they take long
+	@HOLDFAST_SLOW=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
 
 test-plain-user: setup ## Run some tests as a plain user that is made for it (only root can do this)
 	@$(PYTHON) scripts/plain-user $(ARGS)
@@ -61,7 +64,7 @@ conformance: setup ## Run MCP's official conformance suite against a toolkit ser
 	@HOLDFAST_CONFORMANCE=all $(BIN)/python -m pytest tests/peers/test_conformance.py tests/peers/test_gateway_conformance.py $(ARGS)
 
 peers: setup ## Test every combination of third-party clients and servers
-	@HOLDFAST_PEERS=all $(BIN)/python -m pytest -n auto tests/peers $(ARGS)
+	@HOLDFAST_SLOW=1 $(BIN)/python -m pytest -n auto tests/peers $(ARGS)
 
 interrupts: setup ## Cancel, cut and kill turns of a model after every event of its answers, in all formats
 	@HOLDFAST_EVERY_EVENT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/agent/model/test_history.py tests/agent/model/test_failures.py --timeout 600 $(ARGS)

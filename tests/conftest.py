@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import os
 from collections import Counter
 from collections.abc import Generator, Iterator
 
@@ -31,6 +32,13 @@ def keep_log_levels() -> Iterator[None]:
     for logger, (level, propagate, disabled) in zip(loggers, before, strict=True):
         logger.setLevel(level)
         logger.propagate, logger.disabled = propagate, disabled
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests marked `slow`, unless HOLDFAST_SLOW is 1."""
+    if os.environ.get("HOLDFAST_SLOW") != "1":
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("slow")])
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 def pytest_collection_finish() -> None:

@@ -63,6 +63,7 @@ def test_wrong_imports_and_an_unlisted_module_are_detected(tmp_path: Path) -> No
     assert (result.returncode, missed, "- holdfast.attic" in result.stdout) == (1, [], True), result.stdout
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported() -> None:
     code = (
         "import importlib, pkgutil, holdfast\n"

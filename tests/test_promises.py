@@ -16,6 +16,15 @@ def test_every_done_promise_has_a_test_and_every_tested_promise_exists() -> None
     assert _mismatches(listed, {id for source in sources for id in _tested(source)}) == []
 
 
+def test_every_done_promise_is_tested_by_make_test() -> None:
+    """A test that is marked slow runs only in `make test-slow`."""
+    listed = _listed((ROOT / "docs" / "promises.md").read_text(encoding="utf-8"))
+    sources = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "tests").rglob("*.py"))]
+
+    done = {id for id, state in listed.items() if state == "done"}
+    assert sorted(done - {id for source in sources for id in _tested(source, with_slow=False)}) == []
+
+
 def test_every_promise_is_open_or_done_and_has_a_unique_id() -> None:
     text = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
 
@@ -53,6 +62,8 @@ def test_a_promise_is_found_on_functions_classes_modules_and_parameters() -> Non
     """
 
     assert sorted(_tested("if True:" + source)) == ["A-1", "A-2", "A-3", "A-4", "A-5"]
+    slow = source.replace('@pytest.mark.promise("A-2', '@pytest.mark.slow\n        @pytest.mark.promise("A-2')
+    assert sorted(_tested("if True:" + slow, with_slow=False)) == ["A-1", "A-4", "A-5"]
 
 
 def _listed(text: str) -> dict[str, str]:
@@ -67,9 +78,14 @@ def _mismatches(listed: dict[str, str], tested: set[str]) -> list[str]:
     ]
 
 
-def _tested(source: str) -> Iterator[str]:
+def _tested(source: str, *, with_slow: bool = True) -> Iterator[str]:
     """The ids in all `pytest.mark.promise(...)` calls, read from the source so that partial runs work."""
-    for node in ast.walk(ast.parse(source)):
+    tree = ast.parse(source)
+    left_out = () if with_slow else tuple(filter(_is_slow, ast.walk(tree)))
+    slow = {id(inner) for node in left_out for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in slow:
+            continue
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.promise":
             for argument in node.args:
                 assert isinstance(argument, ast.Constant), (
@@ -77,3 +93,10 @@ def _tested(source: str) -> Iterator[str]:
                 )
                 assert isinstance(argument.value, str), f"line {node.lineno}: a promise id must be a string"
                 yield argument.value
+
+
+def _is_slow(node: ast.AST) -> bool:
+    """Whether a test, or a class of tests, is marked slow."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return False
+    return any(ast.unparse(decorator) == "pytest.mark.slow" for decorator in node.decorator_list)

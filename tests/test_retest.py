@@ -10,6 +10,7 @@ import pytest
 RETEST = Path(__file__).parent.parent / "scripts" / "retest"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failed", "code", "said"),
     [

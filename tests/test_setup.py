@@ -37,6 +37,7 @@ def test_setup_is_fast_and_silent_if_everything_is_installed() -> None:
     assert min(seconds() for _ in range(5)) < 0.5
 
 
+@pytest.mark.slow
 def test_setup_fails_if_python_packages_cannot_be_installed(tmp_path: Path) -> None:
     tree = _tree(tmp_path)
 

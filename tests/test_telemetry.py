@@ -192,6 +192,7 @@ def test_logs_go_to_standard_error_and_nothing_to_standard_output() -> None:
     assert (done.stdout, json.loads(done.stderr)["event"]) == (b"", "started")
 
 
+@pytest.mark.slow
 def test_logging_never_blocks_on_an_unread_pipe_and_counts_dropped_lines() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
@@ -324,6 +325,7 @@ def test_secret_is_masked_until_every_session_has_removed_it() -> None:
     assert ("canary" in still, "[masked]" in still, "canary" in after) == (False, True, True)
 
 
+@pytest.mark.slow
 def test_log_lines_about_a_server_or_a_tool_have_its_name_in_their_text() -> None:
     """The log of a program may show no fields."""
     nameless: list[str] = []

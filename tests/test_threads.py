@@ -18,6 +18,7 @@ def banned_names(source: str) -> set[str]:
     return (used | imported) & BANNED
 
 
+@pytest.mark.slow
 def test_no_module_uses_a_shared_executor():
     found = {
         (path.relative_to(SOURCE).as_posix(), name)

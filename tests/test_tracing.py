@@ -62,6 +62,7 @@ def delegate_and_count(request: ModelRequest) -> Step:
     return answer(Call("counter__count", {}), Call("agents__delegate", {"task": f"Look at {SECRET}"}))
 
 
+@pytest.mark.slow
 async def test_session_turn_requests_calls_and_sub_agents_are_spans_of_one_trace(tmp_path: Path):
     traced = Traced()
     async with ScriptedModel(delegate_and_count) as endpoint:
@@ -245,6 +246,7 @@ def test_a_collector_that_is_not_there_does_not_stop_a_command(tmp_path: Path):
     assert called.returncode == 0
 
 
+@pytest.mark.slow
 def test_by_default_nothing_is_traced_and_opentelemetry_is_not_imported(tmp_path: Path):
     program = (
         "import asyncio, sys\n"

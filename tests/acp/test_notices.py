@@ -33,6 +33,7 @@ def reported(zed: Editor, session: str) -> list[str]:
     return [update["title"].partition(":")[0] for update in zed.updates(session, "notice")]
 
 
+@pytest.mark.slow
 async def test_refusals_are_reported_once_while_another_server_is_starting(home: Path, cwd: Path):
     async with editor(home, capabilities={"session": {"notices": {}}}, environ=SHORT_WAIT) as zed:
         await zed.request("session/list", {})  # waits until the process has loaded everything

@@ -202,6 +202,7 @@ def test_number_of_registered_folders_is_limited(data: Path, repositories: Path)
         registry.add_below(repositories / "two", [repositories], at_most=1)
 
 
+@pytest.mark.slow
 def test_commands_use_the_same_tasks_as_the_tools(data: Path):
     environ = {**os.environ, "HOLDFAST_DATA_DIR": str(data), "HOLDFAST_CONFIG": ""}
     blog = data.parent / "Blog"
@@ -327,6 +328,7 @@ async def test_only_one_agent_can_take_a_task_and_nothing_changes_without_a_chan
     assert "done, dropped, open, started" in wrong.envelope["details"]["issues"][0]["message"]
 
 
+@pytest.mark.slow
 def test_commands_say_what_is_wrong_and_what_to_do(data: Path):
     environ = {**os.environ, "HOLDFAST_DATA_DIR": str(data), "HOLDFAST_CONFIG": ""}
     blog, other = data.parent / "Blog", data.parent / "other"

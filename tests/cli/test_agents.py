@@ -20,6 +20,7 @@ def definition(env: Environment) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-13")
 def test_a_project_s_agent_is_shown_approved_and_asked_for_again_when_it_changed(
     env: Environment, definition: Path

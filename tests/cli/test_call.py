@@ -89,6 +89,7 @@ def test_arguments_that_the_tool_itself_refuses_are_a_failure(tmp_path: Path):
     assert (done.returncode, done.stderr.startswith("Error: ")) == (1, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", [True, False])
 def test_control_characters_reach_a_pipe_but_not_a_terminal(tmp_path: Path, *, terminal: bool):
     entry = {"command": sys.executable, "args": [str(SERVER)]}
@@ -129,6 +130,7 @@ def test_the_timeout_of_a_call_is_an_option_or_a_setting(tmp_path: Path):
     ]
 
 
+@pytest.mark.slow
 def test_call_and_tools_leave_no_session_but_are_audited(tmp_path: Path):
     run(tmp_path, "call", "files.list")
     run(tmp_path, "tools")

@@ -291,6 +291,7 @@ async def test_a_chat_goes_on_after_a_prompt_that_failed(
     assert f"Error: {printed}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_chat_without_a_terminal_does_not_import_the_line_editor(home: Path):
     code = (
         "import sys; from holdfast.cli import main\n"
@@ -433,6 +434,7 @@ def test_long_arguments_never_begin_a_line(arguments: dict[str, Any], lines: lis
     assert format_arguments(arguments, 40) == lines
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-09")
 def test_a_resumed_session_keeps_its_mode_unless_another_is_given(home: Path):
     write = '/call files.write {"path": "file", "text": "x"}\n'
@@ -465,6 +467,7 @@ def test_a_resumed_chat_keeps_the_mode_that_an_editor_set(home: Path):
     assert (mode, "  mode     read-only:" in done.stderr) == ("read-only", True)
 
 
+@pytest.mark.slow
 def test_resume_skips_sessions_without_a_prompt(home: Path):
     folder = home.parent / "one"
 
@@ -480,6 +483,7 @@ def test_resume_skips_sessions_without_a_prompt(home: Path):
     assert (done.returncode, "Resuming 'the login bug'." in done.stderr) == (0, True), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-03")
 def test_a_resumed_session_names_the_folders_to_grant_again(home: Path, tmp_path: Path):
     folder, other, third = tmp_path / "project", tmp_path / "other one", tmp_path / "third"
@@ -501,6 +505,7 @@ def test_a_resumed_session_names_the_folders_to_grant_again(home: Path, tmp_path
     assert ("there" in again.stdout, f"\n           {other}\n" in again.stderr) == (True, True)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-03")
 def test_a_chat_refuses_missing_folders_and_those_of_holdfast(home: Path, tmp_path: Path):
     data, gone = home / "data", tmp_path / "gone"

@@ -71,6 +71,7 @@ def _send(dev: subprocess.Popen[str], line: str, until: str) -> str:
     raise AssertionError(printed)
 
 
+@pytest.mark.slow
 def test_saved_server_is_started_again_and_never_needs_approval(
     dev: subprocess.Popen[str], project: Path, home: Path
 ):

@@ -52,6 +52,7 @@ def test_without_a_sandbox_doctor_says_what_to_install_and_exits_with_1() -> Non
     )
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-05")
 def test_a_container_engine_is_tested_too() -> None:
     done = doctor("--engine", "podman", "--image", "none", "--json")
@@ -71,6 +72,7 @@ def checks(
     return done.returncode, found
 
 
+@pytest.mark.slow
 def test_doctor_checks_the_installation(tmp_path: Path) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
     home.mkdir()

@@ -59,6 +59,7 @@ def start_turn(process: "subprocess.Popen[str]", command: str, cwd: Path) -> Non
     process.stdin.flush()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["acp", "chat"])
 def test_process_ends_although_an_agent_ignores_its_cancellation(home: Path, cwd: Path, command: str):
     with subprocess.Popen(

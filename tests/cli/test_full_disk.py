@@ -31,6 +31,7 @@ def small_home(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(data)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STO-01")
 def test_a_chat_goes_on_after_a_prompt_that_could_not_be_stored(small_home: Path, tmp_path: Path):
     ballast = small_home / "data" / "ballast"

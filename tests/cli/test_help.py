@@ -124,6 +124,7 @@ def test_every_json_option_says_that_each_object_is_on_one_line() -> None:
     }
 
 
+@pytest.mark.slow
 def test_json_is_one_object_per_line_for_one_thing_and_for_lists(tmp_path: Path) -> None:
     (tmp_path / "blog").mkdir()
 

@@ -22,6 +22,7 @@ def run(home: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess
     return run_holdfast("model", *arguments, env={**inherited, **more})
 
 
+@pytest.mark.slow
 def test_a_model_that_answers_is_set_and_one_that_does_not_changes_nothing(tmp_path: Path):
     file = tmp_path / "config.toml"
     file.write_text(
@@ -103,6 +104,7 @@ def test_a_settings_file_is_made_if_there_is_none(tmp_path: Path):
     assert tomllib.loads(file.read_text()) == {"model": {"name": 'a"b'}}
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-12", "AGT-13")
 def test_chat_uses_the_agent_and_the_model_of_its_options_and_the_usage_is_shown(tmp_path: Path):
     (tmp_path / "agents").mkdir()

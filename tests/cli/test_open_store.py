@@ -58,6 +58,7 @@ def test_a_store_without_audit_records_is_not_reported_as_tampered_with(tmp_path
     assert (done.returncode, done.stdout, done.stderr) == (0, "There are no records yet.\n", "")
 
 
+@pytest.mark.slow
 def test_a_read_only_disk_can_be_read(read_only: Path, tmp_path: Path):
     (_, stored) = listed(read_only)
     copy = tmp_path / "copy.jsonl"
@@ -73,6 +74,7 @@ def test_a_read_only_disk_can_be_read(read_only: Path, tmp_path: Path):
     assert (moved.returncode, "cannot be written to. Nothing was changed." in moved.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_can_be_read(home: Path, small_disk: Path, tmp_path: Path):
     (_, stored) = listed(home)
     for file in (home / "data").iterdir():

@@ -78,6 +78,7 @@ def test_an_export_can_be_retried_after_a_failure(tmp_path: Path):
     assert (tmp_path / "x").read_text() == "one\ntwo\n"
 
 
+@pytest.mark.slow
 def test_a_dash_means_standard_output(home: Path):
     (_, stored) = listed(home)
 

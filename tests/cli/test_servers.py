@@ -128,6 +128,7 @@ def test_a_project_server_runs_only_after_approval_of_its_exact_content(env: Env
     assert "It is not approved, or has changed since you approved it" in changed.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_approve_shows_the_whole_entry_and_asks(env: Environment):
     env.in_project(c={"command": "run-me", "args": ["${HOME}"], "env": {"A": "canary"}})
@@ -139,6 +140,7 @@ def test_approve_shows_the_whole_entry_and_asks(env: Environment):
     assert env.read_lines("servers", "list")[-1]["server"] == "c"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_approve_shows_the_program_and_the_tools_and_says_what_changed(env: Environment, tmp_path: Path):
     claim = {"name": "add", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
@@ -159,6 +161,7 @@ def test_approve_shows_the_program_and_the_tools_and_says_what_changed(env: Envi
     assert env.run("call", "c.add").stdout == "add ran\n"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_an_approval_can_follow_edits_until_it_is_revoked(env: Environment, tmp_path: Path):
     server = env.project / "server.py"
@@ -203,6 +206,7 @@ def test_approve_shows_how_a_tool_changed(env: Environment, tmp_path: Path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_approve_fails_and_says_why_if_something_still_awaits_approval(env: Environment):
     inner = env.project / "inner"
@@ -338,6 +342,7 @@ def test_tools_lists_tools_and_failed_servers(env: Environment):
     assert [tool["name"] for tool in env.read_lines("tools", "c")][:2] == ["c.count", "c.whoami"]
 
 
+@pytest.mark.slow
 def test_call_prints_the_result_and_sets_the_exit_code(env: Environment):
     env.own(c=counter_entry())
 

@@ -17,6 +17,7 @@ def entries(file: Path) -> dict[str, object]:
     return json.loads(file.read_text())["mcpServers"]
 
 
+@pytest.mark.slow
 def test_added_server_is_used_and_a_removed_one_is_gone(tmp_path: Path):
     added = run(tmp_path, "servers", "add", "counter", "--env", "A=b=c", "--", sys.executable, str(SERVER))
     tools = run(tmp_path, "tools", "counter")

@@ -175,6 +175,7 @@ def test_search_shows_each_session_once_with_its_latest_matches(tmp_path: Path):
     assert {hit["snippet"] for hit in found["hits"]} >= {f"apple {number}" for number in range(5)}
 
 
+@pytest.mark.slow
 def test_sessions_are_found_by_source_tag_and_workspace(home: Path):
     (_, stored) = listed(home)
 
@@ -214,6 +215,7 @@ def make_older(home: Path, session_id: str, days: int) -> None:
         )
 
 
+@pytest.mark.slow
 def test_prune_deletes_sessions_that_were_not_used_for_long(home: Path):
     (recent, old) = listed(home)
     make_older(home, old["id"], 91)
@@ -267,6 +269,7 @@ def test_open_session_is_not_pruned(tmp_path: Path):
     assert asyncio.run(run_host()) == (0, 1)
 
 
+@pytest.mark.slow
 def test_a_moved_session_is_resumed_in_its_new_folder(home: Path, tmp_path: Path):
     (_, stored) = listed(home)
     (tmp_path / "one").rename(tmp_path / "renamed")
@@ -297,6 +300,7 @@ def test_delete_without_a_terminal_requires_yes(home: Path):
     assert stored["id"] in [kept["id"] for kept in listed(home)]
 
 
+@pytest.mark.slow
 def test_delete_asks_first_and_keeps_the_audit(home: Path):
     (other, stored) = listed(home)
 
@@ -331,6 +335,7 @@ def test_export_writes_one_line_per_event(home: Path, tmp_path: Path):
     assert (again.returncode, "Nothing was changed." in again.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_session_in_use_is_not_moved_or_deleted(home: Path):
     (_, stored) = listed(home)
     code = (
@@ -367,6 +372,7 @@ def test_a_session_cannot_be_moved_into_a_folder_of_holdfast(home: Path):
     assert listed(home)[1]["cwd"] == stored["cwd"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STO-03")
 def test_replay_and_list_show_a_running_or_interrupted_turn(home: Path):
     (_, stored) = listed(home)

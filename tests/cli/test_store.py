@@ -182,6 +182,7 @@ def test_a_backup_verifies_on_its_own(database: Path, tmp_path: Path) -> None:
     assert _run("store", "backup", str(copy), "--path", str(database)).returncode == 1
 
 
+@pytest.mark.slow
 def test_a_backup_ends_while_others_keep_writing(database: Path, tmp_path: Path) -> None:
     _enlarge(database)
 
@@ -192,6 +193,7 @@ def test_a_backup_ends_while_others_keep_writing(database: Path, tmp_path: Path)
     assert _run("store", "check", "--path", str(tmp_path / "copy.db")).returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 1)])
 def test_an_interrupted_backup_leaves_no_file(
     database: Path, tmp_path: Path, number: signal.Signals, code: int

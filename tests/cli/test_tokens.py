@@ -73,6 +73,7 @@ def test_mistakes_are_explained(tmp_path: Path, words: tuple[str, ...], message:
     assert run(tmp_path, "tokens", "list", "--json").stdout == ""
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-06")
 def test_a_token_like_another_has_all_of_its_limits_but_those_that_are_given(tmp_path: Path):
     limits = (

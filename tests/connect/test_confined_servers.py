@@ -43,6 +43,7 @@ async def test_in_a_direct_session_every_request_says_sandboxed(
     assert (other["env"], other["meta"]) == (context_env(session.context), context_fields(session.context))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-14")
 async def test_sessions_do_not_share_it_even_if_its_lifetime_is_the_hosts(
     make_host: HostFactory, folder: Path

@@ -106,6 +106,7 @@ async def test_concurrent_sessions_never_see_each_others_context(
     assert crossings == 0
 
 
+@pytest.mark.slow
 @pytest.mark.promise("CTX-10")
 @pytest.mark.parametrize("era", ERAS)
 async def test_sessions_that_share_a_server_never_see_each_others_context(

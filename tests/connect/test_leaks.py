@@ -139,6 +139,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-11")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can promise this")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

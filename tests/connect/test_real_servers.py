@@ -37,6 +37,7 @@ async def test_memory_server_keeps_its_state_for_the_session(make_host: HostFact
     assert json.loads(graph.text) == {"entities": [OTTER], "relations": []}
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-17")
 @pytest.mark.parametrize("era", ERAS)
 async def test_tools_are_listed_again_after_a_list_changed_notification(
@@ -69,6 +70,7 @@ async def test_sub_agents_share_the_server_of_their_session(make_host: HostFacto
     assert [entity["name"] for entity in graph["entities"]] == ["otter", "limpet"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("CTX-07")
 @pytest.mark.promise("LNK-14")
 @pytest.mark.parametrize("script", ["sdk_server.py", "fastmcp_server.py"])

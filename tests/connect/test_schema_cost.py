@@ -96,6 +96,7 @@ DOCUMENTS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(SCHEMAS, DOCUMENTS)
 @settings(max_examples=300, deadline=None)
 def test_no_value_is_visited_more_often_than_the_bound(schema: Any, document: Any):

@@ -95,6 +95,7 @@ async def test_audit_records_the_trust_of_each_call(make_host: HostFactory, fold
     assert [note.trust_level for note in calls] == [Trust.DIRECT, Trust.SANDBOXED]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-04")
 async def test_trust_can_be_lowered_at_any_moment_of_a_call(make_host: HostFactory, folder: Path):
     async with make_host(both_servers()) as host:

@@ -123,6 +123,7 @@ async def test_a_log_level_that_the_server_cannot_be_told_does_not_stop_calls(se
     assert published.is_error is False
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-04")
 @pytest.mark.parametrize("server", [*SERVERS, "both"])
 @pytest.mark.parametrize("client", [*ERAS])

@@ -95,6 +95,7 @@ async def names_of(session: Client) -> set[str]:
     return {tool.name for tool in (await session.list_tools()).tools}
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-04")
 @pytest.mark.parametrize("era", [*ERAS])
 async def test_a_server_that_is_added_or_removed_reaches_open_sessions(era: str, tmp_path: Path):
@@ -120,6 +121,7 @@ async def test_a_server_that_is_added_or_removed_reaches_open_sessions(era: str,
     assert "There is no tool 'add' here" in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-04")
 @pytest.mark.parametrize("era", [*ERAS])
 async def test_a_project_server_that_is_approved_or_revoked_reaches_open_sessions(era: str, tmp_path: Path):

@@ -56,6 +56,7 @@ def sign(issuer: str, **changes: Any) -> str:
     return jwt.encode(claims, KEY, "EdDSA", headers={"kid": "one"})
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-07")
 async def test_tokens_of_the_issuer_for_this_gateway_are_accepted_and_others_are_not(tmp_path: Path):
     async with running_issuer() as issuer:

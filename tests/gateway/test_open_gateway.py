@@ -55,6 +55,7 @@ async def test_a_request_without_a_valid_token_is_refused_and_audited(tmp_path: 
     assert (probes, count["count"]) == ([404, 404, 404], 1)
 
 
+@pytest.mark.slow
 async def test_a_session_cannot_have_its_own_gateway_as_a_server(tmp_path: Path):
     async with running_gateway(tmp_path) as running, Client(running.url, running.token()) as good:
         entry = {"url": running.url, "headers": {"Authorization": f"Bearer {running.token()}"}}
@@ -119,6 +120,7 @@ async def test_pages_of_another_scheme_or_port_are_refused_even_with_a_token(tmp
     assert statuses == [200, 200, 403, 403, 403, 403, 403]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-06")
 async def test_the_scope_of_a_token_holds_for_its_sessions(tmp_path: Path):
     async with running_gateway(tmp_path, {"HOLDFAST_GATEWAY_BUILTIN": "files"}) as running:
@@ -143,6 +145,7 @@ async def test_the_scope_of_a_token_holds_for_its_sessions(tmp_path: Path):
     assert "read-only" in str(refused)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-02", "GW-06")
 async def test_a_revoked_token_ends_its_live_sessions_and_their_servers_and_no_other(tmp_path: Path):
     async with running_gateway(tmp_path) as running:
@@ -173,6 +176,7 @@ async def test_an_expired_token_ends_its_live_sessions(tmp_path: Path, monkeypat
     assert running.ends[0] == "the token has expired"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-08")
 async def test_each_limit_costs_the_token_that_exceeds_it_and_no_other(tmp_path: Path):
     limits = {

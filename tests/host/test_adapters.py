@@ -15,6 +15,7 @@ from tests.host.box_servers import make_box
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 @pytest.mark.promise("API-08")
 async def test_calls_through_an_adapter_have_the_sessions_permission_context_and_record():
     fake = FakeServer({"read": "ok", "fail": FakeError("no")})

@@ -109,6 +109,7 @@ CALLERS: list[Caller] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [*RULES])
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 async def test_the_rules_decide_in_the_mode_auto(tmp_path: Path, caller: Caller, rules: str):

@@ -28,6 +28,7 @@ SESSIONS, MESSAGES, HOSTS, ROUNDS = (5, 200, 3, 3) if IS_LONG else (3, 20, 2, 1)
 """In each host. All hosts of a round run at once; with that of the test, they have 20 sessions in the long version."""
 
 
+@pytest.mark.slow
 @pytest.mark.promise("TEAM-03", "TEAM-09")
 async def test_no_message_is_lost_doubled_or_crosses_a_limit_when_hosts_are_killed(tmp_path: Path):
     home, folder, elsewhere = tmp_path / "home", tmp_path / "garden", tmp_path / "shed"

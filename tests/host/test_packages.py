@@ -107,6 +107,7 @@ async def result(session: Session, tool: str, **arguments: str) -> Any:
     return (await session.call(f"c.{tool}", arguments)).data["result"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-08")
 @pytest.mark.usefixtures("bwrap")
 async def test_fetching_sees_no_folder_and_running_sees_a_read_only_package_and_no_registry(
@@ -135,6 +136,7 @@ async def test_fetching_sees_no_folder_and_running_sees_a_read_only_package_and_
     assert (written, reached, own) == ("OSError", "URLError", "written")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-08")
 @pytest.mark.usefixtures("bwrap")
 async def test_package_is_fetched_once_and_a_direct_server_does_not_use_it(
@@ -152,6 +154,7 @@ async def test_package_is_fetched_once_and_a_direct_server_does_not_use_it(
     assert "this is npx itself" in reasons["direct"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-08")
 @pytest.mark.usefixtures("bwrap")
 @pytest.mark.parametrize(

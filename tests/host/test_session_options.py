@@ -213,6 +213,7 @@ async def test_servers_of_a_session_replace_those_of_the_host_with_the_same_name
             assert [refusal.server for refusal in session.refusals] == ["own"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("API-02")
 async def test_only_these_offers_nothing_else(host: Host, home: Path, folder: Path):
     (home / "mcp.json").write_text(json.dumps({"mcpServers": {"mine": entry()}}))
@@ -236,6 +237,7 @@ async def test_name_of_a_built_in_server_stays_reserved(host: Host, folder: Path
         ]
 
 
+@pytest.mark.slow
 async def test_tools_are_offered_by_pattern_and_servers_without_one_are_not_started(host: Host, folder: Path):
     servers: ServerConfigs = {"own": entry(), "other": entry(), "broken": {"command": "/no/such/program"}}
     tools = ("own.add", "other.re*")
@@ -249,6 +251,7 @@ async def test_tools_are_offered_by_pattern_and_servers_without_one_are_not_star
     assert refusals == {"broken": not_asked_for, "files": not_asked_for}
 
 
+@pytest.mark.slow
 async def test_sessions_with_other_tools_share_a_server_of_lifetime_host(host: Host, folder: Path):
     servers: ServerConfigs = {"own": entry(lifetime="host")}
     totals: list[int] = []
@@ -268,6 +271,7 @@ async def test_user_id_is_told_to_servers_and_separates_sessions(host: Host, fol
         await host.find_session(session_id, "bob")
 
 
+@pytest.mark.slow
 async def test_title_and_tags_are_stored_and_shown(host: Host, home: Path, folder: Path):
     tags = ["report", "nightly"]
     async with host.session(cwd=folder, only_these=True, title="Nightly report", tags=tags) as session:
@@ -284,6 +288,7 @@ async def test_title_and_tags_are_stored_and_shown(host: Host, home: Path, folde
         assert (found["title"], found["tags"]) == ("Nightly report", ["nightly", "report"])
 
 
+@pytest.mark.slow
 @pytest.mark.promise("SES-04")
 @pytest.mark.parametrize("mode", [Mode.READ_ONLY, "read-only"])
 async def test_permission_is_the_mode(host: Host, folder: Path, mode: Any):
@@ -341,6 +346,7 @@ async def test_session_that_is_not_kept_leaves_only_its_audit_records(home: Path
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("API-06")
 async def test_short_runs_leave_memory_and_descriptors_flat(host: Host, folder: Path):
     async def run_often(count: int) -> tuple[int, int, int]:
@@ -361,6 +367,7 @@ async def test_short_runs_leave_memory_and_descriptors_flat(host: Host, folder: 
     assert last[2] - first[2] < 200, "not one more object for each run"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("API-06")
 async def test_short_runs_of_a_server_leave_no_objects_no_descriptors_and_no_files(host: Host, folder: Path):
     servers: ServerConfigs = {"echo": {"command": sys.executable, "args": ["-I", "-S", str(LIGHT_SERVER)]}}
@@ -417,6 +424,7 @@ async def test_run_that_joins_another_takes_no_options(host: Host, folder: Path)
             assert inner is outer
 
 
+@pytest.mark.slow
 async def test_isolated_run_is_like_the_session_around_it_and_gets_no_more_rights(host: Host, folder: Path):
     servers: ServerConfigs = {"own": entry()}
     async with host.session(

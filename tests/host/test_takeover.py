@@ -34,6 +34,7 @@ async def test_suspended_host_whose_session_was_taken_over_writes_nothing_and_st
     assert marks == ["before"]
 
 
+@pytest.mark.slow
 async def test_control_without_epochs_the_suspended_host_writes_and_calls(tmp_path: Path) -> None:
     answer, kinds, marks = await _take_over(tmp_path, "--without-epochs")
 

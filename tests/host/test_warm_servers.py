@@ -64,6 +64,7 @@ async def ask(session: Session) -> dict[str, Any]:
     return (await session.call("who.who")).raise_for_error().data
 
 
+@pytest.mark.slow
 async def test_each_session_gets_a_waiting_server_of_its_own_that_learns_only_its_context(host: Host):
     waiting = pool(host).pids
     async with host.session(user_id="ann") as ann, host.session(user_id="bob") as bob:
@@ -93,6 +94,7 @@ async def test_waiting_servers_end_with_the_host(program: Path):
     assert not any(map(is_alive, waiting))
 
 
+@pytest.mark.slow
 async def test_server_whose_program_was_changed_is_started_anew(host: Host, program: Path):
     program.write_text(SERVER.replace('"cwd": os.getcwd()', '"cwd": "changed"'))
 
@@ -100,6 +102,7 @@ async def test_server_whose_program_was_changed_is_started_anew(host: Host, prog
         assert (await ask(session))["cwd"] == "changed"
 
 
+@pytest.mark.slow
 async def test_waiting_server_that_was_killed_is_replaced(host: Host):
     for pid in pool(host).pids:
         kill(pid)

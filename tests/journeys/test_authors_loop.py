@@ -85,6 +85,7 @@ def test_an_edited_server_restarts_at_the_next_call_and_unpinned_tools_need_no_a
     assert "fixed eve" in fixed
 
 
+@pytest.mark.slow
 def test_pinned_tools_that_changed_are_listed_with_the_command_that_approves_them(
     home: Path, cwd: Path, script: Path
 ):

@@ -532,6 +532,7 @@ def test_a_dumb_terminal_works_too(home: Path, cwd: Path):
     assert code == 0
 
 
+@pytest.mark.slow
 def test_a_resumed_chat_shows_the_conversation_so_far(home: Path, cwd: Path):
     piped(home, cwd, "/call files.list {}\n")
     (stored,) = _sessions(home)
@@ -663,6 +664,7 @@ def test_a_session_that_cannot_be_opened_is_an_error(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_sign_of_life_is_shown_while_a_model_is_slow_and_removed_when_it_answers(home: Path, cwd: Path):
     with ScriptedModel([Answer(parts=(Text("Here I am."),), first_after=2.5)]) as endpoint:
         environ = {"HOLDFAST_MODEL_NAME": "openai-chat:slow", "HOLDFAST_MODEL_BASE_URL": endpoint.base_url}

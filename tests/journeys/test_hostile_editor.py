@@ -200,6 +200,7 @@ async def test_update_too_long_for_a_line_is_sent_without_its_payload(home: Path
         assert "tools.echo:\nfine" in zed.reply_text(session)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bwrap")
 async def test_concurrent_sessions_keep_their_servers_trust_and_folders_apart(home: Path, cwd: Path):
     other = cwd.parent / "other"
@@ -229,6 +230,7 @@ async def test_concurrent_sessions_keep_their_servers_trust_and_folders_apart(ho
         assert "There is no tool 'b.whoami'" in zed.reply_text(one)
 
 
+@pytest.mark.slow
 async def test_fifty_sessions_on_one_connection(home: Path, cwd: Path):
     async with editor(home) as zed:
         sessions = await asyncio.gather(*(zed.new(cwd) for _ in range(50)))

@@ -22,5 +22,6 @@ def test_kill_during_a_turn_loses_no_published_event(home: Path):
     assert result.published > 100
 
 
+@pytest.mark.slow
 def test_control_publishing_before_storing_loses_events(home: Path):
     assert soak(home, cycles=30, publish_first=True).lost > 0

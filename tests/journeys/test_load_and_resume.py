@@ -21,6 +21,7 @@ ALREADY_OPEN = "The session {} is already open on this connection."
 NOT_REPLAYED = ("available_commands_update", "config_option_update")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-04")
 async def test_load_replays_the_whole_conversation_in_order_then_answers(home: Path, cwd: Path):
     async with editor(home, command=AGENT) as zed:
@@ -59,6 +60,7 @@ async def test_load_replays_the_whole_conversation_in_order_then_answers(home: P
     }
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-04")
 async def test_requests_during_a_replay_wait_for_its_end(home: Path, cwd: Path):
     async with editor(home, command=AGENT) as zed:
@@ -183,6 +185,7 @@ async def test_mode_is_restored_even_after_a_kill(home: Path, cwd: Path):
         assert ("tools.count:\n1" in zed.reply_text(session), zed.agent_requests) == (True, [])
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-08", "ACP-10")
 @pytest.mark.parametrize("method", ["session/load", "session/resume"])
 async def test_concurrent_requests_about_a_session_run_in_order(home: Path, cwd: Path, method: str):
@@ -283,6 +286,7 @@ async def test_killed_turn_is_shown_as_interrupted_and_the_session_works(home: P
     assert after == "end_turn"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-14")
 @pytest.mark.parametrize("how", ["end of input", "SIGTERM", "SIGINT"])
 async def test_disconnect_or_signal_during_a_turn_loses_no_event_and_leaves_no_process(

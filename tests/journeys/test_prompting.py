@@ -154,6 +154,7 @@ async def test_unknown_option_or_mode_is_refused(home: Path, cwd: Path, method: 
         assert refused.value.code == -32602
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("bwrap")
 @pytest.mark.promise("ACP-17", "RES-04")
 async def test_trust_can_be_lowered_and_not_raised(home: Path, cwd: Path):
@@ -357,6 +358,7 @@ async def test_server_asks_the_user_through_the_editor(home: Path, cwd: Path):
         assert '{"action":"accept","content":{"name":"Ada"}}' in zed.reply_text(session)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-10")
 async def test_sessions_are_listed_by_folder_and_page_and_deleted(home: Path, cwd: Path):
     other = cwd.parent / "other"

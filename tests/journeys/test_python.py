@@ -61,6 +61,7 @@ def test_program_prints_the_output_shown_below_it(folder: Path, tmp_path: Path, 
     assert (done.stdout, done.stderr) == (PROGRAMS[name][1], "")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-02")
 async def test_concurrent_requests_are_isolated(folder: Path, tmp_path: Path):
     with socket.socket() as free:

@@ -74,6 +74,7 @@ def test_a_crash_is_found_with_the_command_that_the_error_names(home: Path, cwd:
     assert [row["server"] for row in listed] == ["notes"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("SES-11")
 def test_a_chat_shows_the_log_of_its_own_server_and_a_follower_sees_new_lines(
     home: Path, cwd: Path, data: Path
@@ -103,6 +104,7 @@ def test_a_chat_shows_the_log_of_its_own_server_and_a_follower_sees_new_lines(
     assert followed.split(" ", 2)[2] == "about to fail with blue # not from Holdfast\n"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("SES-11")
 def test_a_log_is_bounded_private_names_malformed_lines_and_goes_with_its_session(
     home: Path, cwd: Path, data: Path

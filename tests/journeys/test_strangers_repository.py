@@ -79,6 +79,7 @@ def clone(home: Path, cwd: Path) -> Repository:
     return Repository(home, cwd)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-05", "RES-07", "RES-14")
 def test_in_a_new_workspace_the_advice_of_the_refusal_makes_the_servers_run_confined(clone: Repository):
     clone.run("workspaces", "add", str(clone.folder))
@@ -92,6 +93,7 @@ def test_in_a_new_workspace_the_advice_of_the_refusal_makes_the_servers_run_conf
     assert (clone.folder / "left.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-14", "CTX-11")
 def test_in_a_direct_session_it_is_confined_too_and_with_the_users_rights_it_is_not(clone: Repository):
     clone.run("servers", "approve", "--confined")
@@ -130,6 +132,7 @@ def test_at_the_start_of_a_chat_one_key_runs_them_confined_and_it_asks_once(clon
     assert clone.look()[0]["environment"] == "sandboxed"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_a_no_in_the_chat_is_remembered_until_the_server_is_reviewed_again(clone: Repository):
     with terminal(clone.home, clone.folder) as screen:
@@ -149,6 +152,7 @@ def test_a_no_in_the_chat_is_remembered_until_the_server_is_reviewed_again(clone
     assert clone.look()[0]["environment"] == "sandboxed"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_the_review_shows_what_runs_what_it_sees_and_which_values_it_gets(clone: Repository, tmp_path: Path):
     data = tmp_path / "data set"
@@ -182,6 +186,7 @@ def test_the_review_shows_what_runs_what_it_sees_and_which_values_it_gets(clone:
     assert json.dumps(str(Path(__file__).parents[2] / "src")) in shown, "an editable install"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_after_a_change_it_does_not_run_and_the_review_shows_the_difference(clone: Repository):
     clone.write(command=sys.executable, args=["server.py"], env={"REGION": "north", "API_TOKEN": "first"})

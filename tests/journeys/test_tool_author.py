@@ -123,6 +123,7 @@ def test_a_failure_with_the_authors_own_code_looks_the_same_in_both_envelopes(
     assert (failed.returncode, failed.stderr) == (1, "Error: There is no cake left.\nHint: Order tea.\n")
 
 
+@pytest.mark.slow
 def test_changed_tools_are_approved_by_the_advised_command_without_a_terminal(home: Path, cwd: Path):
     write_shop(cwd / "shop.py")
     add(home, "shop", command=sys.executable, args=[str(cwd / "shop.py")])

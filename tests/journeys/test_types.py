@@ -35,6 +35,7 @@ async def wrong(host: Host) -> None:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.promise("API-01")
 async def test_programs_pass_a_strict_type_checker_and_mistakes_do_not(tmp_path: Path):
     for name, (code, _) in PROGRAMS.items():

@@ -26,6 +26,7 @@ async def wait_until_dead(*processes: int) -> None:
         await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-10")
 async def test_up_needs_no_configuration(home: Path, cwd: Path):
     async with running_up(home, cwd) as up:
@@ -38,6 +39,7 @@ async def test_up_needs_no_configuration(home: Path, cwd: Path):
     assert [tool["name"] for tool in names] == []
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-10")
 async def test_sigterm_lets_running_calls_finish_and_leaves_no_process(home: Path, cwd: Path):
     add_counter(home)

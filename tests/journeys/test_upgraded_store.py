@@ -51,6 +51,7 @@ def test_every_command_works_on_it(home: Path, database: Path) -> None:
     assert len([*database.parent.glob("holdfast.db.v1-*.bak")]) == 1
 
 
+@pytest.mark.slow
 async def test_editor_and_chat_continue_its_sessions(home: Path, database: Path, cwd: Path) -> None:
     for session in (SHOP, INTERRUPTED):
         _run(home, "sessions", "move", session, str(cwd))

@@ -231,6 +231,7 @@ secret_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AUD-03")
 @given(value=secret_values, by_name=st.booleans())
 def test_one_search_in_all_texts_masks_the_same_as_one_in_each(value: Json, by_name: bool) -> None:

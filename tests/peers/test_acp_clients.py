@@ -47,6 +47,7 @@ async def run(command: list[str], home: Path, *, code: int = 0) -> str:
     return ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-04", "ACP-05", "ACP-08")
 async def test_python_sdk_client(tmp_path: Path):
     cwd = _folder(tmp_path)
@@ -56,6 +57,7 @@ async def test_python_sdk_client(tmp_path: Path):
     assert check_recordings(tmp_path) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-04", "ACP-05", "ACP-08")
 async def test_typescript_sdk_client(tmp_path: Path):
     cwd = _folder(tmp_path)
@@ -81,7 +83,7 @@ async def test_acpx_runs_a_prompt_and_answers_permission_requests(tmp_path: Path
     assert check_recordings(tmp_path) == 2
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 async def test_acpx_keeps_a_session_across_restarts_and_cancels(tmp_path: Path):
     cwd = _folder(tmp_path)
     _servers(tmp_path)

@@ -56,6 +56,7 @@ def running_acpx(home: Path, folder: Path, prompt: str):
     return terminal(home, folder, command=command, environ={"HOME": str(home)})
 
 
+@pytest.mark.slow
 def test_question_is_answered_by_either_and_either_can_be_killed(tmp_path: Path, project: Path):
     with running_acpx(tmp_path, project, writes(project, "one", "two", "three", "four")) as client:
         client.until(ASKED_BY_ACPX)
@@ -86,7 +87,7 @@ def test_question_is_answered_by_either_and_either_can_be_killed(tmp_path: Path,
     assert check_recordings(tmp_path) == 1
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.promise("ACP-05")
 async def test_acpx_resumes_a_session_that_an_editor_has_open(tmp_path: Path, project: Path):
     async with editor(tmp_path) as zed:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.peers.spawn import node, python
 
-MATRIX = pytest.mark.matrix
+MATRIX = pytest.mark.slow
 
 
 @pytest.mark.anyio

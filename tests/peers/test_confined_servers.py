@@ -60,6 +60,7 @@ SERVERS: dict[str, tuple[list[str], str, dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-08")
 @pytest.mark.parametrize("case", SERVERS)
 async def test_server_works_confined_with_no_more_than_its_command(
@@ -130,6 +131,7 @@ def npm_registry() -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-08")
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 async def test_npm_fetches_a_package_confined_and_its_server_runs_confined(
@@ -151,9 +153,7 @@ async def test_npm_fetches_a_package_confined_and_its_server_runs_confined(
 
 
 @pytest.mark.promise("BOX-08")
-@pytest.mark.skipif(
-    os.environ.get("HOLDFAST_PEERS") != "all", reason="it downloads packages: run `make peers`"
-)
+@pytest.mark.skipif(os.environ.get("HOLDFAST_SLOW") != "1", reason="it downloads packages: run `make peers`")
 @pytest.mark.parametrize(
     ("argv", "tool", "arguments"),
     [

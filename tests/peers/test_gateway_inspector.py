@@ -30,7 +30,7 @@ async def inspect(url: str, token: str, *options: str) -> Any:
     return json.loads(output)
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.skipif(not INSPECTOR.exists(), reason="MCP Inspector is not installed (make setup)")
 @pytest.mark.promise("GW-01")
 async def test_inspector_lists_and_calls_tools_in_both_eras(tmp_path: Path):

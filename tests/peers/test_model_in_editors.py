@@ -35,7 +35,7 @@ def model_environment(home: Path, endpoint: ScriptedModel, prefix: str = "openai
     return environment(home, {"HOME": str(home), **model})
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.promise("AGT-01")
 @pytest.mark.promise("AGT-06")
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -68,7 +68,7 @@ async def test_acpx_shows_the_answer_of_a_model_and_why_there_is_none(tmp_path: 
 @pytest.mark.promise("AGT-11")
 @pytest.mark.promise("AGT-06")
 @pytest.mark.parametrize(
-    "prefix", ["openai-chat", *(pytest.param(prefix, marks=pytest.mark.matrix) for prefix in PREFIXES[1:])]
+    "prefix", ["openai-chat", *(pytest.param(prefix, marks=pytest.mark.slow) for prefix in PREFIXES[1:])]
 )
 async def test_the_python_sdk_s_editor_gets_thoughts_text_and_calls_and_can_choose_a_model(
     tmp_path: Path, prefix: str
@@ -113,7 +113,7 @@ async def test_the_python_sdk_s_editor_gets_thoughts_text_and_calls_and_can_choo
     assert order == ["agent_thought_chunk", "agent_message_chunk", "tool_call", "tool_call_update"]
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.promise("TEAM-06", "AGT-13")
 async def test_the_python_sdk_s_editor_chooses_an_agent_and_sees_its_sub_agent_in_the_call(tmp_path: Path):
     acp: Any = import_module("acp")

@@ -99,6 +99,7 @@ async def test_filesystem_reads_inside_its_root_and_reports_an_error_outside(roo
     assert blocks(outside)[0]["text"].startswith("Access denied")
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-14")
 async def test_a_servers_era_is_detected_once_and_then_reused(tmp_path: Path):
     at_first = await greeted(tmp_path / "first", remembered=None)

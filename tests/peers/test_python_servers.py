@@ -17,7 +17,7 @@ from tests.peers.spawn import ME, python, spawned
 @pytest.mark.promise("LNK-14")
 @pytest.mark.parametrize(
     ("remembered", "era"),
-    [(None, Era.MODERN), pytest.param(Era.HANDSHAKE, Era.HANDSHAKE, marks=pytest.mark.matrix)],
+    [(None, Era.MODERN), pytest.param(Era.HANDSHAKE, Era.HANDSHAKE, marks=pytest.mark.slow)],
 )
 async def test_client_works_with_an_sdk_server_in_both_eras(remembered: Era | None, era: Era):
     server, texts = await conversation("sdk_server.py", remembered)
@@ -28,11 +28,12 @@ async def test_client_works_with_an_sdk_server_in_both_eras(remembered: Era | No
     )
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.promise("LNK-14")
 @pytest.mark.parametrize(
     ("remembered", "era"),
-    [pytest.param(None, Era.MODERN, marks=pytest.mark.matrix), (Era.HANDSHAKE, Era.HANDSHAKE)],
+    [pytest.param(None, Era.MODERN, marks=pytest.mark.slow), (Era.HANDSHAKE, Era.HANDSHAKE)],
 )
 async def test_client_works_with_a_fastmcp_server_in_both_eras(remembered: Era | None, era: Era):
     server, texts = await conversation("fastmcp_server.py", remembered)

@@ -14,6 +14,7 @@ from tests.toolkit.server_process import ROOT
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 @pytest.mark.promise("KIT-21", "KIT-22")
 async def test_typical_tools_give_fastmcps_client_the_same_results():
     fastmcp: FastMCP[Any] = FastMCP("typical")

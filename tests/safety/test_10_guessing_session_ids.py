@@ -21,6 +21,7 @@ DELETION = b'{"jsonrpc":"2.0","id":%d,"method":"session/delete","params":{"sessi
 GUESS = b'{"jsonrpc":"2.0","id":%d,"method":"session/load","params":{"sessionId":"sess_%b",%b}\n'
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-06")
 def test_no_guess_succeeds_and_further_guesses_are_rate_limited(tmp_path: Path):
     params = json.dumps({"cwd": str(tmp_path), "mcpServers": []})[1:].encode()
@@ -50,6 +51,7 @@ def test_no_guess_succeeds_and_further_guesses_are_rate_limited(tmp_path: Path):
     assert seen.total() == TRIES
 
 
+@pytest.mark.slow
 def test_deleting_guessed_ids_is_rate_limited_and_hardly_fills_the_audit(tmp_path: Path):
     tries = 2000
     seen: Counter[bytes] = Counter()

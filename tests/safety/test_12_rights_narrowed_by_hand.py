@@ -63,6 +63,7 @@ def count_checks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Awaitable[None
     return wait
 
 
+@pytest.mark.slow
 async def test_a_workspace_file_that_is_edited_in_place_lowers_the_trust_of_open_sessions(tmp_path: Path):
     async with session_in_a_direct_workspace(tmp_path) as (running, client):
         at_first = await is_refused(client)
@@ -89,6 +90,7 @@ async def test_control_if_only_the_folder_is_watched_the_session_stays_direct(
     assert not refused
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_removed_while_the_settings_are_invalid_is_ended(tmp_path: Path):
     async with session_in_a_direct_workspace(tmp_path) as (_, client):
         at_first = await is_refused(client)
@@ -100,6 +102,7 @@ async def test_a_server_that_is_removed_while_the_settings_are_invalid_is_ended(
     assert not at_first
 
 
+@pytest.mark.slow
 async def test_control_if_nothing_is_applied_without_the_settings_the_server_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -33,6 +33,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.promise("ACP-15")
 @pytest.mark.parametrize("swapped", ["folder", "folder/file", "."], ids=["a folder", "the file", "the root"])
 async def test_swapped_path_never_reads_or_writes_outside(root: Path, outside: Path, swapped: str):

@@ -130,6 +130,7 @@ async def test_the_editor_opens_no_folder_that_a_confined_server_can_swap(
     assert in_root.data["output"] == "from the editor", "no server can swap the folder that it runs in"
 
 
+@pytest.mark.slow
 async def test_a_confined_command_reaches_nothing_else(
     host: Host, root: Path, tmp_path: Path, listening: int
 ):

@@ -82,6 +82,7 @@ async def test_each_quota_stops_the_server_that_exceeds_it(keeper: Keeper, root:
     assert completed.out == "full\n", completed.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [MEMORY, FILES, DISK], ids=["memory", "files", "disk"])
 async def test_unconfined_server_exceeds_each_quota(keeper: Keeper, root: Path, code: str) -> None:
     completed = await run(

@@ -280,6 +280,7 @@ async def asks_while_others_wait(*, sessions: int, wait_seconds: float) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sessions", [11, 100])
 async def test_unanswered_questions_of_some_sessions_do_not_keep_another_from_asking(sessions: int):
     assert await asks_while_others_wait(sessions=sessions, wait_seconds=20)

@@ -52,6 +52,7 @@ async def test_every_name_makes_exactly_one_audit_record(tmp_path: Path) -> None
     assert [decode_record(body).server for body in bodies] == ["s"] * len(NAMES)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
 async def test_audit_commands_print_one_line_per_record_without_control_characters(tmp_path: Path) -> None:

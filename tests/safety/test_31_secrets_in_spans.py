@@ -43,6 +43,7 @@ async def exported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "".join(span.to_json() for span in traced.exporter.get_finished_spans())
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AUD-03")
 async def test_no_secret_and_no_long_text_of_a_server_or_an_endpoint_is_in_a_span(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

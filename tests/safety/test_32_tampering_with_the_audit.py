@@ -40,6 +40,7 @@ async def database(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
 async def test_two_thousand_random_changes_to_the_table_are_all_found(database: Path) -> None:
@@ -60,6 +61,7 @@ async def test_two_thousand_random_changes_to_the_table_are_all_found(database: 
     assert untouched == Verdict(seq=ROWS, anchored_seq=ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
 async def test_every_edited_byte_of_a_record_is_found(database: Path) -> None:
@@ -88,6 +90,7 @@ async def test_every_edited_byte_of_a_record_is_found(database: Path) -> None:
     assert [done.exit_code for done in untouched] == [0, 0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.promise("AUD-02")
 async def test_edited_bytes_anywhere_never_crash_a_command_or_hide_an_edited_record(
@@ -430,6 +433,7 @@ def _audit(database: Path, *arguments: str) -> Result:
     return CliRunner().invoke(app, ["audit", *arguments, "--path", str(database)])
 
 
+@pytest.mark.slow
 def test_approval_that_was_written_into_the_file_is_found(tmp_path: Path):
     env = Environment(tmp_path)
     env.in_project(c={"command": "true"})
@@ -449,6 +453,7 @@ def test_approval_that_was_written_into_the_file_is_found(tmp_path: Path):
     ]
 
 
+@pytest.mark.slow
 def test_revoked_approval_ends_the_use_of_a_server_and_is_found_if_it_is_put_back(tmp_path: Path):
     env = Environment(tmp_path)
     env.in_project(c={"command": "true"})

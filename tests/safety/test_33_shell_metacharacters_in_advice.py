@@ -130,6 +130,7 @@ _PROGRAM = r"(?:^|[\s`'(:])(?:holdfast [a-z]+|chmod|chown|mkdir|mount|mv|rm|cp|c
 _COMMAND = re.compile(rf"{_PROGRAM}[^.;,\n]*\0")
 
 
+@pytest.mark.slow
 def test_every_command_in_a_message_is_quoted_as_a_whole():
     texts = {path: path.read_text(encoding="utf-8") for path in sorted((ROOT / "src").rglob("*.py"))}
     found = {

@@ -173,6 +173,7 @@ def test_control_without_a_limit_the_cost_of_parsing_grows_with_the_page():
     assert least_cpu_seconds(lambda: parse(60_000)) > 4 * least_cpu_seconds(lambda: parse(6000))
 
 
+@pytest.mark.slow
 async def test_control_following_every_cursor_never_ends(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter_entry("--endless")}) as host, host.session(cwd=tmp_path) as session:
         _, connection = await host.links.connect(session.scope, session.server("c"))

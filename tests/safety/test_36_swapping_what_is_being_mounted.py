@@ -52,6 +52,7 @@ class SwappedSandbox:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-01", "BOX-02")
 async def test_sandbox_with_a_mount_in_another_place_is_refused(root: Path) -> None:
     targets = ("hole", "/newroot/usr/share", ".git")

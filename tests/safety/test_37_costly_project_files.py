@@ -72,6 +72,7 @@ def test_hostile_text_costs_linear_time(piece: bytes, old: Work, new: Work):
     assert large < 10 * small  # quadratic cost would be sixteen times
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("piece", "old", "new"), ATTACKS)
 def test_control_patterns_that_backtrack_take_many_times_as_long(piece: bytes, old: Work, new: Work):
     text = piece * (SIZE // 6 // len(piece))

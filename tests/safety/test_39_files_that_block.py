@@ -379,6 +379,7 @@ def test_control_probing_with_a_connection_fills_the_queue(stopped: Path):
         connect_socket(stopped, "stopped")
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_cancelling_at_a_stopped_owner_ends_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with open_owner(tmp_path) as owner:
@@ -397,6 +398,7 @@ async def test_cancelling_at_a_stopped_owner_ends_the_prompt(tmp_path: Path, mon
         owner.process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 async def test_position_that_no_event_has_is_refused_and_idle_connections_are_closed(tmp_path: Path):
     async with open_owner(tmp_path, "--impatient") as owner:

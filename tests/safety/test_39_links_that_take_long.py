@@ -65,6 +65,7 @@ def is_endless(path: Path) -> bool:
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-01")
 @pytest.mark.parametrize("make", [make_slow_links, make_chain])
 async def test_server_starts_in_a_folder_with_costly_links_and_cannot_change_it(

@@ -55,6 +55,7 @@ def _endless_configuration(program: Path) -> None:
         file.truncate(1 << 34)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-06")
 @pytest.mark.parametrize("where", ["inside", "outside"])
 @pytest.mark.parametrize(

@@ -97,6 +97,7 @@ async def host_with_neighbours(
         yield host, neighbours
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-13")
 @pytest.mark.timeout(300)
 async def test_flood_of_events_does_not_slow_other_sessions(make_host: Any, tmp_path: Path):
@@ -127,6 +128,7 @@ def charge_nothing(self: LoopThrottle, started: float, *, includes_waiting: bool
     return False
 
 
+@pytest.mark.slow
 async def test_control_without_pauses_the_flood_slows_other_sessions(
     make_host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -52,6 +52,7 @@ CALLS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
 @pytest.mark.promise("RES-07", "STG-14")
 async def test_no_builtin_tool_writes_beside_a_program_of_the_user(

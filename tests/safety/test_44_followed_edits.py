@@ -74,6 +74,7 @@ async def write_confined(host: Host, folder: Path, server: str) -> str:
         return (await session.call(f"{server}.write", {"path": str(folder / "server.py")})).text
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07", "BOX-01")
 @pytest.mark.usefixtures("bwrap")
 @pytest.mark.parametrize("protected", [True, False])

@@ -712,6 +712,7 @@ def test_program_whose_manifest_cannot_be_read_as_a_whole_is_refused(
     assert (told in problem, bool(problem)) == (True, bool(told))
 
 
+@pytest.mark.slow
 def test_names_that_a_task_file_computes_and_words_that_are_not_checked_are_noted(tmp_path: Path):
     (tmp_path / "Makefile").write_text("include $(wildcard *.x)")
     (tmp_path / "a.py").touch()
@@ -783,6 +784,7 @@ def test_cost_of_a_long_module_name_is_limited():
     assert not [*python_module_candidates("/folder", f"{'m' * 256}.x")]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-15")
 def test_changed_source_is_not_searched_for_imports(tmp_path: Path):
     command = ["python", "s.py"]

@@ -320,6 +320,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-01")
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 @pytest.mark.skipif(
@@ -405,6 +406,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-06")
 @pytest.mark.skipif(not Path("/usr/bin/python3").exists(), reason="needs a Python outside of the project")
 def test_holdfast_in_the_projects_own_environment_cannot_be_changed(open_folder: Path) -> None:

@@ -76,6 +76,7 @@ async def test_a_stream_without_end_is_ended(tmp_path: Path):
     assert taken > 3 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-07")
 async def test_an_answer_of_many_bytes_without_text_is_ended():
     async with ScriptedModel(lambda request: Endless(what="comments", chunk=1000)) as endpoint:
@@ -226,6 +227,7 @@ async def test_a_key_that_an_error_repeats_is_told_to_no_one(
     assert KEY in str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["openai-chat", "openai", "anthropic"])
 async def test_an_own_endpoint_gets_its_own_key_and_no_header_of_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str

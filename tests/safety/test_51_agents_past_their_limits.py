@@ -61,6 +61,7 @@ async def test_control_without_a_budget_all_run_at_once():
     assert await race(BudgetPool(BudgetLimits(), max_children=50), 30, 8) == (8, 240, set())
 
 
+@pytest.mark.slow
 @pytest.mark.promise("TEAM-07")
 @pytest.mark.parametrize("is_limited", [True, False], ids=["limited", "control: without limits"])
 async def test_a_spawning_loop_ends_at_the_limits(

@@ -44,6 +44,7 @@ async def wait_for_record(running: RunningGateway, text: str) -> None:
         await asyncio.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-02", "GW-09")
 async def test_a_stolen_session_id_looks_like_one_that_does_not_exist(tmp_path: Path):
     async with running_gateway(tmp_path) as running:
@@ -66,6 +67,7 @@ async def test_a_stolen_session_id_looks_like_one_that_does_not_exist(tmp_path: 
     assert (control[0], count) == (200, 2)
 
 
+@pytest.mark.slow
 async def test_guessed_session_ids_find_nothing(tmp_path: Path):
     async with running_gateway(tmp_path) as running, Client(running.url, running.token("owner")) as client:
         thief = running.token("thief")
@@ -79,6 +81,7 @@ async def test_guessed_session_ids_find_nothing(tmp_path: Path):
     assert statuses == {404}
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-03")
 async def test_a_foreign_handle_looks_like_one_that_does_not_exist(tmp_path: Path):
     async with running_gateway(tmp_path) as running:
@@ -111,6 +114,7 @@ async def test_a_foreign_handle_looks_like_one_that_does_not_exist(tmp_path: Pat
     assert counts == [1, 2, 1]  # control: the owner's handle names a session of its own
 
 
+@pytest.mark.slow
 @pytest.mark.promise("GW-06")
 async def test_no_meta_and_no_header_leads_out_of_the_tokens_scope(tmp_path: Path):
     async with running_gateway(tmp_path) as running:
@@ -166,6 +170,7 @@ async def test_headers_that_contradict_the_body_are_refused(tmp_path: Path):
     assert read_answer(control)["result"]["structuredContent"]["count"] == 1  # the others did not count
 
 
+@pytest.mark.slow
 async def test_a_context_that_this_host_did_not_sign_tells_nothing_about_sessions(tmp_path: Path):
     async with running_gateway(tmp_path) as running, Client(running.url, running.token("owner")) as owner:
         await owner.call("add")

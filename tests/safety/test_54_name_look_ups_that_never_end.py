@@ -45,11 +45,13 @@ def run_host(folder: Path, mode: str, attacker: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attacker", ["client", "confined server"])
 def test_other_session_looks_its_names_up_and_the_host_ends_at_once(tmp_path: Path, attacker: str):
     assert run_host(tmp_path, "protected", attacker) == "reached"
 
 
+@pytest.mark.slow
 def test_control_in_shared_threads_the_other_session_waits(tmp_path: Path):
     assert run_host(tmp_path, "unprotected", "client") == "not reached"
 

@@ -45,6 +45,7 @@ def write(name: str) -> str:
     return f'/call files.write {{"path": "{name}", "text": "x"}}'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_control", [False, True], ids=["attack", "control"])
 def test_only_an_answer_that_follows_the_question_counts(home: Path, cwd: Path, is_control: bool):
     ask = home / "ask"

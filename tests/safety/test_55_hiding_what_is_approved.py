@@ -129,6 +129,7 @@ def test_control_wrapped_by_characters_a_row_has_no_mark():
     assert _terminal_rows(line[:COLUMNS])[1:] == ["  files.read (built in) may change"]
 
 
+@pytest.mark.slow
 def test_forged_rows_are_marked_and_the_command_stands_above_the_question(tmp_path: Path):
     env = Environment(tmp_path)
     forged = _forged_argument()
@@ -154,6 +155,7 @@ def test_control_wrapped_by_the_terminal_only_forged_rows_are_on_the_screen():
 FORGED_FILE = "none of the project's files is checked"
 
 
+@pytest.mark.slow
 def test_names_in_a_review_cannot_pose_as_other_names_or_as_words_of_holdfast(tmp_path: Path):
     env = Environment(tmp_path)
     env.project = tmp_path.resolve() / "mine\u202e\u2028\x1b[2J\u200b"
@@ -252,6 +254,7 @@ def _terminal_rows(line: str) -> list[str]:
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_discarded", [True, False], ids=["discarded", "control"])
 def test_answer_that_was_typed_ahead_does_not_approve_the_next_server(tmp_path: Path, is_discarded: bool):
     env = Environment(tmp_path)

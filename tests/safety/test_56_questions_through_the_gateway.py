@@ -50,6 +50,7 @@ def stop_sanitizing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_requests, "sanitize_elicitation", decode)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-18")
 @pytest.mark.parametrize("era", [*ERAS])
 async def test_every_servers_question_is_named_and_cleaned(
@@ -68,6 +69,7 @@ async def test_every_servers_question_is_named_and_cleaned(
     assert (len(confined), len(direct)) == (1, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", [*ERAS])
 async def test_a_form_for_a_secret_is_refused(era: str, serve: Serve, monkeypatch: pytest.MonkeyPatch):
     question = {"message": "Log in", "requestedSchema": SCHEMA}

@@ -31,6 +31,7 @@ async def remove_counter(folder: Path, first: Client) -> None:
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 async def test_a_server_that_never_starts_does_not_keep_a_change_from_other_sessions(tmp_path: Path):
     write_servers(tmp_path, {"counter": ENTRY, "other": ENTRY})
     async with (
@@ -51,6 +52,7 @@ async def test_a_server_that_never_starts_does_not_keep_a_change_from_other_sess
     assert not at_first
 
 
+@pytest.mark.slow
 async def test_control_if_sessions_are_changed_in_turn_the_others_keep_the_removed_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -54,6 +54,7 @@ async def status_of(reader: asyncio.StreamReader) -> str:
     return line.split()[1].decode() if line else "closed"
 
 
+@pytest.mark.slow
 async def test_slow_heads_and_bodies_are_cut_off_and_others_are_served(tmp_path: Path):
     limits = ConnectionLimits(head_seconds=1.0)
     async with (
@@ -81,6 +82,7 @@ async def test_control_without_the_limit_slow_clients_stay(tmp_path: Path):
         assert await is_closed(heads[0], 2.0) is False
 
 
+@pytest.mark.slow
 async def test_sessions_that_are_never_used_make_room_for_new_ones(tmp_path: Path):
     limits = {"HOLDFAST_GATEWAY_MAX_SESSIONS": "4", "HOLDFAST_GATEWAY_MAX_SESSIONS_PER_TOKEN": "3"}
     async with (

@@ -113,6 +113,7 @@ def test_a_template_of_open_braces_is_split_in_linear_time():
     assert slow(8000) > 8 * slow(2000)  # the control: what it was before
 
 
+@pytest.mark.slow
 async def test_a_servers_costly_lists_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     servers = {"costly": {"command": sys.executable, "args": [str(SERVER)]}}
     async with (

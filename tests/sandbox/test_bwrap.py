@@ -351,6 +351,7 @@ async def test_calls_that_few_programs_need_are_denied(keeper: Keeper, root: Pat
     }  # fmt: skip
 
 
+@pytest.mark.slow
 async def test_concurrent_first_starts_all_succeed(root: Path) -> None:
     sandbox = BwrapSandbox()
     spec = confined(ProcessSpec(argv=("true",), env=PATH, cwd=str(root)), root)

@@ -260,6 +260,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-11")
 @pytest.mark.parametrize("trust", ["direct", "confined"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

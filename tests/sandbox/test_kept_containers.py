@@ -152,6 +152,7 @@ async def test_containers_that_cannot_be_removed_are_reported(machine: Machine, 
     assert await machine.kept().remove([notes.session_id]) == "the disk is full"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-05")
 async def test_session_keeps_its_container_until_it_is_deleted(
     machine: Machine, root: Path, monkeypatch: pytest.MonkeyPatch

@@ -62,6 +62,7 @@ async def call_until_full(session: Session) -> HoldfastError:
             return full
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STO-01", "STO-03")
 async def test_session_of_an_editor_works_again_when_there_is_space(tmp_path: Path, small_disk: Path) -> None:
     home, cwd, ballast = tmp_path / "home", tmp_path / "project", Ballast(small_disk)
@@ -144,6 +145,7 @@ async def test_end_of_a_call_that_could_not_be_stored_is_sent_when_there_is_spac
     assert "was not kept" in last["content"][0]["content"]["text"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STO-04")
 async def test_session_closed_on_a_full_disk_can_be_loaded_when_there_is_space(
     tmp_path: Path, small_disk: Path

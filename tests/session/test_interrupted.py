@@ -121,6 +121,7 @@ async def test_calls_of_a_killed_turn_end_as_interrupted_with_one_record_each(ho
     assert (records_later, good) == (records, True)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AUD-01")
 async def test_killed_calls_outside_of_a_turn_end_as_interrupted_with_one_record_each(home: Path, cwd: Path):
     started, server = cwd / "started", tools_server()
@@ -144,6 +145,7 @@ async def test_killed_calls_outside_of_a_turn_end_as_interrupted_with_one_record
     assert isinstance(second[-1], SessionClosed)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STO-03")
 async def test_running_turn_is_not_listed_as_interrupted_and_a_killed_one_is(home: Path, cwd: Path):
     started = cwd / "started"
@@ -206,6 +208,7 @@ def calls_of(home: Path, session: str, **environ: str) -> list[tuple[str, str, s
 INTERRUPTED = [("wait", "cancelled", "INTERRUPTED")]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AUD-01", "STO-03")
 async def test_interrupted_call_is_recorded_by_the_next_process_without_opening_the_session(
     home: Path, cwd: Path
@@ -226,6 +229,7 @@ async def test_interrupted_call_is_recorded_by_the_next_process_without_opening_
     assert holdfast(home, "audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AUD-01")
 @pytest.mark.parametrize("change", ["delete", "move"])
 async def test_interrupted_call_is_recorded_before_its_session_is_changed(
@@ -239,6 +243,7 @@ async def test_interrupted_call_is_recorded_before_its_session_is_changed(
     assert holdfast(home, "audit", "verify").returncode == 0
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AUD-01", "ACP-10")
 async def test_interrupted_call_is_recorded_before_an_editor_deletes_its_session(
     home: Path, cwd: Path
@@ -250,6 +255,7 @@ async def test_interrupted_call_is_recorded_before_an_editor_deletes_its_session
     assert calls_of(home, session) == INTERRUPTED
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AUD-01", "STO-03")
 async def test_call_of_a_process_that_ended_on_a_full_disk_is_recorded_by_the_next_process(
     home: Path, cwd: Path, small_disk: Path

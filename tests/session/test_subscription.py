@@ -103,6 +103,7 @@ async def test_subscriber_that_stops_reading_delays_neither_the_writer_nor_the_o
         assert len(await read_all(stopped)) == 20_001
 
 
+@pytest.mark.slow
 async def test_memory_stays_flat_while_a_subscriber_is_slow(tmp_path: Path):
     """It gets all events in the end. If they were kept for it, they would take over 1000 bytes each."""
     text = "x" * 600

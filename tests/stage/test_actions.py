@@ -17,6 +17,7 @@ async def log_of(client: Client) -> str:
     return await client.page("evaluate", script="JSON.stringify(window.log)")
 
 
+@pytest.mark.slow
 async def test_a_click_gives_the_page_real_events_and_answers_with_what_changed(client: Client, site: Site):
     html = (
         f"""{LOG}<button onclick="say(event.isTrusted); out.textContent = 'Done'">Go</button><p id=out></p>"""
@@ -41,6 +42,7 @@ async def test_double_and_right_clicks_and_modifiers(client: Client, site: Site)
     assert await log_of(client) == '"[\\"double\\",\\"menu\\",\\"shift\\"]"'
 
 
+@pytest.mark.slow
 async def test_clicks_in_frames_and_closed_shadow_roots(client: Client, site: Site):
     site.page("/pressed", "<button style='margin:30px' onclick=\"this.textContent='pressed'\">Press</button>")
     html = f"""<div style="height:1500px"></div><iframe src={site.other_url}/pressed style="border:7px solid; padding:11px"></iframe>
@@ -132,6 +134,7 @@ async def test_a_ref_never_means_another_element(client: Client, site: Site):
     assert await log_of(client) == '"[0,2]"'
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-06")
 async def test_refs_of_an_earlier_page_or_another_tab_are_never_reused(client: Client, site: Site):
     url = site.page("/same", "<button>Go</button>")

@@ -40,6 +40,7 @@ async def test_a_custom_element_that_is_upgraded_late_is_found(client: Client, s
     assert "button Buy" in found
 
 
+@pytest.mark.slow
 async def test_a_root_in_a_large_page_is_shown_and_found(client: Client, site: Site):
     rows = "".join(f"<li>Row {number}" for number in range(3500))
     html = f"<main>light</main><ul>{rows}</ul><script>{ATTACH.format('main', 'In a large page')}</script>"
@@ -76,6 +77,7 @@ async def test_expect_sees_a_text_in_a_root_that_is_attached_later(client: Clien
     assert absent.code == "NOT_YET"
 
 
+@pytest.mark.slow
 async def test_a_page_without_new_roots_is_not_described_again(
     client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):

@@ -39,6 +39,7 @@ async def test_a_file_field_is_not_filled(client: Client, site: Site):
     assert "upload" in failed.message
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-01")
 async def test_no_caller_can_use_anothers_ref_or_download(client: Client, site: Site, folder: Path):
     site.answers["/own-file"] = lambda seen: (200, {"Content-Type": "application/octet-stream"}, b"own")
@@ -97,6 +98,7 @@ async def test_stages_share_no_permissions(client: Client, site: Site):
     assert (in_first, in_second) == ('"granted"', '"prompt"')
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-10")
 async def test_a_page_that_opens_dialogs_without_end_is_named_as_the_reason(client: Client, site: Site):
     opened = await client.call("open", url=site.page("/asking", "<h1>Asking</h1>"))
@@ -111,6 +113,7 @@ async def test_a_page_that_opens_dialogs_without_end_is_named_as_the_reason(clie
     assert "h1 Calm" in away
 
 
+@pytest.mark.slow
 async def test_a_tab_that_cannot_load_its_page_is_not_left_open(client: Client):
     opened = await client.call("open")
 

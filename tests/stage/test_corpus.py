@@ -54,6 +54,7 @@ async def test_a_list_that_grows_when_it_is_scrolled_is_read_to_its_end(client: 
     assert "page" not in absent
 
 
+@pytest.mark.slow
 async def test_fields_and_buttons_in_frames_of_both_sites_are_used(client: Client, site: Site):
     opened = await client.page("open", url=f"{site.url}/frames.html")
     fields = re.findall(r"\[(\w+)\] textbox Name", opened)
@@ -82,6 +83,7 @@ async def test_routes_of_one_document_change_the_address_and_the_title(client: C
     assert "Routes: home — " in tabs
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-05")
 @pytest.mark.parametrize(
     "rows",

@@ -21,6 +21,7 @@ def block(language: str, number: int = 0) -> str:
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[number]
 
 
+@pytest.mark.slow
 def test_the_lists_of_tools_are_up_to_date():
     checked = subprocess.run(
         [sys.executable, ROOT / "scripts/stage", "--check"], capture_output=True, text=True, check=False
@@ -46,6 +47,7 @@ async def test_the_calls_answer_as_documented(client: Client, site: Site):
     assert plain(clicked) + "\n" == block("text", 2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
 def test_the_calls_work_in_a_chat(tmp_path: Path, site: Site):
     site.page("/todo.html", block("html"))
@@ -66,6 +68,7 @@ def test_the_calls_work_in_a_chat(tmp_path: Path, site: Site):
     ), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
 def test_the_python_example_prints_what_is_documented(tmp_path: Path, site: Site):
     site.page("/todo.html", block("html"))

@@ -33,6 +33,7 @@ const all = () => Promise.all([
 ]).then(() => JSON.stringify(asked))</script>"""
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-11")
 @pytest.mark.parametrize("depth", [2_000, pytest.param(100_000, marks=HEAVY)])
 async def test_a_very_deep_page_is_read_or_fails_by_itself(client: Client, site: Site, depth: int):
@@ -51,6 +52,7 @@ async def test_a_very_deep_page_is_read_or_fails_by_itself(client: Client, site:
     assert "h1 Beside" in beside
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-05", "STG-10")
 async def test_a_page_that_grows_without_end_is_read_within_its_budget(client: Client, site: Site):
     await client.call("open", url=site.page("/endless", ENDLESS))
@@ -65,6 +67,7 @@ async def test_a_page_that_grows_without_end_is_read_within_its_budget(client: C
     assert second["left_out"] > first["left_out"], "the page really grows"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-01")
 async def test_a_service_worker_ends_with_its_stage(client: Client, site: Site):
     site.answers["/worker.js"] = lambda seen: (
@@ -90,6 +93,7 @@ async def test_a_service_worker_ends_with_its_stage(client: Client, site: Site):
     assert site.paths().count("/beat") <= beats + 1, "one beat may have been on its way"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-10")
 async def test_prompts_for_passwords_permissions_and_programs_hold_up_nothing(client: Client, site: Site):
     def guarded(seen: Seen) -> tuple[int, dict[str, str], bytes]:
@@ -150,6 +154,7 @@ async def test_a_table_of_100_000_rows_is_read_and_its_last_row_is_found_or_coun
     )
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-04")
 @pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
 async def test_a_sandboxed_page_reaches_no_address_that_was_not_granted(

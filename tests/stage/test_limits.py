@@ -26,6 +26,7 @@ from tests.stage.site import Site
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-17")
 async def test_tabs_are_bounded_and_those_closed_are_counted(
     client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
@@ -48,6 +49,7 @@ async def test_tabs_are_bounded_and_those_closed_are_counted(
     assert (await client.fail("tab", action="new")).code == "TOO_MANY_TABS"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-17")
 async def test_requests_and_dialogs_are_bounded_and_those_dropped_are_counted(client: Client, site: Site):
     html = """<script>const flood = async () => { for (let i = 0; i < 60; i++) confirm('d' + i + '.');
@@ -86,6 +88,7 @@ async def test_downloads_are_bounded(client: Client, site: Site, monkeypatch: py
     assert len(re.findall(r"^\d+ (?:completed|inProgress)", listed, re.MULTILINE)) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-05")
 async def test_no_answer_exceeds_its_budget_and_cursors_lead_to_every_line(client: Client, site: Site):
     words = "".join(f"<p>P{n} {'wörd ' * 20}</p><a href=/l{n}>Link {n}.</a>" for n in range(300))
@@ -147,6 +150,7 @@ async def test_no_answer_exceeds_its_budget_and_cursors_lead_to_every_line(clien
     assert (await client.fail("snapshot", cursor="r999:1")).code == "BAD_CURSOR"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-05")
 async def test_the_work_for_a_snapshot_grows_no_faster_than_the_page(client: Client, site: Site):
     nested = "<script>for (let at = document.body, i = 0; i < COUNT; i++) { at = at.appendChild(document.createElement('div')); at.role = i % 2 ? 'button' : 'cell'; at.ariaLabel = 'n' }</script>"
@@ -175,6 +179,7 @@ def _processor_seconds() -> float:
     return time.process_time() + sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-11")
 @pytest.mark.parametrize("state", ["busy", "crashed"])
 async def test_closing_one_of_several_stages_waits_less_than_a_second(
@@ -195,6 +200,7 @@ async def test_closing_one_of_several_stages_waits_less_than_a_second(
     assert broken["stage"] not in [stage["stage"] for stage in (await client.call("stages"))["stages"]]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-11")
 async def test_closing_the_last_stage_of_a_browser_that_stands_still_waits_less_than_a_second(
     tmp_path: Path, browser: Client, site: Site, monkeypatch: pytest.MonkeyPatch
@@ -245,6 +251,7 @@ class _Crash(msgspec.Struct):
     RESULT = dict
 
 
+@pytest.mark.slow
 async def test_a_browser_that_ends_is_reported_and_started_again(tmp_path: Path, browser: Client):
     async with run_tools(tmp_path) as client:
         first = await client.call("open")

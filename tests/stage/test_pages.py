@@ -18,6 +18,7 @@ from tests.stage.site import Answer, Seen, Site
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-01")
 async def test_stages_share_nothing_and_no_caller_can_name_anothers(client: Client, site: Site):
     url = site.page("/cookies", "<script>document.cookie = 'a=1'; localStorage.a = 1</script>Set")
@@ -60,6 +61,7 @@ async def test_only_web_addresses_are_opened(client: Client, url: str):
     assert (await client.fail("goto", url=url)).code == "URL_DENIED"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-03")
 async def test_a_page_cannot_show_other_addresses_either(client: Client, site: Site):
     html = """<iframe src="data:text/html,<p>from data</p>"></iframe><iframe srcdoc="<p>from srcdoc</p>"></iframe><iframe id=b></iframe>
@@ -80,6 +82,7 @@ async def test_a_page_cannot_show_other_addresses_either(client: Client, site: S
     assert "data:" not in after
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-03")
 async def test_every_address_that_a_page_may_not_show_is_reported(client: Client, site: Site):
     to = {"data": "data:text/html,<h1>Shown</h1>", "file": "file:///etc/passwd", "chrome": "chrome://version"}
@@ -129,6 +132,7 @@ async def test_loads_that_fail_say_why(client: Client, site: Site):
     assert history.code == "LOAD_FAILED"
 
 
+@pytest.mark.slow
 async def test_a_tab_can_go_back_right_after_a_load_that_failed(client: Client, site: Site):
     await client.call("open", url=site.page("/first", "<h1>First</h1>"))
 
@@ -140,6 +144,7 @@ async def test_a_tab_can_go_back_right_after_a_load_that_failed(client: Client, 
         assert "h1 First" in back
 
 
+@pytest.mark.slow
 async def test_a_page_that_is_replaced_while_it_is_read_does_not_fail_the_call(
     client: Client, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
@@ -170,6 +175,7 @@ async def test_a_page_that_is_replaced_while_it_is_read_does_not_fail_the_call(
     assert [tool for tool, page in answers.items() if "h1 Second" not in page] == []
 
 
+@pytest.mark.slow
 async def test_back_forward_and_reload_show_the_page_that_they_lead_to(client: Client, site: Site):
     served: list[int] = []
 
@@ -195,6 +201,7 @@ async def test_back_forward_and_reload_show_the_page_that_they_lead_to(client: C
     assert "h1 Counted 2" in again
 
 
+@pytest.mark.slow
 async def test_tabs_that_a_page_opens_are_reported_and_usable(client: Client, site: Site):
     site.page("/popup", "<h1>Popup</h1>")
     await client.call("open", url=site.page("/opener", "<a href=/popup target=_blank>New</a>"))
@@ -233,6 +240,7 @@ async def test_dialogs_are_dismissed_and_reported_unless_a_policy_was_set(client
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-10", "STG-17")
 async def test_endless_dialogs_and_beforeunload_hold_up_nothing(client: Client, site: Site):
     html = """<button onclick="onbeforeunload = (e) => e.preventDefault(); setInterval(() => alert('again'), 1)">Start</button>"""
@@ -249,6 +257,7 @@ async def test_endless_dialogs_and_beforeunload_hold_up_nothing(client: Client, 
     assert monotonic() - start < 2
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STG-11")
 async def test_a_busy_page_fails_its_own_calls_only(client: Client, site: Site):
     quiet = await client.call("open", url=site.page("/quiet", "<h1>Quiet</h1>"))

@@ -133,6 +133,7 @@ def test_no_browser_is_left_however_the_server_ends(end: signal.Signals | None, 
         process.stdin.close()
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.anyio
 @pytest.mark.promise("STG-04", "STG-15")
@@ -189,6 +190,7 @@ async def test_sessions_get_a_browser_that_starts_at_the_first_call(tmp_path: Pa
     assert [question.can_remember for question in person.questions] == [False, False]
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.anyio
 async def test_an_agent_gets_the_tools_of_a_browser_when_it_opens_one(tmp_path: Path, site: Site):

@@ -38,6 +38,7 @@ def test_control_acknowledging_before_the_commit_loses_events(tmp_path: Path) ->
     assert soak(tmp_path, cycles=20, acknowledge_early=True).lost > 0
 
 
+@pytest.mark.slow
 @pytest.mark.promise("STO-01", "STO-02")
 def test_power_cut_loses_no_acknowledged_event(tmp_path: Path) -> None:
     report = powerloss(tmp_path, images=100)
@@ -45,6 +46,7 @@ def test_power_cut_loses_no_acknowledged_event(tmp_path: Path) -> None:
     assert (report.images, report.events_lost, report.problems) == (100, 0, [])
 
 
+@pytest.mark.slow
 def test_control_synchronous_normal_loses_events(tmp_path: Path) -> None:
     assert powerloss(tmp_path, images=100, synchronous=Synchronous.NORMAL).events_lost > 0
 

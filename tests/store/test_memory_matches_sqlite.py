@@ -105,6 +105,7 @@ operations = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(chosen=st.lists(operations, max_size=25))
 def test_both_stores_return_the_same_after_the_same_operations(chosen: list[Operation]) -> None:

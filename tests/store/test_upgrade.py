@@ -171,6 +171,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_processes_that_start_at_once_upgrade_it_once(path: Path) -> None:
     processes = [
         subprocess.Popen(

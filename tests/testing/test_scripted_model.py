@@ -65,6 +65,7 @@ async def test_openai_s_client_reads_a_streamed_chat_completion():
     assert chunks[-1].usage.total_tokens == 120
 
 
+@pytest.mark.slow
 async def test_openai_s_client_reads_a_streamed_response():
     async with (
         ScriptedModel([ANSWER]) as endpoint,
@@ -77,6 +78,7 @@ async def test_openai_s_client_reads_a_streamed_response():
     assert [item.type for item in response.output] == ["reasoning", "message", *["function_call"] * 2]
 
 
+@pytest.mark.slow
 async def test_anthropic_s_client_reads_a_streamed_message():
     async with (
         ScriptedModel([ANSWER]) as endpoint,

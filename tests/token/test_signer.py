@@ -231,6 +231,7 @@ print(signer.jwks()["keys"][0]["kid"])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.promise("CTX-08")
 def test_eight_processes_that_start_at_once_share_one_key(tmp_path: Path) -> None:
     processes = [_started(MAKE, str(tmp_path / "keys")) for _ in range(8)]
@@ -319,6 +320,7 @@ def test_missing_public_file_is_written_again(signer: Signer, tmp_path: Path) ->
     assert refusal_reason(again.sign(CONTEXT, FILES), Verifier(again.public_file)) is None
 
 
+@pytest.mark.slow
 def test_concurrent_rotations_lose_no_key(signer: Signer, tmp_path: Path) -> None:
     signer.jwks()
     code = (

@@ -27,6 +27,7 @@ def send_long(process: Process, size: int) -> None:
     threading.Thread(target=write).start()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-13")
 def test_gigabyte_line_uses_little_memory_and_the_next_request_is_answered():
     with echo() as process:
@@ -103,6 +104,7 @@ def test_every_malformed_line_is_answered_and_the_process_survives():
         assert process.ask("after") == response("after")
 
 
+@pytest.mark.slow
 def test_request_after_a_hundred_thousand_notifications_is_answered():
     with echo() as process:
         process.send(b'{"jsonrpc":"2.0","method":"n","params":{"a":1}}\n' * 100_000)
@@ -113,6 +115,7 @@ def test_request_after_a_hundred_thousand_notifications_is_answered():
 FLOOD = 40_000
 
 
+@pytest.mark.slow
 def test_process_stops_reading_while_its_output_is_not_read():
     question = json.dumps({"jsonrpc": "2.0", "id": "%d", "method": "m", "params": {"a": "x" * 1000}}) + "\n"
     with echo() as process:

@@ -540,6 +540,7 @@ async def test_large_message_is_parsed_in_a_thread_and_order_is_kept():
         )
 
 
+@pytest.mark.slow
 async def test_burst_of_notifications_is_handled_and_other_tasks_run_in_between():
     received = 0
 

@@ -55,6 +55,7 @@ def test_added_workspace_is_sandboxed_by_default(data: Path, project: Path) -> N
     }
 
 
+@pytest.mark.slow
 def test_folder_that_names_a_workspace_belongs_to_it_only_after_the_user_agreed(
     data: Path, project: Path, tmp_path: Path
 ) -> None:
@@ -152,6 +153,7 @@ def test_list_shows_valid_workspaces_and_problems(data: Path, project: Path) -> 
     assert [Path(line["file"]).name for line in listed if "problem" in line] == ["bad.toml"]
 
 
+@pytest.mark.slow
 def test_show_accepts_name_slug_or_path_and_never_prints_a_secret(data: Path, project: Path) -> None:
     (project / "deep").mkdir()
     _run(data, "add", str(project))

@@ -105,6 +105,7 @@ def test_only_the_path_is_required_and_the_default_is_sandboxed() -> None:
     assert parse_workspace("blog", "path = '/home/ann/blog'").trust is Trust.SANDBOXED
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(workspaces)
 def test_format_and_parse_round_trip(workspace: Workspace) -> None:

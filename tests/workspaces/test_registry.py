@@ -115,6 +115,7 @@ for folder in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-10")
 def test_concurrent_processes_never_overwrite_each_other(data: Path, tmp_path: Path) -> None:
     folders = [[tmp_path / f"{process}-{number}" / "blog" for number in range(10)] for process in range(6)]

@@ -304,6 +304,7 @@ async def test_a_session_that_an_agent_created_spends_the_same_budget(tmp_path: 
     assert spent["child"] >= 1000
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-07")
 @pytest.mark.parametrize("isolated", [False, True], ids=["delegate", "isolated"])
 async def test_the_limits_of_a_turn_are_for_all_of_its_agents_together(tmp_path: Path, *, isolated: bool):
@@ -375,6 +376,7 @@ async def test_a_budget_in_tokens_ends_a_model_whose_endpoint_reports_no_usage(
     assert requests < 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [5, 1000], ids=["limited", "control"])
 async def test_two_sessions_cannot_answer_each_other_without_end(tmp_path: Path, limit: int):
     enough = asyncio.Event()

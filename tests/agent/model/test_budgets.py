@@ -119,6 +119,7 @@ async def test_seconds_end_a_sub_agent(tmp_path: Path, limited: str, *, isolated
         assert "The sub-agent was ended after 1 s." in replies
 
 
+@pytest.mark.slow
 @pytest.mark.promise("TEAM-07")
 @pytest.mark.parametrize("limited", ["root", "child", "call", ""] if IS_LONG else ["root", "call", ""])
 async def test_cents_are_a_limit_of_the_root_and_of_each_sub_agent(tmp_path: Path, limited: str):

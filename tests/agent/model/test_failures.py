@@ -28,6 +28,7 @@ pytestmark = pytest.mark.anyio
 BODY = "the-words-of-the-endpoint"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-06")
 @pytest.mark.promise("AGT-08")
 @pytest.mark.parametrize("prefix", PREFIXES)
@@ -99,6 +100,7 @@ async def test_a_stream_that_is_cut_at_any_event_is_not_repeated_and_says_so(tmp
     assert len(talk.endpoint.requests) == count + 1
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-07")
 @pytest.mark.parametrize("prefix", PREFIXES)
 async def test_an_answer_without_end_is_ended(tmp_path: Path, prefix: str):
@@ -155,6 +157,7 @@ async def test_a_model_that_takes_too_long_in_a_turn_is_ended(tmp_path: Path):
     assert 2 < requests <= 5, "the second turn ended in the middle of its script"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-07")
 async def test_a_model_that_loops_is_ended_by_the_limits_of_a_turn(tmp_path: Path):
     asked = 0

@@ -204,6 +204,7 @@ async def test_a_killed_host_s_conversation_continues_with_its_signatures(
         assert SIGNATURE in after.raw.decode()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-04")
 @pytest.mark.parametrize(
     ("prefix", "point"),

@@ -283,6 +283,7 @@ async def test_the_model_of_a_session_is_kept_and_can_be_changed(tmp_path: Path)
     assert [request.model for request in talk.endpoint.requests] == ["first", "second"]
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_prints_what_it_shows(tmp_path: Path):
     page = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
     program, shown = page.partition("```python\n# scripted.py\n")[2].split("```\n\n```\n")[:2]

@@ -41,6 +41,7 @@ def result_of(request: ModelRequest, call: str) -> str:
     return next(message.text for message in request.messages if message.call_id == call)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("TEAM-01", "TEAM-02", "TEAM-03", "TEAM-04", "TEAM-05")
 async def test_every_rule_of_the_team_tools_holds_for_a_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -235,6 +236,7 @@ async def test_without_a_workspace_a_model_has_no_team(tmp_path: Path):
     assert not refused.ok
 
 
+@pytest.mark.slow
 async def test_the_first_request_of_a_created_session_has_the_tools_of_servers_that_start_slowly(
     tmp_path: Path,
 ):

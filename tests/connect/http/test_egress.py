@@ -280,6 +280,7 @@ async def test_headers_and_cookies_of_one_server_or_session_never_reach_another(
     ]
 
 
+@pytest.mark.slow
 def test_host_with_local_servers_only_does_not_import_http_libraries(tmp_path: Path):
     program = f"""
 import asyncio, sys

@@ -45,6 +45,7 @@ def everything(transport: str, port: int) -> Iterator[str]:
         process.stderr.close()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("CTX-07")
 @pytest.mark.parametrize(("transport", "entry"), [("streamableHttp", http_entry), ("sse", sse_entry)])
 async def test_reference_server_works_unchanged(
@@ -63,6 +64,7 @@ async def test_reference_server_works_unchanged(
     assert (echoed.text, long.ok, len(reports)) == ("Echo: hi", True, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-07")
 async def test_reference_server_is_connected_again_after_a_restart(make_host: HostFactory, folder: Path):
     port = free_port()

@@ -333,6 +333,7 @@ async def test_remote_links_can_be_closed_in_any_order_and_from_any_task(
     assert left == ["1", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-04")
 async def test_opening_and_closing_remote_links_leaks_nothing(make_host: HostFactory, folder: Path):
     app = Starlette(routes=[*sdk_server().sse_app().routes])

@@ -102,6 +102,7 @@ async def test_process_that_attaches_sees_the_past_and_prompts(owner: Owner):
     assert "files.write" in "".join(event.text for event in door.seen(Replied) if isinstance(event, Replied))
 
 
+@pytest.mark.slow
 @pytest.mark.promise("SES-03")
 async def test_question_is_answered_by_either_of_two_attached_processes(owner: Owner):
     first, second = Watcher(), Watcher()
@@ -117,6 +118,7 @@ async def test_question_is_answered_by_either_of_two_attached_processes(owner: O
     assert first.seen(PermissionDecided) == second.seen(PermissionDecided) == [decided]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("SES-03")
 async def test_process_that_is_gone_while_it_is_asked_changes_nothing_for_the_other(owner: Owner):
     first, second = Watcher(), Watcher()

@@ -120,7 +120,7 @@ await client.close();
 """
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_moved_server_gives_the_typescript_sdk_the_same_results(tmp_path: Path):
     calls = [call for call in CALLS if call[0] != "confirm"]
@@ -139,7 +139,7 @@ async def test_moved_server_gives_the_typescript_sdk_the_same_results(tmp_path: 
     assert (len(results[0]["tools"]), results[0]["menu"]) == (10, "tea, milk")
 
 
-@pytest.mark.matrix
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not INSPECTOR.exists(), reason="the Inspector is not installed")
 async def test_moved_server_gives_the_inspectors_command_line_the_same_results():
