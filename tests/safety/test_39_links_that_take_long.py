@@ -18,7 +18,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 from holdfast.model.real_path import real_path
 from holdfast.model.trust import Trust
-from holdfast.resolve.program import read_program
+from holdfast.resolve.read_program import read_program
 from holdfast.sandbox import guard_watch, read_only_names
 from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.keeper.keeper import Keeper
@@ -213,7 +213,13 @@ TRUSTED = {
     # What each of them resolves is a path of the user, the system or Holdfast itself.
     *("builtin/stage/browser_sandbox.py", "builtin/stage/find_browser.py", "builtin/stage/options.py"),
     *("host/data_folder.py", "host/packages.py", "model/confined_folders.py"),
-    *("resolve/other_clients.py", "resolve/inputs.py", "resolve/program.py", "resolve/protected_paths.py"),
+    *(
+        "resolve/other_clients.py",
+        "resolve/inputs.py",
+        "resolve/read_program.py",
+        "resolve/project_folders.py",
+        "resolve/protected_paths.py",
+    ),
     *("sandbox/bwrap/bwrap.py", "sandbox/bwrap/program_files.py", "sandbox/container/container.py"),
     "sandbox/container/kept_containers.py",
     *("sandbox/escape_probe_runner.py", "sandbox/own_code.py", "toolkit/client.py"),

@@ -25,8 +25,9 @@ from holdfast.resolve.executed_paths import executed_by
 from holdfast.resolve.file_hashes import MAX_BYTES, FileHashes
 from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.load import load_file
-from holdfast.resolve.program import describe_change, quote_path, read_program
+from holdfast.resolve.program import describe_change, quote_path
 from holdfast.resolve.program_imports import python_module_candidates
+from holdfast.resolve.read_program import read_program
 from holdfast.resolve.unconfined_paths import UnconfinedPaths
 from holdfast.sandbox.own_code import resolve_with_links
 from tests.connect.conftest import HostFactory, folder, make_host

@@ -45,7 +45,8 @@ from holdfast.resolve.approval_store import (
 )
 from holdfast.resolve.file_hashes import FileHashes
 from holdfast.resolve.grant import ConfinedGrant
-from holdfast.resolve.program import Program, describe_change, quote_path, read_program
+from holdfast.resolve.program import Program, describe_change, quote_path
+from holdfast.resolve.read_program import read_program
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.store.store import ReadTx, Store, Tx
