@@ -10,8 +10,10 @@ from msgspec import UNSET, Raw
 
 from holdfast.model.errors import IT_IS_REQUIRED
 from holdfast.model.json import Json, JsonObject
+from holdfast.toolkit.dataclass_defaults import has_defaults, set_defaults
 from holdfast.toolkit.json_values import is_finite, write_integers
 from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
+from holdfast.toolkit.type_support import is_simple
 from holdfast.wire.mcp.tools import ParamHeader
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 
@@ -55,6 +57,17 @@ class ArgumentSchema:
     def _decode(self) -> Any:
         return msgspec.json.Decoder(self._struct, strict=not self._is_lax).decode
 
+    @cached_property
+    def _with_dataclasses(self) -> tuple[str, ...]:
+        """The arguments whose values contain dataclasses with defaults that msgspec does not set."""
+        return tuple(
+            parameter.name
+            for parameter in self.parameters.values()
+            if not parameter.uses_pydantic
+            and not is_simple(parameter.annotation)
+            and has_defaults(parameter.annotation)
+        )
+
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
         """Decode the arguments of a call and return them by name: those that were sent, and those whose default is made for each call.
 
@@ -73,6 +86,8 @@ class ArgumentSchema:
             issues += self._validate_pydantic(values)
         if issues:
             raise BadArgumentsError(issues[:_MAX_ISSUES])
+        for name in self._with_dataclasses:
+            set_defaults(values.get(name))
         for name, make in self._default_factories:
             if name not in values:
                 values[name] = make()
@@ -276,6 +291,9 @@ def _issue(field: str, code: str, message: str) -> Issue:
 def _issue_from_msgspec(name: str, message: str) -> Issue:
     """An issue made from an error message of msgspec, such as "Expected `int`, got `str` - at `$[0].size`"."""
     what, _, where = message.partition(" - at `")
+    in_key, _, key_path = where.partition("key` in `")
+    if key_path and not in_key:
+        what, where = f"A key of this object: {what[:1].lower()}{what[1:]}", key_path
     path = where.rstrip("`").removeprefix("$")
     if what.startswith("Object missing required"):
         code = "missing"
