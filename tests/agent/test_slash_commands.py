@@ -294,7 +294,7 @@ async def test_tool_is_described_with_every_argument_and_an_example():
         "- as (Look)\n"
         "- any (anything)\n"
         "\nPermission: must ask: mode ask\n"
-        '\n    /call wiki.edit {"page": "<string>", "lines": "<array of integer>"}\n'
+        '\n    /call wiki.edit {"page": "<string>", "lines": ["<integer>"]}\n'
     )
     assert await run("/tools wiki__edit") == [description]
     assert await run("/tools wiki.odd") == [
