@@ -358,7 +358,7 @@ async def test_a_bad_choice_is_answered_with_the_choices_wherever_it_is(
 
     assert (issue["field"], issue["message"]) == (
         field,
-        "Invalid enum value 'green'. Choose one of: blue, red.",
+        "Invalid enum value 'green'. Choose one of: red, blue.",
     )
 
 
@@ -372,7 +372,7 @@ async def test_the_error_of_a_prompt_says_what_is_wrong():
 
     async with box.client() as client:
         with pytest.raises(
-            HoldfastError, match=r"style: Invalid enum value 'loud'\. Choose one of: long, short"
+            HoldfastError, match=r"style: Invalid enum value 'loud'\. Choose one of: short, long"
         ):
             await client.get_prompt("praise", {"style": "loud"})
 

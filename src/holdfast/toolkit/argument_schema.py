@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -13,7 +15,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.dataclass_defaults import has_defaults, set_defaults
 from holdfast.toolkit.json_values import is_finite, write_integers
 from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
-from holdfast.toolkit.type_support import is_simple
+from holdfast.toolkit.type_support import is_simple, walk_types
 from holdfast.wire.mcp.tools import ParamHeader
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 
@@ -206,6 +208,7 @@ class ArgumentSchema:
         if definitions:
             schema["$defs"] = definitions
         add_enum_types(schema)
+        order_choices(schema, [parameter.annotation for parameter in self.parameters.values()])
         return schema
 
     @cached_property
@@ -314,6 +317,36 @@ def _normalize_name(name: str) -> str:
 
     folded = unicodedata.normalize("NFKD", name).casefold()
     return "".join(letter for letter in folded if letter.isalpha())
+
+
+def order_choices(schema: Json, annotations: Sequence[Any]) -> None:
+    """List the choices of each enum in the order in which the author wrote them. msgspec sorts them."""
+    enums = [part for part in _walk_schema(schema) if isinstance(part.get("enum"), list)]
+    if not enums:
+        return
+    orders = dict[frozenset[Any], list[Any]]()
+    for part in (part for annotation in annotations for part in walk_types(annotation)):
+        choices: list[Any] = []
+        if get_origin(part) is Literal:
+            choices = [*get_args(part)]
+        elif isinstance(part, type) and issubclass(part, Enum):
+            choices = [member.value for member in part]
+        with suppress(TypeError):  # a choice that is not hashable
+            orders.setdefault(frozenset(choices), choices)
+    for part in enums:
+        with suppress(TypeError):
+            found = cast("list[Any]", part["enum"])
+            part["enum"] = orders.get(frozenset(found), found)
+
+
+def _walk_schema(schema: Json) -> Iterator[JsonObject]:
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _walk_schema(part)
+    elif isinstance(schema, dict):
+        yield schema
+        for part in schema.values():
+            yield from _walk_schema(part)
 
 
 def add_enum_types(schema: Json) -> None:
