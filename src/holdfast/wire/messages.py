@@ -75,7 +75,7 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     has_result_or_error: bool = False
     """Whether a result or an error was found and no method. The id is then of a request that we sent."""
     excerpt: str = ""
-    """The beginning of a line that is not JSON, for a log. A server may have printed it."""
+    """The beginning of a line that is no message, for a log. A server may have printed it."""
 
 
 class PeerError(HoldfastError):
@@ -137,7 +137,8 @@ def parse_line(line: Line, limits: Limits) -> Message | None:
         if not line.strip():
             return None
         reason = f"The line is not JSON: {describe_decode_error(error)}."
-        excerpt = bytes(line[:_MAX_EXCERPT]).decode(errors="replace").strip()
+        start = bytes(line[:_MAX_EXCERPT]).decode(errors="replace").strip()
+        excerpt = "" if start.startswith("{") else start  # a damaged message may be private
         return msgspec.structs.replace(_malformed(codes.PARSE_ERROR, reason, line), excerpt=excerpt)
     return _check_message(raw, limits)
 
