@@ -45,7 +45,8 @@ def _complete(value: Any) -> None:
     members: dict[str, Any] | None = getattr(value, "__dict__", None)
     if members is None or all(name in members for name in _default_names(type(value))):
         return
-    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    names = (field.name for field in dataclasses.fields(value))
+    fields = {name: getattr(value, name) for name in names if hasattr(value, name)}
     rest = dict(members)
     members.clear()  # fields are encoded in the order of this dict
     members |= {**fields, **rest}
