@@ -209,6 +209,24 @@ async def test_content_that_is_not_text_is_named(text: str, shown: str):
 
 
 @pytest.mark.parametrize(
+    ("data", "shown"), [({"rows": 3}, '{\n    "rows": 3\n}\n# Report\n'), ({}, "# Report\n")]
+)
+async def test_texts_beside_the_data_of_an_envelope_are_shown(data: dict[str, int], shown: str):
+    turn = FakeTurn()
+    envelope = json.dumps({**data, "ok": True, "_meta": {}}).encode()
+    content = [
+        msgspec.Raw(json.dumps({"type": "text", "text": text}).encode())
+        for text in (envelope.decode(), "# Report")
+    ]
+    turn.result = ToolResult(
+        result=CallResult(content=content, structured_content=msgspec.Raw(envelope)),
+        outcome=Outcome.COMPLETED,
+    )
+
+    assert await run("/call wiki.list", turn=turn) == [f"wiki.list:\n{shown}"]
+
+
+@pytest.mark.parametrize(
     ("message", "separator"),
     [("There is no tool 'wiki.lst'.", " "), ("To see all, run: holdfast tools", "\n")],
 )
@@ -276,7 +294,7 @@ async def test_tool_is_described_with_every_argument_and_an_example():
         "- as (Look)\n"
         "- any (anything)\n"
         "\nPermission: must ask: mode ask\n"
-        '\n    /call wiki.edit {"page": "<string>", "lines": "<array of integer>"}\n'
+        '\n    /call wiki.edit {"page": "<string>", "lines": ["<integer>"]}\n'
     )
     assert await run("/tools wiki__edit") == [description]
     assert await run("/tools wiki.odd") == [

@@ -325,7 +325,7 @@ async def test_only_one_agent_can_take_a_task_and_nothing_changes_without_a_chan
 
     assert (added.ok, first.ok, second.code) == (True, True, "BAD_TRANSITION")
     assert unchanged.data["updated_at"] == first.data["updated_at"]
-    assert "done, dropped, open, started" in wrong.envelope["details"]["issues"][0]["message"]
+    assert "open, started, done, dropped" in wrong.envelope["details"]["issues"][0]["message"]
 
 
 @pytest.mark.slow

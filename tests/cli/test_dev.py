@@ -2,6 +2,7 @@
 
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -125,3 +126,11 @@ def test_first_start_that_fails_shows_what_the_server_wrote(home: Path, project:
 
     assert "exited with status 1" in done.stderr
     assert "| RuntimeError: out of words" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("notes.py",), ("--", sys.executable, "-m", "notes")])
+def test_a_server_is_a_file_or_a_module_in_the_folder(home: Path, project: Path, command: tuple[str, ...]):
+    name = "notes" if command == ("notes.py",) else "server"
+    done = run(home, "dev", *command, cwd=project, text=f"/call {name}.hello\n")
+
+    assert (done.returncode, "first" in done.stdout) == (0, True)

@@ -54,6 +54,13 @@ def test_stderr_of_a_server_that_exits_is_quoted_without_control_characters():
     assert (done.returncode, done.stderr.splitlines()[1]) == (1, "  | no �[31mkey")
 
 
+def test_a_line_that_a_server_prints_is_quoted():
+    done = probe(*python("print('hello'); import sys; sys.exit(3)"))
+
+    said = "Warning: a line of the server's standard output is not an MCP message. It begins with: hello\n"
+    assert said in done.stderr
+
+
 def test_a_silent_server_is_ended_after_the_timeout():
     done = probe("--timeout", "0.3", *python("import time; time.sleep(60)"))
 

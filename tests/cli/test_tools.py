@@ -69,3 +69,22 @@ def test_a_server_that_does_not_start_sets_the_exit_code(home: Path):
 
     assert (failed.returncode, failed.stdout) == (1, "")
     assert failed.stderr.startswith("slow: ")
+
+
+def test_one_tool_is_described_with_its_arguments_and_an_example(home: Path):
+    described = run(home, "tools", "files.read")
+    as_json = [
+        json.loads(line)["name"] for line in run(home, "tools", "files.read", "--json").stdout.splitlines()
+    ]
+    misspelled = run(home, "tools", "files.raed")
+
+    assert described.stdout.startswith("files.read")
+    assert "- path (string, required" in described.stdout
+    assert described.stdout.endswith(
+        f'Permission: {DECIDED["files.read"]}\n\nholdfast call files.read \'{{"path": "<string>"}}\'\n'
+    )
+    assert as_json == ["files.read"]
+    assert (misspelled.returncode, misspelled.stderr) == (
+        1,
+        "Error: There is no tool 'files.raed'. Did you mean 'files.read'?\nHint: To list its tools: holdfast tools files\n",
+    )

@@ -64,6 +64,19 @@ async def test_a_shared_server_that_does_not_start_says_where_it_was_started():
     assert "It was started in" not in own
 
 
+async def test_a_module_in_the_folder_of_the_author_is_found_with_a_cwd(tmp_path: Path):
+    (tmp_path / "shop.py").write_text(
+        "from holdfast.toolkit import Toolbox\nbox = Toolbox('shop')\nif __name__ == '__main__':\n    box.main()\n"
+    )
+    entry = {"command": sys.executable, "args": ["-m", "shop"]}
+
+    said = await refusals_of(entry)
+
+    assert "It was started in an empty folder." in said
+    assert 'add "cwd" with that folder to its entry' in said
+    assert await refusals_of({**entry, "cwd": str(tmp_path)}) == ""
+
+
 async def test_a_call_that_needs_permission_names_the_options_of_a_session(tmp_path: Path):
     async with host_of(FakeServer({"write": "done"})) as host:
         async with host.session(cwd=tmp_path, permission="ask") as session:
@@ -180,5 +193,7 @@ async def test_the_log_of_a_program_has_the_reason_in_its_text(caplog: pytest.Lo
         await refusals_of({"command": sys.executable, "args": ["-c", noisy]})
 
     texts = [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")]
-    assert any(text.startswith("malformed line of s: ") for text in texts)
+    assert any(
+        text.startswith("malformed line of s: ") and text.endswith("It begins with: hello") for text in texts
+    )
     assert any("server refused: s: Could not start 's': It exited with status 3" in text for text in texts)

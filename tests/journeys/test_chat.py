@@ -117,9 +117,11 @@ def test_a_call_without_arguments_asks_for_each_by_its_schema(home: Path, cwd: P
         screen.line("/call files.read")
         screen.until("path (text): ")
         screen.line("notes")
-        screen.until("first_line (whole number, default 1): ")
+        screen.until("first_line (whole number, at least 1, default 1): ")
         screen.line("second")
-        wrong = screen.until("first_line (whole number, default 1): ")
+        wrong = screen.until("first_line (whole number, at least 1, default 1): ")
+        screen.line("0")
+        too_small = screen.until("first_line (whole number, at least 1, default 1): ")
         screen.line("2")
         screen.until("default 2000): ")
         screen.line("1")
@@ -130,6 +132,7 @@ def test_a_call_without_arguments_asks_for_each_by_its_schema(home: Path, cwd: P
         cancelled = screen.until(READY)
 
     assert "It must be a whole number." in wrong
+    assert "Allowed: at least 1." in too_small
     assert "two\n" in shown
     assert "one" not in shown
     assert "Nothing was called." in cancelled

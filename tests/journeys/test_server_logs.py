@@ -123,5 +123,9 @@ def test_a_log_is_bounded_private_names_malformed_lines_and_goes_with_its_sessio
 
     assert (log.size <= 2 * MAX_FILE_BYTES, mode) == (True, 0o600)
     assert "bytes were skipped" in text
-    assert "# a line of its standard output is not an MCP message: The line is not JSON" in malformed
+    assert (
+        "# a line of its standard output is not an MCP message (PARSE_ERROR): The line is not JSON"
+        in malformed
+    )
+    assert "It begins with: this is no message\n" in malformed
     assert (deleted.returncode, os.listdir(data / LOG_FOLDER)) == (0, [])

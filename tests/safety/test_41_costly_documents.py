@@ -17,7 +17,7 @@ import pytest
 from holdfast.acp import content
 from holdfast.acp.updates import Updates
 from holdfast.agent import slash_commands
-from holdfast.agent.describe_arguments import describe_arguments
+from holdfast.agent.describe_arguments import describe_arguments, example_arguments
 from holdfast.agent.parse_commands import MAX_COMMANDS, MAX_LINES, parse_commands
 from holdfast.audit.audit import Audit
 from holdfast.audit.delete_sessions import delete_session
@@ -315,6 +315,14 @@ def test_tool_with_many_arguments_is_described_in_linear_time_and_shortened():
 
     assert any(ratio < 40 for ratio in slowdowns(describe, 1000))
     assert describe(1000).endswith("- a199 (string, required)\n- … and 800 more\n")
+
+
+def test_the_example_of_a_tool_with_deeply_nested_arguments_is_short():
+    members: dict[str, Any] = {f"a{number}": {"$ref": "#/$defs/T"} for number in range(100)}
+    schema = {"properties": members, "required": [*members]}
+    schema |= {"$defs": {"T": {"type": "object", "properties": members, "required": [*members]}}}
+
+    assert len(example_arguments(Tool(name="t", input_schema=Raw(json.dumps(schema).encode())))) < 10_000
 
 
 # Prompts

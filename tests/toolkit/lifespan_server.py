@@ -16,8 +16,12 @@ def note(what: str) -> None:
         file.write(f"{what}\n")
 
 
+print("printed at the import")
+
+
 async def lifespan(box: Toolbox) -> AsyncIterator[str]:
     note("begin")
+    print("printed at the start")
     if MODE == "fail":
         raise RuntimeError("the database is down")
     if MODE == "hang at the start":

@@ -284,3 +284,42 @@ def test_safe_pattern_with_a_max_length_is_accepted(pattern: str):
     tool_of(search)
     with pytest.raises(HoldfastError, match="needs a max_length"):
         tool_of(endless)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plant:
+    name: str
+    count: int = 1
+    tags: list[str] = dataclasses.field(default_factory=list[str])
+    parents: "tuple[Plant, ...]" = ()
+
+
+def echo(plants: dict[str, list[Plant]]) -> list[Plant]:
+    """Return the plants."""
+    return plants["all"]
+
+
+@pytest.mark.anyio
+async def test_a_dataclass_argument_has_its_defaults_when_it_is_sent_back():
+    box = Toolbox("box", envelope="meta")
+    box.tool(echo)
+
+    async with box.client() as client:
+        sent = [{"name": "rose", "parents": [{"name": "dog-rose", "count": 2}]}]
+        answer = await client.call("echo", {"plants": {"all": sent}})
+
+    parent: dict[str, Any] = {"name": "dog-rose", "count": 2, "tags": [], "parents": []}
+    assert answer.text == json.dumps(
+        [{"name": "rose", "count": 1, "tags": [], "parents": [parent]}], separators=(",", ":")
+    )
+
+
+def test_a_bad_key_of_a_dict_is_an_issue_of_the_dict():
+    def sort(words: dict[str, dict[int, str]]) -> None:
+        """Sort."""
+
+    message = "A key of this object: expected `int`, got `str`."
+    with pytest.raises(BadArgumentsError) as caught:
+        parse(sort, words={"a": {"b": "c"}})
+
+    assert caught.value.issues == [{"field": "words[...]", "code": "type", "message": message}]

@@ -71,7 +71,7 @@ async def test_handler_asks_the_user_and_gets_a_typed_answer(era: Era):
                 "requestedSchema": {
                     "type": "object",
                     "properties": {
-                        "dish": {"type": "string", "enum": ["salad", "soup"]},
+                        "dish": {"type": "string", "enum": ["soup", "salad"]},
                         "plates": {
                             "type": "integer",
                             "description": "How many?",

@@ -90,24 +90,54 @@ async def test_values_that_only_python_has_are_sent_as_json_wherever_they_are():
     assert counted == {"result": [1, 2]}
 
 
-async def test_a_value_without_json_is_an_error_whose_reason_is_in_the_log(caplog: pytest.LogCaptureFixture):
-    box = Toolbox("box")
+def make_loop() -> dict[str, Any]:
+    loop: dict[str, Any] = {}
+    loop["self"] = loop
+    return loop
 
-    @box.tool
-    def odd() -> Any:
-        """Return an object."""
-        return {"it": object()}
 
-    @box.tool
-    def infinite() -> Any:
-        """Return an iterator with an infinity."""
-        return iter([float("inf"), None])
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (
+            lambda: {"it": object()},
+            "The result has a value of the type object, which JSON does not have. Convert it, for example with str(…).",
+        ),
+        (
+            lambda: iter([float("inf"), None]),
+            "The result has a NaN or an infinity, which JSON does not have.",
+        ),
+        (
+            lambda: {(1, 2): "a"},
+            "The result has a dict with a key of the type tuple. Use text or numbers as keys.",
+        ),
+        (
+            lambda: [{None: "a"}],
+            "The result has a dict with a key of the type NoneType. Use text or numbers as keys.",
+        ),
+        (
+            make_loop,
+            "The result is nested too deeply, or contains itself: a dict, a list or an object that is its own member.",
+        ),
+        (
+            lambda: ["\ud800"],
+            "The result has text with the character '\\ud800', which UTF-8 does not have.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("envelope", ["content", "meta"])
+async def test_a_value_without_json_is_an_error_whose_reason_is_in_the_log(
+    make: Callable[[], Any],
+    reason: str,
+    envelope: Literal["content", "meta"],
+    caplog: pytest.LogCaptureFixture,
+):
+    box = Toolbox("box", envelope=envelope)
+    box.tool(name="odd", description="Return an odd value.")(make)
 
-    assert (await fail(box, "odd"))["code"] == (await fail(box, "infinite"))["code"] == "INTERNAL_ERROR"
-    assert [str(record.exc_info[1]) for record in caplog.records if record.exc_info] == [
-        "The result has a value of the type object, which JSON does not have. Convert it, for example with str(…).",
-        "The result has a NaN or an infinity, which JSON does not have.",
-    ]
+    assert (await fail(box, "odd"))["code"] == "INTERNAL_ERROR"
+    (logged,) = (record.exc_info for record in caplog.records if record.exc_info)
+    assert (str(logged[1]), logged[2]) == (reason, None), "no traceback: it would show only the toolkit"
 
 
 async def test_a_result_that_does_not_fit_into_a_message_is_a_failure_of_the_tool(
@@ -328,7 +358,7 @@ async def test_a_bad_choice_is_answered_with_the_choices_wherever_it_is(
 
     assert (issue["field"], issue["message"]) == (
         field,
-        "Invalid enum value 'green'. Choose one of: blue, red.",
+        "Invalid enum value 'green'. Choose one of: red, blue.",
     )
 
 
@@ -342,7 +372,7 @@ async def test_the_error_of_a_prompt_says_what_is_wrong():
 
     async with box.client() as client:
         with pytest.raises(
-            HoldfastError, match=r"style: Invalid enum value 'loud'\. Choose one of: long, short"
+            HoldfastError, match=r"style: Invalid enum value 'loud'\. Choose one of: short, long"
         ):
             await client.get_prompt("praise", {"style": "loud"})
 

@@ -150,3 +150,37 @@ async def test_a_host_of_boxes_and_fake_servers_tells_what_was_called():
             ("other", "search"),
             ("desk", "order"),
         }
+
+
+async def test_a_folder_can_be_a_text_and_answers_are_functions(tmp_path: Path):
+    box = make_box()
+
+    async with box.client(workspace=str(tmp_path)) as client:
+        assert (await client.call("who")).data["folder"] == str(tmp_path)
+    for option in ("elicit", "sample"):
+        wrong: Any = {option: 3}
+        with pytest.raises(HoldfastError, match=f"`{option}` must be a function of the question"):
+            async with box.client(**wrong):
+                pass
+
+
+async def test_a_call_that_should_not_be_is_named_with_its_arguments():
+    async with host_of(FakeServer({"search": "tea"})) as host, host.session() as session:
+        await session.call("fake.search", {"q": "tea"})
+
+        with pytest.raises(AssertionError, match=r"fake.search was called. Its calls: {'q': 'tea'}"):
+            await assert_not_called(session, "fake.search")
+        with pytest.raises(AssertionError, match="was not called 2 times, but 1 times"):
+            await assert_called(session, "fake.search", times=2)
+
+
+@pytest.mark.parametrize(
+    ("member", "instead"),
+    [("elicit", "await call.ask(question, type)"), ("info", 'await call.log("info", "…")'), ("nope", "")],
+)
+def test_a_member_of_another_context_is_answered_with_what_to_write(member: str, instead: str):
+    with pytest.raises(AttributeError) as caught:
+        getattr(Call(tool="t"), member)
+
+    write = f" Write: {instead}" if instead else ""
+    assert str(caught.value) == f"'Call' object has no attribute {member!r}.{write}"

@@ -92,7 +92,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
             },
             "layers": {"type": "integer", "minimum": 1, "maximum": 9, "default": 1},
             "finish": {
-                "anyOf": [{"enum": ["gloss", "matt"], "type": "string"}, {"type": "null"}],
+                "anyOf": [{"enum": ["matt", "gloss"], "type": "string"}, {"type": "null"}],
                 "default": None,
             },
             "tags": {"type": "array", "items": {"type": "string"}, "default": []},
@@ -100,7 +100,7 @@ def test_schema_is_made_from_types_defaults_and_descriptions():
         },
         "required": ["what", "colour"],
         "additionalProperties": False,
-        "$defs": {"Colour": {"enum": ["blue", "red"], "type": "string"}},
+        "$defs": {"Colour": {"enum": ["red", "blue"], "type": "string"}},
     }
 
 
@@ -400,7 +400,7 @@ def test_a_short_listing_leaves_out_what_a_model_can_do_without():
             "properties": {
                 "name": {"type": "string"},
                 "note": {"type": "string"},
-                "size": {"type": "string", "enum": ["m", "s"], "default": "m"},
+                "size": {"type": "string", "enum": ["s", "m"], "default": "m"},
                 "count": {"type": "integer", "default": 1},
             },
             "required": ["name"],

@@ -65,7 +65,7 @@ def test_lifespan_ends_when_a_signal_stops_a_server_over_http(tmp_path: Path):
     assert marks(path) == WHOLE
 
 
-def test_server_whose_lifespan_fails_does_not_start(tmp_path: Path):
+def test_server_whose_lifespan_fails_does_not_start_and_says_where(tmp_path: Path):
     path = tmp_path / "marks"
     done = subprocess.run(
         [sys.executable, "-m", MODULE],
@@ -79,7 +79,14 @@ def test_server_whose_lifespan_fails_does_not_start(tmp_path: Path):
     )
 
     assert (done.returncode, done.stdout, marks(path)) == (1, "", ["begin"])
-    assert "the database is down" in done.stderr
+    for said in (
+        "printed at the import",
+        "printed at the start",
+        "in lifespan",
+        "Error: 'lifespan' does not start: its lifespan failed with RuntimeError: the database is down",
+    ):
+        assert said in done.stderr
+    assert "asyncio" not in done.stderr, "the traceback has only the frames of the author"
 
 
 def test_signal_stops_a_server_whose_lifespan_hangs_at_the_start(tmp_path: Path):

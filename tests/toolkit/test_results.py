@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, NotRequired, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NotRequired, TypedDict, TypeVar, cast
 
 import msgspec
 import pydantic
@@ -486,6 +486,28 @@ async def test_every_bad_argument_is_in_the_text_when_the_envelope_is_in_meta():
 
 
 @pytest.mark.promise("KIT-22")
+@dataclasses.dataclass
+class Verdict:
+    code: int
+    size: Literal["small", "big", "medium"]
+
+
+@pytest.mark.parametrize("envelope", ["content", "meta"])
+async def test_fields_of_the_data_are_at_the_top_of_the_output_schema(envelope: EnvelopeKind):
+    box = box_with(Verdict(7, "big"), Verdict, envelope)
+
+    async with box.client() as client:
+        (tool,) = await client.list_tools()
+        done = await client.call("it")
+
+    schema = cast("Any", tool["outputSchema"])
+    assert schema["properties"]["size"]["enum"] == ["small", "big", "medium"], "the order of the author"
+    assert conforms(done.data, schema)
+    assert not conforms({**done.data, "code": "x"}, schema)
+    if envelope == "content":  # a failure has a `code`, too
+        assert conforms({"ok": False, "code": "X", "error": "", "_meta": {}}, schema)
+
+
 def test_unknown_envelope_is_refused():
     with pytest.raises(HoldfastError, match='envelope must be "content" or "meta"'):
         Toolbox("box", envelope="mata")  # type: ignore[arg-type]  # pyright: ignore

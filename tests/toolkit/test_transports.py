@@ -69,7 +69,7 @@ def test_every_bad_argument_is_reported(notes: Client):
                 {
                     "field": "kind",
                     "code": "choice",
-                    "message": "Invalid enum value 'odd'. Choose one of: list, plain.",
+                    "message": "Invalid enum value 'odd'. Choose one of: plain, list.",
                 },
                 {
                     "field": "colour",
@@ -113,7 +113,7 @@ def test_listed_tool_has_the_schema_of_its_signature_and_its_codes(notes: Client
                     "maxLength": 80,
                 },
                 "body": {"type": "string", "default": ""},
-                "kind": {"type": "string", "enum": ["list", "plain"], "default": "plain"},
+                "kind": {"type": "string", "enum": ["plain", "list"], "default": "plain"},
             },
             "required": ["title"],
             "additionalProperties": False,

@@ -64,7 +64,9 @@ def test_line_is_parsed(line: str, expected: Message | None):
         (
             b"hello",
             Malformed(
-                codes.PARSE_ERROR, "The line is not JSON: JSON is malformed: invalid character (byte 0)."
+                codes.PARSE_ERROR,
+                "The line is not JSON: JSON is malformed: invalid character (byte 0).",
+                excerpt="hello",
             ),
         ),
         (b'{"id":1', Malformed(codes.PARSE_ERROR, "The line is not JSON: Input data was truncated.")),

@@ -12,6 +12,8 @@ from holdfast.wire.mcp.tools import Tool
 _MAX_LENGTH = 60  # characters of a type, a constraint or a default
 _MAX_ARGUMENTS = 200
 _MAX_DEPTH = 4  # of nested types
+_MAX_MEMBERS = 10  # of an object in an example
+_MAX_NESTED = 100  # values in an example
 _CONSTRAINTS = {
     "minimum": "from {}",
     "maximum": "up to {}",
@@ -29,6 +31,7 @@ class _Schema(msgspec.Struct):
 
     properties: dict[str, Json] = {}
     required: list[str] = []
+    definitions: dict[str, Json] = msgspec.field(default={}, name="$defs")
 
 
 def required_arguments(tool: Tool) -> list[str]:
@@ -43,7 +46,7 @@ def describe_arguments(tool: Tool) -> str:
         return "It has no arguments.\n"
     required = frozenset(schema.required)
     lines = (
-        f"- {name} ({', '.join(_describe_argument(value, is_required=name in required))}){_description(value)}\n"
+        f"- {name} ({', '.join(_describe_argument(value, schema.definitions, is_required=name in required))}){_description(value)}\n"
         for name, value in islice(schema.properties.items(), _MAX_ARGUMENTS)
     )
     more = len(schema.properties) - _MAX_ARGUMENTS
@@ -51,12 +54,46 @@ def describe_arguments(tool: Tool) -> str:
 
 
 def example_arguments(tool: Tool) -> str:
-    """A JSON object to fill in: each required argument, with its type as a placeholder."""
+    """A JSON object to fill in: each required argument, with placeholders that name the types."""
     schema = _parse_schema(tool)
+    example = _Example(schema.definitions)
     filled = {
-        name: f"<{_type_name(schema.properties.get(name))}>" for name in schema.required[:_MAX_ARGUMENTS]
+        name: example.make(schema.properties.get(name), depth=0) for name in schema.required[:_MAX_ARGUMENTS]
     }
     return json.dumps(filled, ensure_ascii=False)
+
+
+class _Example:
+    """Makes placeholders for arguments. An object has its required members, and a list one item, until the example is large."""
+
+    def __init__(self, definitions: dict[str, Json]) -> None:
+        self._definitions = definitions
+        self._remaining = _MAX_NESTED
+
+    def make(self, value: Json, *, depth: int) -> Json:
+        self._remaining -= 1
+        target = _resolve(value, self._definitions)
+        if depth < _MAX_DEPTH and self._remaining > 0:
+            match target:
+                case {"properties": dict() as properties, "required": list() as required}:
+                    names = islice((name for name in required if isinstance(name, str)), _MAX_MEMBERS)
+                    return {name: self.make(properties.get(name), depth=depth + 1) for name in names}
+                case {"type": "object"}:
+                    return {}
+                case {"type": "array", "items": dict() as item}:
+                    return [self.make(item, depth=depth + 1)]
+                case {"type": "array"}:
+                    return []
+                case _:
+                    pass
+        return f"<{_type_name(value, self._definitions)}>"
+
+
+def _resolve(value: Json, definitions: dict[str, Json]) -> Json:
+    """The schema, or the definition that it refers to."""
+    if isinstance(value, dict) and isinstance(reference := value.get("$ref"), str):
+        return definitions.get(reference.rpartition("/")[2], value)
+    return value
 
 
 def _parse_schema(tool: Tool) -> _Schema:
@@ -66,8 +103,8 @@ def _parse_schema(tool: Tool) -> _Schema:
         return _Schema()
 
 
-def _describe_argument(value: Json, *, is_required: bool) -> Iterator[str]:
-    yield _type_name(value)
+def _describe_argument(value: Json, definitions: dict[str, Json], *, is_required: bool) -> Iterator[str]:
+    yield _type_name(value, definitions)
     if is_required:
         yield "required"
     if not isinstance(value, dict):
@@ -84,20 +121,24 @@ def _description(value: Json) -> str:
     return f": {' '.join(text.split())}" if isinstance(text, str) and text else ""
 
 
-def _type_name(value: Json, depth: int = 0) -> str:
+def _type_name(value: Json, definitions: dict[str, Json], depth: int = 0) -> str:
     if depth == _MAX_DEPTH or not isinstance(value, dict):
         return "anything"
     match value:
         case {"enum": list() as choices}:
             words = map(_short_json, choices)
         case {"anyOf": list() as several} | {"oneOf": list() as several}:
-            words = (_type_name(one, depth + 1) for one in several)
+            words = (_type_name(one, definitions, depth + 1) for one in several)
         case {"type": list() as several}:
             words = map(str, several)
         case {"type": "array", "items": item}:
-            words = (f"array of {_type_name(item, depth + 1)}",)
-        case {"type": str() as name} | {"$ref": str() as name}:
-            words = (name.rpartition("/")[2],)
+            words = (f"array of {_type_name(item, definitions, depth + 1)}",)
+        case {"$ref": str() as name}:
+            target = _resolve(value, definitions)
+            is_object = not isinstance(target, dict) or "properties" in target or "$ref" in target
+            words = (name.rpartition("/")[2] if is_object else _type_name(target, definitions, depth + 1),)
+        case {"type": str() as name}:
+            words = (name,)
         case _:
             words = ("anything",)
     return shorten(" or ".join(dict.fromkeys(words)), _MAX_LENGTH)

@@ -219,21 +219,36 @@ def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject], lo
         hint = log_hint if has_log_hint else str(failure["hint"])
         said = f"{failure['code']}: {failure['error']}"
         return f"{_add_sentence(said, hint)}{''.join(format_issues(failure))}"
-    text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+    texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
+    text = "\n".join(texts)
     match result.data:
-        case {"ok": True, "_meta": dict(), "text": str(unpacked)}:
-            return unpacked
-        case {"ok": True, "_meta": dict(), **data}:
+        case {"ok": True, "_meta": dict(), "text": str(unpacked)} as envelope:
+            return "\n".join((unpacked, *_other_texts(texts, envelope)))
+        case {"ok": True, "_meta": dict(), **data} as envelope:
             if name.startswith(f"{FILES_SERVER}."):
                 if (shown := format_file_result(data)) is not None:
                     return shown
                 data.pop("diff", None)  # it is shown separately
-            return json.dumps(data, indent=_INDENT, ensure_ascii=False)
+            others = _other_texts(texts, envelope)
+            if not data and len(blocks) > 1:
+                return "\n".join(others)
+            return "\n".join((json.dumps(data, indent=_INDENT, ensure_ascii=False), *others))
         case data if result.ok and not text and data is not None:
             return json.dumps(data, indent=_INDENT, ensure_ascii=False)
         case _:
             hint = _hint(result)
             return (text if hint in text else _add_sentence(text, hint)).rstrip()
+
+
+def _other_texts(texts: Sequence[str], envelope: JsonObject) -> list[str]:
+    """The texts of a result after the one that repeats its envelope; none if there is no such text."""
+    for number, text in enumerate(texts[:2]):  # the first may say that the server was restarted
+        try:
+            if text.startswith("{") and json.loads(text) == envelope:
+                return list(texts[number + 1 :])
+        except ValueError:
+            pass
+    return []
 
 
 def _add_sentence(text: str, sentence: str) -> str:

@@ -20,6 +20,7 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
+from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.server import Stdio
 from holdfast.resolve.screen_tools import approve_command
@@ -125,8 +126,7 @@ def _parse_arguments(text: str) -> dict[str, Any]:
 
 def _hint(tool: str, code: Code, *, has_log: bool) -> str:
     if code is codes.BAD_ARGUMENT:
-        server = tool.rpartition(".")[0]
-        return f"Its input schema is in: {shlex.join(['holdfast', 'tools', server, '--json'])}"
+        return f"To see its arguments: {shlex.join(['holdfast', 'tools', tool])}"
     if code is codes.NOT_APPROVED:
         return f"To review and approve it: {approve_command(tool.rpartition('.')[0])}"
     if code is codes.NOT_PERMITTED:
@@ -151,6 +151,14 @@ def _to_json(result: ToolResult) -> dict[str, Any]:
     }
 
 
+def _size_of(block: JsonObject) -> int:
+    """The size of the data in a block, which is base64; the size of the block if it has none."""
+    data = block.get("data")
+    if isinstance(data, str):
+        return len(data.rstrip("=")) * 3 // 4
+    return len(msgspec.json.encode(block))
+
+
 def _print_result(tool: str, result: ToolResult, *, has_log: bool) -> None:
     if (failure := read_envelope(result)) is not None:
         code, hint = codes.find(result.code), str(failure["hint"])
@@ -167,7 +175,7 @@ def _print_result(tool: str, result: ToolResult, *, has_log: bool) -> None:
             case "text":
                 print_output(str(block.get("text")), err=not result.ok)
             case kind:
-                size = len(msgspec.json.encode(block))
+                size = _size_of(block)
                 media = block.get("mimeType", "unknown type")
                 print_line(
                     f"({shorten(str(kind), _MAX_CELLS)}, {shorten(str(media), _MAX_CELLS)}, {size} bytes; --json prints it)"

@@ -36,6 +36,7 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
     Examples:
       holdfast dev notes.py
       holdfast dev --workspace blog notes.py
+      holdfast dev -- python -m shop
       holdfast dev -- node build/index.js
       echo '/call notes.list_notes {}' | holdfast dev notes.py
     """
@@ -52,11 +53,14 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
     script = _find_script(command)
     name = "server" if script is None else script.stem
     argv = [sys.executable, *command] if command[0].endswith(".py") else [*command]
-    if script is not None:  # the server may be started in another folder
+    entry: ServerConfig = {"trust_level": "sandboxed"}
+    if script is None:  # a command such as `python -m shop` finds its code in the folder where it is typed
+        entry["cwd"] = str(Path.cwd())
+    else:  # the server may be started in another folder
         argv = [
             str(script) if Path(word) == script or Path(word).resolve() == script else word for word in argv
         ]
-    entry: ServerConfig = {"command": argv[0], "args": argv[1:], "trust_level": "sandboxed"}
+    entry["command"], entry["args"] = argv[0], argv[1:]
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)

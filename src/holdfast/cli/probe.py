@@ -18,10 +18,12 @@ from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import WHY_SILENT, HoldfastError
 from holdfast.model.limits import Limits
+from holdfast.model.visible_text import to_line
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.mcp.client import ServerInfo, negotiate
 from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.messages import Malformed
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
@@ -78,6 +80,7 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
         assert process.stdout
         try:
             peer = Peer(limits=limits)
+            peer.on_malformed = _print_malformed
             async with connect_pipes(peer, process.stdout, process.stdin):
                 client = await negotiate(peer, client_info, timeout=timeout, limits=limits)
                 ready_seconds = time.monotonic() - started_at
@@ -96,6 +99,11 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
             raise HoldfastError(error.code, f"{command[0]!r}: {reason}{written}", hint=hint) from None
         finally:
             await WorkerThreads("stop", threads=1).run(_stop, process)
+
+
+def _print_malformed(message: Malformed) -> None:
+    text = f" It begins with: {to_line(message.excerpt)}" if message.excerpt else f" {message.reason}"
+    click.echo(f"Warning: a line of the server's standard output is not an MCP message.{text}", err=True)
 
 
 async def _probe_url(url: str, timeout: float, loaded: settings.Settings) -> ServerReport:

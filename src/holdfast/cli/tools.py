@@ -1,11 +1,14 @@
 """`holdfast tools`: list the tools of a session in this folder."""
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 
 import click
 
+from holdfast.agent.describe_arguments import describe_arguments, example_arguments
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_lines_option
 from holdfast.cli.output import (
@@ -20,6 +23,8 @@ from holdfast.cli.servers.unknown_server import server_names, unknown_server
 from holdfast.cli.terminal_text import quote_lines, replace_unprintable
 from holdfast.connect.catalog import CatalogTool
 from holdfast.host.host import Host
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.permission import Access, Mode
 from holdfast.model.resolution import Refusal
 from holdfast.resolve.screen_tools import WithheldTool, approve_command
@@ -44,7 +49,8 @@ class _SessionTools:
 def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None:
     """List the tools of a session in this folder.
 
-    Starts the servers, lists their tools, and stops the servers. With SERVER, only that server. The column "permission"
+    Starts the servers, lists their tools, and stops the servers. With SERVER, only that server; with SERVER.TOOL, describes
+    that tool and its arguments. The column "permission"
     shows which permission rule decides about a tool. Without a rule, the session's mode decides about a tool that may
     change something. Tools that await your approval are also listed.
 
@@ -54,19 +60,20 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
     Examples:
       holdfast tools
       holdfast tools files
+      holdfast tools files.read
     """
-    open_options = options.to_open_options(only_server=server, keep=False)
+    tool = ""
 
     async def work(host: Host) -> _SessionTools:
-        async with open_session(host, open_options) as session:
-            listed = _SessionTools(
-                tools=await session.tools(),
-                withheld=[
-                    (name, tool) for name, tools in session.awaiting_approval.items() for tool in tools
-                ],
-                refusals=session.refusals,
-                rules=session.permission.rules,
-            )
+        nonlocal server, tool
+        if server is not None and "." in server:
+            known = server_names(*await host.plan(options.to_open_options()))
+            prefix = server.rpartition(".")[0]
+            if server not in known and prefix in known:
+                server, tool = prefix, server
+        listed = await _list(host, options, server)
+        if tool:
+            return _only(listed, tool, server)
         if server is not None and not listed.tools and not listed.withheld:
             known = server_names(*await host.plan(options.to_open_options()))
             if server not in known:
@@ -80,10 +87,49 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
     if as_json:
         for line in _to_json(replace(listed, refusals=refusals)):
             print_json(line)
+    elif tool and found:
+        _print_tool(found[0], listed.rules)
     else:
         _print(replace(listed, refusals=refusals), server)
     if server is not None and refusals and not found and not withheld:
         raise click.exceptions.Exit(1)
+
+
+async def _list(host: Host, options: SessionOptions, server: str | None) -> _SessionTools:
+    async with open_session(host, options.to_open_options(only_server=server, keep=False)) as session:
+        return _SessionTools(
+            tools=await session.tools(),
+            withheld=[(name, tool) for name, tools in session.awaiting_approval.items() for tool in tools],
+            refusals=session.refusals,
+            rules=session.permission.rules,
+        )
+
+
+def _only(listed: _SessionTools, name: str, server: str | None) -> _SessionTools:
+    """The tool with this name, and the refusals. Raise UNKNOWN_TOOL if the server has started and does not have the tool."""
+    tools = tuple(tool for tool in listed.tools if name == tool.name)
+    withheld = [(owner, tool) for owner, tool in listed.withheld if name == f"{owner}.{tool.name}"]
+    if not tools and not withheld and (listed.tools or listed.withheld):
+        close = get_close_matches(name[:120], [tool.name for tool in listed.tools], n=1)
+        suggestion = f" Did you mean {close[0]!r}?" if close else ""
+        raise HoldfastError(
+            codes.UNKNOWN_TOOL,
+            f"There is no tool {name[:120]!r}.{suggestion}",
+            hint=f"To list its tools: {shlex.join(['holdfast', 'tools', server or ''])}",
+        )
+    return replace(listed, tools=tools, withheld=withheld)
+
+
+def _print_tool(tool: CatalogTool, rules: PermissionRules) -> None:
+    definition = tool.definition
+    parts = (
+        f"{tool.name}: {definition.title}" if definition.title else tool.name,
+        (definition.description or "").strip(),
+        describe_arguments(definition).strip(),
+        f"Permission: {_describe_access(tool, rules)}",
+        shlex.join(["holdfast", "call", tool.name, example_arguments(definition)]),
+    )
+    print_lines("\n\n".join(part for part in parts if part))
 
 
 def _print(listed: _SessionTools, server: str | None) -> None:

@@ -21,15 +21,17 @@ from holdfast.model.errors import WHY_SILENT, HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import JsonObject
 from holdfast.model.process import ProcessSpec
-from holdfast.model.server import ServerSpec, Stdio
+from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.visible_text import to_line
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.view import SandboxView
+from holdfast.wire.messages import Malformed
 from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
 log = logging.getLogger(__name__)
 
+_NOT_FOUND = ("No module named", "Cannot find module", "No such file", "ENOENT")
 _EXIT_SECONDS = 0.2  # how long to wait for the last output and the exit status
 
 
@@ -60,7 +62,7 @@ async def open_stdio(
                 limits=options.limits,
                 throttle=server_requests.throttle,
             )
-            peer.on_malformed = partial(_report_malformed, spec.name, server_log)
+            peer.on_malformed = partial(_report_malformed, spec, server_log)
             async with connect_pipes(peer, child.stdout, child.stdin):
                 try:
                     client = await negotiate(
@@ -81,11 +83,16 @@ async def open_stdio(
         await child.end(options.end_seconds)
 
 
-def _report_malformed(server: str, server_log: ServerLog | None, code: str, reason: str) -> None:
-    extra = {"server": server, "code": code, "reason": reason}
-    log.warning("malformed line of %s: %s", server, to_line(reason), extra=extra)
+def _report_malformed(spec: ServerSpec, server_log: ServerLog | None, message: Malformed) -> None:
+    reason = message.reason
+    if message.excerpt:
+        reason += f" It begins with: {clean_server_text(spec, message.excerpt)}"
+    extra = {"server": spec.name, "code": message.code.name, "reason": reason}
+    log.warning("malformed line of %s: %s", spec.name, to_line(reason), extra=extra)
     if server_log is not None:
-        server_log.note(f"a line of its standard output is not an MCP message: {reason} ({code})")
+        server_log.note(
+            f"a line of its standard output is not an MCP message ({message.code.name}): {to_line(reason)}"
+        )
 
 
 def _process_spec(spec: ServerSpec, stdio: Stdio, folder: str) -> ProcessSpec:
@@ -107,6 +114,8 @@ async def _start_error(
     if error.code is codes.CONNECTION_CLOSED:
         status = await _exit_status(child)
         reason = _describe_exit(status)
+        if _misses_its_folder(spec, stderr.text_since(0)):
+            reason += ' It was started in an empty folder. If it looks for its code in a folder, as `python -m` does, add "cwd" with that folder to its entry.'
         if in_home:
             reason += f' It was started in {Path.home()}, because sessions share it: write absolute paths, or give it a "cwd".'
         written = (
@@ -118,6 +127,16 @@ async def _start_error(
         written = "\n".join(filter(None, (written, why)))
     details = f"\n{written}" if written else ""
     return HoldfastError(error.code, f"Could not start {spec.name!r}: {reason}{details}", **error.details)
+
+
+def _misses_its_folder(spec: ServerSpec, written: str) -> bool:
+    """Whether a server that was started in an empty folder did not find a file or a module, and its entry may name a folder."""
+    return (
+        isinstance(spec.transport, Stdio)
+        and spec.transport.has_empty_folder
+        and spec.source in (Source.APP, Source.HOST, Source.USER)
+        and any(text in written for text in _NOT_FOUND)
+    )
 
 
 async def _explain(spec: ServerSpec, view: SandboxView, written: str) -> str:

@@ -319,7 +319,7 @@ HEADER_MISMATCH = _add(
 MISSING_CAPABILITY = _add(
     "MISSING_CAPABILITY",
     400,
-    "Use a client that has the capability in the message. Terminals and editors have no sampling: use an MCP client of `holdfast up`, `host.session(sample=…)` in Python, or `box.client(sample=…)` in a test.",
+    "Use a client that has the capability in the message. People answer questions in a terminal or an editor, not with piped input or `holdfast call`. Terminals and editors have no sampling: use an MCP client of `holdfast up`, `host.session(sample=…)` in Python, or `box.client(sample=…)` in a test.",
     rpc_code=-32021,
 )
 HOST_NOT_ALLOWED = _add(

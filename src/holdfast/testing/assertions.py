@@ -43,13 +43,15 @@ async def assert_called(
     if matching if times is None else len(matching) == times:
         return
     wanted = "" if arguments is None else f" with {dict(arguments)!r}"
-    often = "" if times is None else f" {times} times"
+    often = "" if times is None else f" {times} times, but {len(matching)} times"
     raise AssertionError(f"{name} was not called{wanted}{often}. Its calls: {_shorten(made)}")
 
 
 async def assert_not_called(session: Session, name: str) -> None:
     """Fail if the session called `server.tool`."""
-    await assert_called(session, name, times=0)
+    made = [call.arguments for call, _ in await calls_of(session, name)]
+    if made:
+        raise AssertionError(f"{name} was called. Its calls: {_shorten(made)}")
 
 
 async def audit_records(host: Host, session: Session | None = None) -> list[AuditRecord]:

@@ -2,16 +2,20 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, cast, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET, Raw
 
 from holdfast.model.errors import IT_IS_REQUIRED
 from holdfast.model.json import Json, JsonObject
+from holdfast.toolkit.dataclass_defaults import has_defaults, set_defaults
 from holdfast.toolkit.json_values import is_finite, write_integers
 from holdfast.toolkit.parameter import PARAM_HEADER_KEY, Issue, Parameter
+from holdfast.toolkit.type_support import is_simple, walk_types
 from holdfast.wire.mcp.tools import ParamHeader
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 
@@ -55,6 +59,17 @@ class ArgumentSchema:
     def _decode(self) -> Any:
         return msgspec.json.Decoder(self._struct, strict=not self._is_lax).decode
 
+    @cached_property
+    def _with_dataclasses(self) -> tuple[str, ...]:
+        """The arguments whose values contain dataclasses with defaults that msgspec does not set."""
+        return tuple(
+            parameter.name
+            for parameter in self.parameters.values()
+            if not parameter.uses_pydantic
+            and not is_simple(parameter.annotation)
+            and has_defaults(parameter.annotation)
+        )
+
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
         """Decode the arguments of a call and return them by name: those that were sent, and those whose default is made for each call.
 
@@ -73,6 +88,8 @@ class ArgumentSchema:
             issues += self._validate_pydantic(values)
         if issues:
             raise BadArgumentsError(issues[:_MAX_ISSUES])
+        for name in self._with_dataclasses:
+            set_defaults(values.get(name))
         for name, make in self._default_factories:
             if name not in values:
                 values[name] = make()
@@ -191,6 +208,7 @@ class ArgumentSchema:
         if definitions:
             schema["$defs"] = definitions
         add_enum_types(schema)
+        order_choices(schema, [parameter.annotation for parameter in self.parameters.values()])
         return schema
 
     @cached_property
@@ -276,6 +294,9 @@ def _issue(field: str, code: str, message: str) -> Issue:
 def _issue_from_msgspec(name: str, message: str) -> Issue:
     """An issue made from an error message of msgspec, such as "Expected `int`, got `str` - at `$[0].size`"."""
     what, _, where = message.partition(" - at `")
+    in_key, _, key_path = where.partition("key` in `")
+    if key_path and not in_key:
+        what, where = f"A key of this object: {what[:1].lower()}{what[1:]}", key_path
     path = where.rstrip("`").removeprefix("$")
     if what.startswith("Object missing required"):
         code = "missing"
@@ -296,6 +317,36 @@ def _normalize_name(name: str) -> str:
 
     folded = unicodedata.normalize("NFKD", name).casefold()
     return "".join(letter for letter in folded if letter.isalpha())
+
+
+def order_choices(schema: Json, annotations: Sequence[Any]) -> None:
+    """List the choices of each enum in the order in which the author wrote them. msgspec sorts them."""
+    enums = [part for part in _walk_schema(schema) if isinstance(part.get("enum"), list)]
+    if not enums:
+        return
+    orders = dict[frozenset[Any], list[Any]]()
+    for part in (part for annotation in annotations for part in walk_types(annotation)):
+        choices: list[Any] = []
+        if get_origin(part) is Literal:
+            choices = [*get_args(part)]
+        elif isinstance(part, type) and issubclass(part, Enum):
+            choices = [member.value for member in part]
+        with suppress(TypeError):  # a choice that is not hashable
+            orders.setdefault(frozenset(choices), choices)
+    for part in enums:
+        with suppress(TypeError):
+            found = cast("list[Any]", part["enum"])
+            part["enum"] = orders.get(frozenset(found), found)
+
+
+def _walk_schema(schema: Json) -> Iterator[JsonObject]:
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _walk_schema(part)
+    elif isinstance(schema, dict):
+        yield schema
+        for part in schema.values():
+            yield from _walk_schema(part)
 
 
 def add_enum_types(schema: Json) -> None:

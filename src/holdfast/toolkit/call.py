@@ -4,12 +4,13 @@ import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overload
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.context import SessionContext, current_context, use_context
+from holdfast.model.errors import missing_attribute
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.client_requests import NO_CLIENT, ClientRequests
@@ -31,6 +32,24 @@ LEVELS: dict[str, int] = {
 }  # fmt: skip
 SILENT = 100
 """Higher than every level: the client gets no log messages."""
+
+_MEMBERS_OF_FASTMCP = {
+    "elicit": "await call.ask(question, type)",
+    "elicit_url": "await call.ask(question, url=…)",
+    "report_progress": "await call.progress(done, total)",
+    **{level: f'await call.log("{level}", "…")' for level in ("debug", "info", "warning", "error")},
+    "list_roots": "await call.roots()",
+    "lifespan_context": "call.state",
+    "request_context": "call.state for what the lifespan yields, call.meta for the `_meta` of the request",
+    "request_id": "call.call_id",
+    "session_id": "call.mcp_session_id, or call.session for the Holdfast session",
+    "client_id": "call.client",
+    "fastmcp": "the Toolbox itself",
+    **dict.fromkeys(
+        ("get_state", "set_state"), "Annotated[…, Given(function)], which keeps a value per call or session"
+    ),
+}
+"""What to write instead of members that authors know from the `Context` of FastMCP and the MCP SDK."""
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +97,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Sends the requests of `ask`, `sample` and `roots`."""
     state: Any = None
     """What the lifespan of the box yielded; None if it has no lifespan."""
+
+    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing_attribute(self, name, _MEMBERS_OF_FASTMCP)
 
     @property
     def owner(self) -> str:

@@ -18,6 +18,7 @@ from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace, slugify
 from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, EnvironmentAuthenticator
+from holdfast.toolkit.check_options import check_takes
 from holdfast.toolkit.json_values import is_finite
 from holdfast.toolkit.workspace import WorkspaceLookup
 from holdfast.wire.mcp.client import Client, negotiate
@@ -230,6 +231,9 @@ async def connect(box: "Toolbox", options: ClientOptions) -> AsyncIterator[BoxCl
     """Serve the box to one client in memory. The lifespan runs for the length of the block."""
     answers: dict[str, Answer] = {}
     capabilities: JsonObject = {}
+    for name in ("elicit", "sample"):
+        if name in options:
+            check_takes(options[name], 1, f"`{name}` must be a function of the question", codes.BAD_ARGUMENT)
     if "elicit" in options:
         answers["elicitation/create"] = options["elicit"]
         capabilities["elicitation"] = {"form": {}, "url": {}}
@@ -282,6 +286,8 @@ def _caller(
 
 
 def _workspace(given: str | Path | Workspace) -> tuple[str, WorkspaceLookup | None]:
+    if isinstance(given, str) and "/" in given:  # a folder, not a slug
+        given = Path(given)
     if isinstance(given, Path):
         given = Workspace(slug=slugify(given.name), name=given.name, path=str(given.resolve()))
     return (given, None) if isinstance(given, str) else (given.slug, _OneWorkspace(given))

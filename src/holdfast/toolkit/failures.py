@@ -77,12 +77,12 @@ def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Fa
     if tool is not None and tool.operation is Operation.EVAL:
         log.error("tool crashed: %s", to_line(name), extra={"tool": name, "exception": type(error).__name__})
     else:
-        _drop_own_frames(error)
+        drop_own_frames(error)
         log.error("tool crashed: %s", to_line(name), exc_info=error, extra={"tool": name})
     return Failed(code=codes.INTERNAL_ERROR.name, message=f"{name} failed unexpectedly.")
 
 
-def _drop_own_frames(error: BaseException) -> None:
+def drop_own_frames(error: BaseException) -> None:
     """Remove the frames before the author's code from a traceback, and from those of the errors that led to it.
 
     A traceback without a frame of the author stays as it is, unless the error is about what the author returned.

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set
 from contextlib import suppress
+from dataclasses import is_dataclass
 from decimal import Decimal
 from itertools import islice
 from math import isfinite
@@ -46,6 +47,11 @@ def _write_integer(found: re.Match[bytes]) -> bytes:
 
 def _convert(value: object) -> object:
     """Convert a value that msgspec does not support: a pydantic model, a path, an address, a collection, an iterator."""
+    if isinstance(value, bool | tuple | frozenset | msgspec.Struct | None) or is_dataclass(value):
+        # msgspec encodes these itself, except as keys.
+        raise ResultMismatchError(
+            f"The result has a dict with a key of the type {type(value).__name__}. Use text or numbers as keys."
+        )
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         return dump(mode="json")
@@ -80,4 +86,15 @@ def _read_items(items: Iterable[object]) -> list[object]:
     return read
 
 
-encode_json = msgspec.json.Encoder(enc_hook=_convert).encode
+_encode = msgspec.json.Encoder(enc_hook=_convert).encode
+
+
+def encode_json(value: object) -> bytes:
+    """The JSON of a value. Raise `ResultMismatchError` if JSON does not have such a value."""
+    try:
+        return _encode(value)
+    except RecursionError:
+        reason = "The result is nested too deeply, or contains itself: a dict, a list or an object that is its own member."
+    except UnicodeEncodeError as error:
+        reason = f"The result has text with the character {error.object[error.start]!a}, which UTF-8 does not have."
+    raise ResultMismatchError(reason)

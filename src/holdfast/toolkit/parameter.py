@@ -148,6 +148,8 @@ def _check_markers(annotation: Any) -> None:
             raise UnsupportedTypeError(
                 "Context is a type of another toolkit. To get the call, use `call: Call` from holdfast.toolkit"
             )
+        if Final in (part, get_origin(part)):
+            raise UnsupportedTypeError("Final is for variables. Leave it out")
         if get_origin(part) is not Annotated:
             continue
         for item in get_args(part)[1:]:

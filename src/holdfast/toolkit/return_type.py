@@ -22,7 +22,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.toolkit.argument_schema import add_enum_types, drop_repeated_titles
+from holdfast.toolkit.argument_schema import add_enum_types, drop_repeated_titles, order_choices
 from holdfast.toolkit.content import CONTENT_TYPES, Reply
 from holdfast.toolkit.errors import ResultMismatchError
 from holdfast.toolkit.json_values import encode_json, is_finite
@@ -42,6 +42,7 @@ EnvelopeKind: TypeAlias = Literal["content", "meta"]
 """Where the envelope of a result is: in its content, with the data, or in its `_meta`."""
 
 RESERVED_MEMBERS = frozenset({"ok", "_meta"})
+FAILURE_MEMBERS = frozenset({"code", "error", "hint", "retryable", "http", "next_actions", "details"})
 """What an envelope in the content adds to the data."""
 _NO_DATA = (NoneType, None, NoReturn)
 _UNCHECKED = (Any, Reply)
@@ -155,10 +156,22 @@ class ReturnType:
             return schema
         data, definitions = self._schema
         then = _place(data, definitions)
+        declared = then.pop("properties", None)
+        if isinstance(declared, dict):
+            # A failure has other members with these names. All others stand at the top, because clients that make a type
+            # of the schema read only those.
+            clashing = {name: part for name, part in declared.items() if name in FAILURE_MEMBERS}
+            schema["properties"] = {
+                **{name: part for name, part in declared.items() if name not in FAILURE_MEMBERS},
+                "ok": {"type": "boolean"},
+                "_meta": {"type": "object"},
+            }
+            if clashing:
+                then["properties"] = clashing
         if then:
             schema["if"] = {"properties": {"ok": {"const": True}}}
             schema["then"] = then
-        return _with_definitions(schema, _used_definitions(then, definitions))
+        return _with_definitions(schema, _used_definitions(schema, definitions))
 
     @cached_property
     def _schema(self) -> tuple[JsonObject, JsonObject]:
@@ -172,6 +185,7 @@ class ReturnType:
         drop_repeated_titles(definitions)
         for part in (schema, definitions):
             add_enum_types(part)
+            order_choices(part, [self.annotation])
         return inline_definitions(schema, definitions)
 
 

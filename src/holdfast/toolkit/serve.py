@@ -17,6 +17,7 @@ from holdfast.toolkit.authentication import (
     TokenAuthenticator,
     authenticator_from_env,
 )
+from holdfast.toolkit.failures import drop_own_frames
 from holdfast.toolkit.tool_server import ToolServer
 from holdfast.toolkit.toolbox import Toolbox
 
@@ -54,12 +55,16 @@ class HttpOptions:
 async def serve_stdio(box: Toolbox, *, allow_eval: bool = False) -> None:
     """Serve the client that started this process, until it closes the connection or a signal stops the server."""
     from holdfast.wire.mcp.server import server_peer
-    from holdfast.wire.pipe import connect_stdio
+    from holdfast.wire.pipe import connect_stdio, take_stdio
 
+    stdio = take_stdio()  # now, because the lifespan may print
     authenticator = authenticator_from_env(os.environ, box.aliases)
     server = box.server(authenticator, allow_eval=allow_eval)
     peer = server_peer(server)
-    async with _run_until_stopped(box, server) as stopped, connect_stdio(peer, grace=_HANGUP_GRACE):
+    async with (
+        _run_until_stopped(box, server) as stopped,
+        connect_stdio(peer, grace=_HANGUP_GRACE, stdio=stdio),
+    ):
         authenticator.log_identity_source()
         await _wait_for_first(peer.ended, stopped)
         server.end_streams()
@@ -138,7 +143,7 @@ async def _run_until_stopped(box: Toolbox, server: ToolServer) -> AsyncIterator[
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     try:
-        await _start(server, stopped)
+        await _start(box, server, stopped)
         yield stopped
     finally:
         try:
@@ -147,13 +152,23 @@ async def _run_until_stopped(box: Toolbox, server: ToolServer) -> AsyncIterator[
             await server.close()
 
 
-async def _start(server: ToolServer, stopped: asyncio.Event) -> None:
-    """Start the lifespans, until a signal stops the server."""
+async def _start(box: Toolbox, server: ToolServer, stopped: asyncio.Event) -> None:
+    """Start the lifespans, until a signal stops the server. If one fails, log where, and raise INTERNAL_ERROR."""
     tasks = [asyncio.ensure_future(server.start()), asyncio.ensure_future(stopped.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():
             tasks[0].result()
+    except HoldfastError:
+        raise
+    except Exception as error:
+        drop_own_frames(error)
+        log.error("the lifespan failed", exc_info=error)
+        raise HoldfastError(
+            codes.INTERNAL_ERROR,
+            f"{box.name!r} does not start: its lifespan failed with {type(error).__name__}: {error}",
+            hint="Correct the lifespan. The log above says where it failed.",
+        ) from None
     finally:
         for task in tasks:
             task.cancel()

@@ -74,6 +74,8 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     """Whether an id was found and no method."""
     has_result_or_error: bool = False
     """Whether a result or an error was found and no method. The id is then of a request that we sent."""
+    excerpt: str = ""
+    """The beginning of a line that is no message, for a log. A server may have printed it."""
 
 
 class PeerError(HoldfastError):
@@ -106,6 +108,7 @@ _encode = msgspec.json.Encoder().encode
 _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
 _INVALID_ID = f'"id" must be an integer or a string of at most {MAX_ID_BYTES} bytes.'
+_MAX_EXCERPT = 200
 _MAX_BYTES_WITHOUT_PAYLOAD = 64 * 1024  # for a message that must be searched for duplicate keys
 
 
@@ -133,7 +136,10 @@ def parse_line(line: Line, limits: Limits) -> Message | None:
     except DECODE_ERRORS as error:
         if not line.strip():
             return None
-        return _malformed(codes.PARSE_ERROR, f"The line is not JSON: {describe_decode_error(error)}.", line)
+        reason = f"The line is not JSON: {describe_decode_error(error)}."
+        start = bytes(line[:_MAX_EXCERPT]).decode(errors="replace").strip()
+        excerpt = "" if start.startswith("{") else start  # a damaged message may be private
+        return msgspec.structs.replace(_malformed(codes.PARSE_ERROR, reason, line), excerpt=excerpt)
     return _check_message(raw, limits)
 
 

@@ -110,8 +110,8 @@ def _closed_error() -> HoldfastError:
     return HoldfastError(codes.CONNECTION_CLOSED, "The connection is closed.")
 
 
-def _log_malformed(code: str, reason: str) -> None:
-    log.warning("malformed line", extra={"code": code, "reason": reason})
+def _log_malformed(message: Malformed) -> None:
+    log.warning("malformed line", extra={"code": message.code.name, "reason": message.reason})
 
 
 class Peer:
@@ -143,8 +143,8 @@ class Peer:
         # The first id is random: a transport can carry the messages of several peers, and a response to another peer must not match a
         # request of this one.
         self._next_id = secrets.randbits(31)
-        self.on_malformed: Callable[[str, str], None] = _log_malformed
-        """Called with the code and reason of each of the first malformed lines."""
+        self.on_malformed: Callable[[Malformed], None] = _log_malformed
+        """Called with each of the first malformed lines."""
         self._is_closed = False
         self.throttle = throttle or LoopThrottle(f"peer {next(_peer_numbers)}", burst_seconds=BURST_SECONDS)
         """Limits how much of the event loop's time the received messages take. Connections of one owner share it."""
@@ -426,7 +426,7 @@ class Peer:
     def _handle_malformed(self, message: Malformed) -> None:
         self.stats.malformed_lines += 1
         if self.stats.malformed_lines <= _MAX_LOGGED:
-            self.on_malformed(message.code.name, message.reason)
+            self.on_malformed(message)
         if message.may_be_response and message.id is not None:
             future = self._pending.get(message.id)
             if future is not None and not future.done():

@@ -47,12 +47,14 @@ async def connect_pipes(
 
 
 @asynccontextmanager
-async def connect_stdio(peer: Peer, *, grace: float = 5.0) -> AsyncIterator[Peer]:
-    """Connect the peer to standard input and output. No other code can use them any more.
+async def connect_stdio(
+    peer: Peer, *, grace: float = 5.0, stdio: tuple[IO[bytes], IO[bytes]] | None = None
+) -> AsyncIterator[Peer]:
+    """Connect the peer to standard input and output, or to what `take_stdio` returned. No other code can use them any more.
 
     `print` then writes to standard error, and child processes get an empty standard input.
     """
-    source, target = _take_stdio()
+    source, target = stdio or take_stdio()
     copiers = _Copiers()
     async with connect_pipes(
         peer, copiers.watchable_source(source), copiers.watchable_target(target), grace=grace
@@ -61,14 +63,14 @@ async def connect_stdio(peer: Peer, *, grace: float = 5.0) -> AsyncIterator[Peer
     await WorkerThreads("flush", threads=1).run(copiers.join)
 
 
-def _take_stdio() -> tuple[IO[bytes], IO[bytes]]:
+def take_stdio() -> tuple[IO[bytes], IO[bytes]]:
     """Move standard input and output to new descriptors. Other code then uses /dev/null and standard error instead."""
-    sys.stdout.flush()
     source, target = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, 0)
     os.close(devnull)
     os.dup2(2, 1)
+    sys.stdout.flush()  # what was printed before, at the import of a module for example, goes to standard error too
     stdout: object = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
         # A printed line is in the log at once.

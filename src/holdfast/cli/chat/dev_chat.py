@@ -85,7 +85,7 @@ class DevChat(OwnChat):
             ("/quit", "leave"),
         ):
             if command:
-                banner_printer.print(f"  {replace_unprintable(command):<36} ", "cyan", end="")
+                banner_printer.print(f"  {replace_unprintable(command):<36}  ", "cyan", end="")
                 banner_printer.print(purpose, "dim")
         banner_printer.print(f"Saving a source file in {self._folder} restarts the server.", "dim")
         inspector = shlex.join(["npx", "@modelcontextprotocol/inspector", *self._command])

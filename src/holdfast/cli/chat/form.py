@@ -2,11 +2,23 @@
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, cast
 
 from holdfast.model.errors import IT_IS_REQUIRED
 from holdfast.model.json import Json, JsonObject
 
+_NUMBERS = ("integer", "number")
+_LIMITS: tuple[tuple[str, tuple[str, ...], str, Callable[[Any, Any], bool]], ...] = (
+    ("minimum", _NUMBERS, "at least {}", lambda limit, value: value >= limit),
+    ("exclusiveMinimum", _NUMBERS, "more than {}", lambda limit, value: value > limit),
+    ("maximum", _NUMBERS, "at most {}", lambda limit, value: value <= limit),
+    ("exclusiveMaximum", _NUMBERS, "less than {}", lambda limit, value: value < limit),
+    ("minLength", ("string",), "at least {} characters", lambda limit, value: len(value) >= limit),
+    ("maxLength", ("string",), "at most {} characters", lambda limit, value: len(value) <= limit),
+    ("minItems", ("array",), "at least {} items", lambda limit, value: len(value) >= limit),
+    ("maxItems", ("array",), "at most {} items", lambda limit, value: len(value) <= limit),
+)
 DECLINE = "/decline"
 _MAX_SHOWN = 300
 _YES, _NO = ("y", "yes", "true"), ("n", "no", "false")
@@ -53,7 +65,9 @@ async def _ask_field(
             print_line(f"    {IT_IS_REQUIRED}.")
             continue
         try:
-            return _parse(answer if is_text else answer.strip(), field, choices)
+            value = _parse(answer if is_text else answer.strip(), field, choices)
+            _check_limits(value, field)
+            return value
         except ValueError as error:
             print_line(f"    {error}")
 
@@ -67,6 +81,7 @@ def _describe(field: Mapping[str, Json], choices: Mapping[str, Json]) -> list[st
 def _describe_kind(field: Mapping[str, Json], choices: Mapping[str, Json], *, is_required: bool) -> str:
     name = "choice" if choices else _type(field)
     words = [{"boolean": "yes or no", "string": "text", "integer": "whole number"}.get(name, name)]
+    words += [words_of_limit for words_of_limit, _ in _limits(field)]
     if "default" in field:
         words.append(f"default {json.dumps(field['default'], ensure_ascii=False)[:_MAX_SHOWN]}")
     elif not is_required:
@@ -98,6 +113,34 @@ def _parse(answer: str, field: Mapping[str, Json], choices: Mapping[str, Json]) 
                 return cast("Json", json.loads(answer))
             except ValueError:
                 raise ValueError('It must be JSON, such as ["a", "b"].') from None
+
+
+def _check_limits(value: Json, field: Mapping[str, Json]) -> None:
+    """Raise `ValueError` if a value is outside of the limits of its field. The whole form would be refused for it."""
+    for words, is_within in _limits(field):
+        try:
+            is_allowed = is_within(value)
+        except TypeError:  # not a value that has this limit, such as null
+            continue
+        if not is_allowed:
+            raise ValueError(f"Allowed: {words}.")
+
+
+def _limits(field: Mapping[str, Json]) -> list[tuple[str, Callable[[Any], bool]]]:
+    """The limits of a field, each with its words: of the number, of the length of a text, or of the number of items."""
+    schema = next((part for part in (field, *_options(field)) if "type" in part), field)
+    kind, found = _type(schema), list[tuple[str, Callable[[Any], bool]]]()
+    for keyword, kinds, words, is_within in _LIMITS:
+        limit = schema.get(keyword)
+        if kind in kinds and isinstance(limit, int | float):
+            found.append((words.format(limit), partial(is_within, limit)))
+    return found
+
+
+def _options(field: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    options = field.get("anyOf")
+    shown = [_as_mapping(option) for option in options] if isinstance(options, list) else []
+    return [option for option in shown if option.get("type") != "null"]
 
 
 def _choose(answer: str, choices: Mapping[str, Json]) -> Json:
