@@ -50,6 +50,9 @@ from holdfast.sandbox.start_confined import start_confined_unchecked
 _CHECK_SECONDS = 20.0
 _MAX_DESCRIPTORS = 240  # the kernel passes at most 253 in one message
 _PROC_FOLDERS = (Path("/proc/tty/driver"),)
+# Process 1 of a sandbox is bubblewrap, and `/proc/1/exe` leads to its file on the host, past all mounts of the sandbox: a server
+# that runs as the owner of this file could change its mode.
+_BWRAP_IN_PROC = "/proc/1"
 _LISTENER = Path(__file__).with_name("egress_listener.py")
 _LISTENER_IN_SANDBOX = "/run/holdfast/egress_listener.py"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
@@ -211,7 +214,7 @@ class _ProcessBuilder:
             system_mounts=self._mount_system(),
             files=self._etc_files(),
             masked_files=tuple(str(path) for path in masked if not path.is_dir()),
-            masked_folders=tuple(str(path) for path in masked if path.is_dir()),
+            masked_folders=(_BWRAP_IN_PROC, *(str(path) for path in masked if path.is_dir())),
         )
         arch = find_architecture(platform.machine())
         assert arch is not None
