@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
+from holdfast.model.folder_tree import walk_folders
 from holdfast.model.json import JsonObject
 from holdfast.model.real_path import real_path
 from holdfast.model.search_path import absolute_search_path
@@ -285,7 +286,7 @@ class _Reader:
     def _add_sources(self, folder: str, suffixes: tuple[str, ...]) -> None:
         """Add all files with these suffixes in a folder and below it."""
         entries = 0
-        for inner, folders, names in os.walk(folder):
+        for inner, folders, names in walk_folders(folder):
             folders[:] = sorted(
                 name for name in folders if not name.startswith(".") and name != "node_modules"
             )
