@@ -123,12 +123,13 @@ def is_denied(call: str, arguments: tuple[int, ...]) -> bool:
         "SCMP_CMP_GE": lambda found, value, _: found >= value,
         "SCMP_CMP_MASKED_EQ": lambda found, mask, value: found & mask == value,
     }
-    rules: Any = seccomp.seccomp_profile()["syscalls"]
-    return any(
-        all(
-            compare[one["op"]](arguments[one["index"]], one["value"], one.get("valueTwo", 0))
-            for one in rule.get("args", ())
+    rules: list[dict[str, Any]] = seccomp.seccomp_profile()["syscalls"]  # pyright: ignore[reportAssignmentType]
+
+    def applies(rule: dict[str, Any]) -> bool:
+        conditions: list[dict[str, Any]] = rule.get("args", [])
+        return call in rule["names"] and all(
+            compare[one["op"]](arguments[int(one["index"])], one["value"], one.get("valueTwo", 0))
+            for one in conditions
         )
-        for rule in rules
-        if call in rule["names"]
-    )
+
+    return any(map(applies, rules))

@@ -16,6 +16,7 @@ import pytest
 from holdfast.model.changed_roots import CHANGED_ROOTS_FILE, ChangedRoots
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.model.trust import Trust
 from holdfast.sandbox import protected_folders
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.bwrap.runtime import NO_ROOTS, find_runtime
@@ -209,9 +210,9 @@ def test_root_of_an_earlier_process_decides_nothing_either(root: Path, other: Pa
 
 @pytest.mark.anyio
 @pytest.mark.promise("BOX-06")
-@pytest.mark.parametrize("trust", ["sandboxed", "direct"])
+@pytest.mark.parametrize("trust", [Trust.SANDBOXED, Trust.DIRECT], ids=["attack", "control"])
 async def test_folder_in_which_a_sandboxed_session_wrote_a_file_is_remembered(
-    make_host: HostFactory, folder: Path, tmp_path: Path, trust: str
+    make_host: HostFactory, folder: Path, tmp_path: Path, trust: Trust
 ) -> None:
     async with make_host({}) as host, host.session(cwd=folder, trust=trust, permission="auto") as session:
         read = await session.call("files.list", {"path": "."})
@@ -220,7 +221,7 @@ async def test_folder_in_which_a_sandboxed_session_wrote_a_file_is_remembered(
         after = ChangedRoots(host.settings.data_dir / CHANGED_ROOTS_FILE).paths()
 
     assert (read.ok, written.ok, before) == (True, True, frozenset())
-    assert after == ({str(folder)} if trust == "sandboxed" else frozenset())
+    assert after == ({str(folder)} if trust is Trust.SANDBOXED else frozenset())
 
 
 @pytest.mark.promise("BOX-06", "BOX-08")

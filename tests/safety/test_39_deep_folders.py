@@ -91,7 +91,7 @@ def test_control_the_functions_of_python_end_with_an_error(tmp_path: Path) -> No
     tree = make_deep(tmp_path / "tree")
 
     with pytest.raises(RecursionError):
-        [*os.walk(tree)]
+        list(os.walk(tree))
     with pytest.raises(RecursionError):
         shutil.rmtree(tree)
     remove_tree(tree)
