@@ -224,7 +224,7 @@ async def test_package_that_is_too_large_is_refused_and_leaves_nothing_usable(
 
     assert (
         refusal.reason
-        == "The package was not fetched: it is larger than 1048576 bytes, or has too many files."
+        == "The package was not fetched: it is larger than 1048576 bytes, has too many files, or folders that lie too deep."
     )
     assert [*(tmp_path / "packages").glob("*.json")] == []
 

@@ -11,6 +11,7 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.bwrap import bwrap as bwrap_module
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.container.container import ContainerSandbox
 from holdfast.sandbox.keeper.keeper import Keeper
@@ -103,6 +104,37 @@ async def test_sandbox_that_breaks_while_running_is_noticed(
             await keeper.spawn(confined(marker(root), root))
 
     assert (before.code, caught.value.code, (root / "ran").exists()) == (0, codes.NO_SANDBOX, False)
+
+
+CHANGE_BWRAP = """
+import os
+done = []
+for change in (lambda path: os.chmod(path, 0o777), lambda path: os.utime(path, (0, 0)), lambda path: os.open(path, os.O_WRONLY)):
+    for process in os.listdir('/proc'):
+        try: change('/proc/%s/exe' % process)
+        except OSError as error: continue
+        done.append(process)
+print(done)
+"""
+
+
+@pytest.mark.promise("BOX-02", "BOX-04")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_confined_server_cannot_change_the_file_of_bubblewrap_through_proc(
+    root: Path, open_folder: Path, bwrap: BwrapSandbox, monkeypatch: pytest.MonkeyPatch, is_protected: bool
+) -> None:
+    if not is_protected:
+        monkeypatch.setattr(bwrap_module, "_BWRAP_IN_PROC", "/proc/fs")
+    folder = programs(open_folder / "bin")
+    # A copy that belongs to the user of the server, as /usr/bin/bwrap does if the server runs in a folder of root.
+    copy = Path(shutil.copy2(shutil.which("bwrap") or "", folder))
+    before = copy.stat().st_mode, copy.stat().st_mtime
+    async with Keeper(BwrapSandbox(search_path=folder)) as keeper:
+        spec = ProcessSpec(argv=("/usr/bin/python3", "-I", "-c", CHANGE_BWRAP), env=PATH, cwd=str(root))
+        done = await run(keeper, confined(spec, root))
+
+    after = copy.stat().st_mode, copy.stat().st_mtime
+    assert (done.out, after == before) == ("[]\n" if is_protected else "['1', '1']\n", is_protected)
 
 
 async def test_unconfined_server_runs_without_a_sandbox(root: Path) -> None:

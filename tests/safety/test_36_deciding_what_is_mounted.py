@@ -13,14 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model.changed_roots import CHANGED_ROOTS_FILE, ChangedRoots
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.model.trust import Trust
 from holdfast.sandbox import protected_folders
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.bwrap.runtime import NO_ROOTS, find_runtime
 from holdfast.sandbox.protected_folders import why_not_mounted
+from tests.connect.conftest import HostFactory, folder, make_host
 from tests.sandbox.support import PATH, confined
 
+__all__ = ["folder", "make_host"]
 pytestmark = [pytest.mark.usefixtures("bwrap")]
 
 
@@ -156,6 +160,68 @@ def test_root_of_another_server_decides_nothing_either(root: Path, other: Path) 
     after = mounted(root / "server", elsewhere, sandbox)
 
     assert [any(path.startswith(str(other)) for path in paths) for paths in (before, after)] == [True, False]
+
+
+def _editable_install(program: Path, other: Path) -> None:
+    environment = program.parent.parent
+    (environment / "lib/python3.11/site-packages").mkdir(parents=True)
+    (environment / "lib/python3.11/site-packages/x.pth").write_text(f"{other}\n")
+    (environment / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    program.symlink_to("/usr/bin/python3")
+
+
+def _script_of_another_package(program: Path, other: Path) -> None:
+    (other / "package.json").touch()
+    (program.parent / "server.js").symlink_to(other / "deploy")
+    shutil.copy(other / "deploy", program)
+
+
+LEFT_BEHIND: dict[str, Callable[[Path, Path], None]] = {
+    "a link": _link("venv/bin/python"),
+    "a #! line": ATTACKS["the environment of another project in a #! line"],
+    "the base of an environment": _environment,
+    "an editable install": _editable_install,
+    "a link to a script": _script_of_another_package,
+}
+
+
+@pytest.mark.promise("BOX-06")
+@pytest.mark.parametrize("left", LEFT_BEHIND)
+def test_root_of_an_earlier_process_decides_nothing_either(root: Path, other: Path, left: str) -> None:
+    program, elsewhere, data = (
+        root / "env" / "bin" / "server",
+        root.parent / "elsewhere",
+        root.parent / "data",
+    )
+    program.parent.mkdir(parents=True)
+    elsewhere.mkdir()
+    scripts = (str(program.parent / "server.js"),)
+    confinement = Confinement(roots=(str(elsewhere),), scripts=scripts)
+    spec = ProcessSpec(argv=(str(program),), env=PATH, cwd=str(elsewhere), confinement=confinement)
+    LEFT_BEHIND[left](program, other)
+
+    control = BwrapSandbox(changed_roots=ChangedRoots(data / "file")).program_paths(spec)
+    mounted(Path("/bin/true"), root, BwrapSandbox(changed_roots=ChangedRoots(data / "file")))
+    after = BwrapSandbox(changed_roots=ChangedRoots(data / "file")).program_paths(spec)
+
+    assert [any(path.startswith(str(other)) for path in paths) for paths in (control, after)] == [True, False]
+    assert any(path.startswith(str(root)) for path in after), "the program itself is still mounted"
+
+
+@pytest.mark.anyio
+@pytest.mark.promise("BOX-06")
+@pytest.mark.parametrize("trust", [Trust.SANDBOXED, Trust.DIRECT], ids=["attack", "control"])
+async def test_folder_in_which_a_sandboxed_session_wrote_a_file_is_remembered(
+    make_host: HostFactory, folder: Path, tmp_path: Path, trust: Trust
+) -> None:
+    async with make_host({}) as host, host.session(cwd=folder, trust=trust, permission="auto") as session:
+        read = await session.call("files.list", {"path": "."})
+        before = ChangedRoots(host.settings.data_dir / CHANGED_ROOTS_FILE).paths()
+        written = await session.call("files.write", {"path": "venv/x.pth", "text": "/etc"})
+        after = ChangedRoots(host.settings.data_dir / CHANGED_ROOTS_FILE).paths()
+
+    assert (read.ok, written.ok, before) == (True, True, frozenset())
+    assert after == ({str(folder)} if trust is Trust.SANDBOXED else frozenset())
 
 
 @pytest.mark.promise("BOX-06", "BOX-08")

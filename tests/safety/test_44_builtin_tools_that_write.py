@@ -4,10 +4,13 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from holdfast.builtin.files.roots import PathSet, Roots
+from holdfast.builtin.files.walk import open_path
 from holdfast.builtin.servers import AGENT_SERVERS, _stage_tools
 from holdfast.builtin.stage.files import SessionFiles
 from holdfast.builtin.stage.find_browser import find_browser
@@ -96,6 +99,51 @@ async def test_no_builtin_tool_writes_beside_a_program_of_the_user(
     assert "Read-only file system" in attacks["shell.run"].text
     assert all(result.ok for result in controls.values()), controls
     assert sorted(_contents(project)) == ["json.py", "server.py", "socket.py", "subprocess.py"]
+
+
+OTHER_NAMES = (
+    *(".GIT/hooks/pre-commit", ".g\u200cit/hooks/pre-commit", ".git\ufe0f/config", ".gi\u034ft/config"),
+    *(".git./hooks/pre-commit", ".git /config", ".git. ./config", ".git::$INDEX_ALLOCATION/config"),
+    *("sub/.ENVRC\u00ad", ".vscode\u2060/tasks.json", "ENVRC~1"),
+)
+"""Spellings that some file systems treat as a guarded name."""
+
+
+@pytest.mark.promise("RES-07")
+@pytest.mark.parametrize("trust", [Trust.SANDBOXED, Trust.DIRECT], ids=["attack", "control"])
+async def test_no_spelling_of_a_guarded_name_is_written(make_host: HostFactory, tmp_path: Path, trust: Trust):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / ".envrc").touch()
+    # On FAT and NTFS, this is a second name of `.envrc`.
+    (project / "ENVRC~1").hardlink_to(project / ".envrc")
+    others = (".gitattributes", "git~1", "notes: .git", "a.git.", "~/.envrc.md")
+    async with (
+        make_host({}) as host,
+        host.session(cwd=project, trust=trust.value, permission="auto") as session,
+    ):
+        calls = {
+            name: await session.call("files.write", {"path": name, "text": "evil"})
+            for name in (*OTHER_NAMES, *others)
+        }
+
+    codes = dict.fromkeys(OTHER_NAMES, "" if trust is Trust.DIRECT else "DENIED")
+    assert {name: result.code for name, result in calls.items()} == {**codes, **dict.fromkeys(others, "")}
+
+
+@pytest.mark.promise("RES-07")
+def test_another_name_of_a_read_only_file_is_read_only_too(tmp_path: Path):
+    (tmp_path / "settings.json").write_text("{}")
+    (tmp_path / "SETTINGS.JSON").hardlink_to(tmp_path / "settings.json")  # as on a file system without case
+    roots = Roots.of([str(tmp_path)], PathSet(), find_read_only=lambda: [str(tmp_path / "settings.json")])
+
+    with (
+        pytest.raises(HoldfastError, match="run outside the sandbox"),
+        open_path(roots, "SETTINGS.JSON", for_writing=True),
+    ):
+        pass
+    with open_path(replace(roots, find_read_only=None), "SETTINGS.JSON", for_writing=True) as control:
+        assert control.name == "SETTINGS.JSON"
 
 
 @pytest.mark.promise("STG-14")

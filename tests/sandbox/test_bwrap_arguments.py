@@ -59,7 +59,7 @@ def test_quota_becomes_a_prlimit_command() -> None:
 
     assert prlimit_command("prlimit", quota, rlimits(quota)) == [
         *("prlimit", "--nproc=2", "--data=1", "--fsize=3", "--nofile=100", "--core=0"),
-        *("--sigpending=1024", "--msgqueue=0", "--memlock=65536", "--"),
+        *("--sigpending=1024", "--msgqueue=0", "--memlock=65536", "--nice=0", "--rtprio=0", "--"),
     ]
 
 

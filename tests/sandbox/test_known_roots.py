@@ -32,10 +32,10 @@ def test_moved_root_stays_known_and_a_deleted_one_is_forgotten(tmp_path: Path):
     identity = _add(known, root)
 
     root.rename(tmp_path / "moved")
-    after_move = known.identities()
+    after_move = known.folders().identities
     (tmp_path / "moved").rmdir()
 
-    assert (after_move, known.identities()) == ({identity}, frozenset())
+    assert (after_move, known.folders().identities) == ({identity}, frozenset())
 
 
 def test_new_folder_never_counts_as_a_deleted_root(tmp_path: Path):
@@ -47,7 +47,7 @@ def test_new_folder_never_counts_as_a_deleted_root(tmp_path: Path):
         other = tmp_path / "other"
         other.mkdir()
         status = other.stat()
-        assert (status.st_dev, status.st_ino) not in known.identities()
+        assert (status.st_dev, status.st_ino) not in known.folders().identities
         other.rmdir()
 
 
@@ -62,7 +62,7 @@ def test_only_some_roots_are_kept_open_and_all_are_closed_at_the_end(
         (tmp_path / str(number)).mkdir()
         added.add(_add(known, tmp_path / str(number)))
     opened = len(os.listdir("/proc/self/fd")) - before
-    found = known.identities()
+    found = known.folders().identities
     del known
 
     assert (found, opened, len(os.listdir("/proc/self/fd"))) == (added, 3, before)

@@ -99,6 +99,9 @@ def test_landlock_and_secret_memory_are_denied(machine: str) -> None:
         ("ioctl", (0, 0x5412), "EPERM"),
         ("ioctl", (0, 0x541C), "EPERM"),
         ("ioctl", (0, 0x5412 | 1 << 32), "EPERM"),
+        ("ioctl", (0, 0x50009401), "EPERM"),  # BTRFS_IOC_SNAP_CREATE
+        ("ioctl", (0, 0x50009418), "EPERM"),  # BTRFS_IOC_SUBVOL_CREATE_V2
+        ("ioctl", (0, 0x40049409), ALLOWED),  # FICLONE
         ("fcntl", (0, 1030), ALLOWED),  # F_DUPFD_CLOEXEC
         ("fcntl", (0, 1038), ALLOWED),  # F_SET_FILE_RW_HINT
         ("fcntl", (0, 1024), "EPERM"),  # F_SETLEASE

@@ -2,7 +2,10 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+
+from holdfast.model.folder_tree import walk_folders
 
 _SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".json", ".toml", ".rb", ".sh", ".go", ".rs")
 _SKIPPED_FOLDERS = frozenset(
@@ -17,19 +20,18 @@ FileStates = Mapping[str, tuple[int, int]]
 def read_file_states(folder: Path) -> FileStates:
     """Read the time and size of each source file in a folder and its subfolders. Hidden and installed files are left out."""
     states: dict[str, tuple[int, int]] = {}
-    for path, folders, names in os.walk(folder):
-        folders[:] = sorted(
-            name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith(".")
-        )
-        for name in names:
-            if name.endswith(_SUFFIXES):
-                try:
-                    status = Path(path, name).stat()
-                except OSError:  # it is being saved
-                    continue
-                states[os.path.relpath(Path(path, name), folder)] = status.st_mtime_ns, status.st_size
-        if len(states) > _MAX_FILES:
-            break
+    with suppress(OSError):  # folders that lie too deep are left out
+        for path, folders, names in walk_folders(folder):
+            folders[:] = sorted(
+                name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith(".")
+            )
+            for name in names:
+                if name.endswith(_SUFFIXES):
+                    with suppress(OSError):  # it is being saved
+                        status = Path(path, name).stat()
+                        states[os.path.relpath(Path(path, name), folder)] = status.st_mtime_ns, status.st_size
+            if len(states) > _MAX_FILES:
+                break
     return states
 
 

@@ -1,12 +1,12 @@
 """The folder that a local server is started in. Some servers get an empty folder, so that they load no code from a project."""
 
-import shutil
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.folder_tree import remove_tree
 from holdfast.model.server import Stdio
 
 _REMOVE_SECONDS = 60.0
@@ -42,4 +42,5 @@ def _create(parent: Path) -> str:
 
 
 def _remove(path: str) -> None:
-    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        remove_tree(path)

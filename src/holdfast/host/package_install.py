@@ -37,7 +37,8 @@ def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ..
             return ("uv", "tool", "install", "--quiet", "--no-build", packages[0], *more), folders | options
         case Runner.PIPX:
             folders = {"PIPX_HOME": f"{folder}/pipx", "PIPX_BIN_DIR": f"{folder}/bin"}
-            only_wheels = "--pip-args=--only-binary=:all:"
+            # Compiled modules differ at each installation.
+            only_wheels = "--pip-args=--only-binary=:all: --no-compile"
             return ("pipx", "install", "--quiet", only_wheels, packages[0]), folders
 
 
@@ -69,7 +70,7 @@ async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
 
 
 def _too_large() -> str:
-    return f"it is larger than {MAX_BYTES} bytes, or has too many files"
+    return f"it is larger than {MAX_BYTES} bytes, has too many files, or folders that lie too deep"
 
 
 def _not_fetched(why: str) -> HoldfastError:

@@ -2,22 +2,28 @@
 
 import hashlib
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import re
+import stat
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from holdfast.model.folder_tree import remove_tree, walk_folders
 from holdfast.model.real_path import real_path
-from holdfast.model.untrusted_file import read_untrusted_file
+from holdfast.model.untrusted_file import open_untrusted_file, read_untrusted_file
 from holdfast.resolve.package_runner import PackageCommand, Runner
 
 MAX_BYTES = 1024**3
 """How large the packages of one server may be."""
 _MAX_ENTRIES = 200_000  # files, or folders
 _MAX_FOLDERS = 50  # of servers; those that were not used for the longest time are removed
-_MAX_REMOVALS = 20
+# What the package managers write for themselves. It differs at each installation, or if the version was given.
+_FOLDERS_OF_PIPX = ("shared", "logs", ".cache")
+_FILES_OF_MANAGERS = re.compile(
+    r"[^/]+|node_modules/\.package-lock\.json|tools/[^/]+/uv-receipt\.toml|pipx/venvs/[^/]+/pipx_metadata\.json"
+)
 _MANIFEST_BYTES = 1024 * 1024
 
 
@@ -43,12 +49,13 @@ def read_record(folder: Path) -> PackageRecord | None:
 def make_empty_folder(packages: Path, folder: Path) -> None:
     """Make an empty folder. Remove the folders that were not used for the longest time, if there are too many."""
     folder.with_suffix(".json").unlink(missing_ok=True)
-    _remove_tree(folder)
+    remove_tree(folder)
     folder.mkdir(parents=True)
     records = sorted(packages.glob("*.json"), key=_last_change)
     for record in records[: max(0, len(records) - _MAX_FOLDERS)]:
         record.unlink(missing_ok=True)
-        _remove_tree(record.with_suffix(""))
+        with suppress(OSError):  # of another server: this one is fetched all the same
+            remove_tree(record.with_suffix(""))
 
 
 def _last_change(file: Path) -> float:
@@ -56,15 +63,6 @@ def _last_change(file: Path) -> float:
         return file.stat().st_mtime
     except FileNotFoundError:  # another process has just removed it
         return 0.0
-
-
-def _remove_tree(folder: Path) -> None:
-    for _ in range(_MAX_REMOVALS):  # it stops at a file that another process removes at the same time
-        try:
-            shutil.rmtree(folder)
-        except FileNotFoundError:
-            if not folder.exists():
-                return
 
 
 def write_record(folder: Path, command: PackageCommand) -> PackageRecord:
@@ -135,7 +133,7 @@ def _installed_version(folder: Path, command: PackageCommand) -> str:
         return str(_read_manifest(folder, command).get("version", ""))[:100]
     wanted = command.name.lower().replace("-", "_")
     # Not glob: other processes may still remove files of the sandbox.
-    for base, folders, _ in os.walk(folder):
+    for base, folders, _ in walk_folders(folder):
         for info in folders if base.endswith("/site-packages") else ():
             name, _, version = info.removesuffix(".dist-info").rpartition("-")
             if info.endswith(".dist-info") and name.lower().replace("-", "_") == wanted:
@@ -144,38 +142,46 @@ def _installed_version(folder: Path, command: PackageCommand) -> str:
 
 
 def _integrity(folder: Path) -> str:
-    """A hash of the checksums that the package managers recorded: lock files, and `RECORD` of each Python package.
-
-    If there are none, a hash of all files.
-    """
+    """A hash of all files of the packages. The checksums in a `RECORD` do not suffice: `uv` does not compare the files with them."""
     found = hashlib.sha256()
-    names = ("package-lock.json", "bun.lock", "bun.lockb", "RECORD")
-    for path in sorted(_files(folder, names)) or sorted(_files(folder, ())):
-        found.update(os.fsencode(path.relative_to(folder)) + b"\0")
-        found.update(hashlib.sha256(read_untrusted_file(path, limit=64 * _MANIFEST_BYTES)).digest())
+    for path in sorted(_files(folder)):
+        name = os.path.relpath(path, folder)
+        if not _FILES_OF_MANAGERS.fullmatch(name):
+            found.update(os.fsencode(name) + b"\0" + _hash_file_or_link(path))
     return found.hexdigest()
 
 
-def _files(folder: Path, names: Sequence[str]) -> Iterator[Path]:
-    for number, (base, _, files) in enumerate(os.walk(folder)):
+def _files(folder: Path) -> Iterator[str]:
+    for number, (base, folders, files) in enumerate(walk_folders(folder)):
         if number > _MAX_ENTRIES:
             raise ValueError("it has too many folders")
-        for name in files:
-            # In `node_modules`, only the lock file at the top counts: packages may contain others of their own.
-            is_counted = name in names and (name == "RECORD" or base == str(folder))
-            path = Path(base, name)
-            if (is_counted or not names) and path.is_file() and not path.is_symlink():
-                yield path
+        if base == f"{folder}/pipx":
+            folders[:] = [name for name in folders if name not in _FOLDERS_OF_PIPX]
+        yield from (f"{base}/{name}" for name in files)
+
+
+def _hash_file_or_link(path: str) -> bytes:
+    """The hash of a file's content, or of a link's target. Empty for anything else, such as a FIFO."""
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
+        return hashlib.sha256(b"link " + os.fsencode(os.readlink(path))).digest()  # noqa: PTH115 - many files
+    if not stat.S_ISREG(mode):
+        return b""
+    with os.fdopen(open_untrusted_file(path, follow_link=False), "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def is_too_large(folder: Path) -> bool:
-    """Whether the files in a folder are too large, or too many. Blocks."""
+    """Whether the files in a folder are too large, or too many, or lie too deep. Blocks."""
     size = count = 0
-    for base, _, files in os.walk(folder):
-        for name in files:
-            with suppress(OSError):
-                size += os.lstat(os.path.join(base, name)).st_blocks * 512  # noqa: PTH118 - many files
-            count += 1
-        if size > MAX_BYTES or count > _MAX_ENTRIES:
-            return True
+    try:
+        for base, folders, files in walk_folders(folder):
+            for name in files:
+                with suppress(OSError):
+                    size += os.lstat(f"{base}/{name}").st_blocks * 512
+            count += len(files) + len(folders)
+            if size > MAX_BYTES or count > _MAX_ENTRIES:
+                return True
+    except OSError:  # too deep
+        return True
     return False

@@ -4,18 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import settings as settings_module
+from holdfast.model.browsers_folder import browsers_folder
 from holdfast.sandbox.own_code import resolve_with_links
 from holdfast.settings import Settings
 
 
 def paths_hidden_from_sandboxes(settings: Settings) -> tuple[str, ...]:
-    """The paths that must not be visible in a sandbox: the files that configure Holdfast, their folders, and its data folder.
+    """The paths that must not be visible in a sandbox.
 
+    These are the files that configure Holdfast, their folders, its data folder, and the folder of all sessions' browsers.
     They are real paths, together with the symbolic links on the way to them: a program that can change such a link can
     make Holdfast use other data or another configuration.
     """
     # The folder of the operator's file is not included: it may contain files that sessions work on.
-    folders = (settings.file.parent, settings.servers.user_file.parent)
+    folders = (settings.file.parent, settings.servers.user_file.parent, browsers_folder())
     return resolve_with_links((*_holdfast_paths(settings), *folders))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import PurePosixPath
 
+from holdfast.model.folder_tree import walk_folders
 from holdfast.model.real_path import real_path
 from holdfast.model.search_path import absolute_search_path
 from holdfast.model.untrusted_file import UnusableFileError
@@ -232,7 +233,7 @@ class _Reader:
     def _add_sources(self, folder: str, suffixes: tuple[str, ...]) -> None:
         """Add all files with these suffixes in a folder and below it."""
         entries = 0
-        for inner, folders, names in os.walk(folder):
+        for inner, folders, names in walk_folders(folder):
             folders[:] = sorted(
                 name for name in folders if not name.startswith(".") and name != "node_modules"
             )

@@ -43,6 +43,13 @@ SPECIAL_CASES = frozenset(
 The rules are in `bwrap/seccomp.py` and `container/seccomp.py`.
 """
 RESTRICTED_CALLS = frozenset(_NUMBERS)
+DENIED_REQUESTS = (
+    *(0x5412, 0x541C),  # TIOCSTI, TIOCLINUX: they insert input into a terminal
+    # BTRFS_IOC_SNAP_CREATE and SUBVOL_CREATE, with their second versions. Earlier kernels let the owner of any folder take a
+    # snapshot of the whole subvolume that contains it, and so read what is outside of a root.
+    *(0x50009401, 0x50009417, 0x5000940E, 0x50009418),
+)
+"""The requests that `ioctl` denies."""
 FIRST_COMMON_NUMBER = 424
 """From this number on, a call has the same number on all architectures."""
 NEWER_CALLS = (

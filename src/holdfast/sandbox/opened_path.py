@@ -93,13 +93,27 @@ class OpenedPath:
             os.close(descriptor)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderSet:
+    """Folders, recognised by device and inode, or by their real paths."""
+
+    identities: Collection[Identity] = ()
+    paths: Collection[str] = ()
+
+    def __contains__(self, opened: OpenedPath) -> bool:
+        return opened.identity in self.identities or opened.path in self.paths
+
+
+NO_FOLDERS = FolderSet()
+
+
 class PathOpener:
     """Opens paths, and keeps them open until `resources` is closed.
 
     `open` stops at the folders in `stop_at`, whose content a confined server can change; use `open_below` to look inside one.
     """
 
-    def __init__(self, resources: ExitStack, stop_at: Collection[Identity] = ()) -> None:
+    def __init__(self, resources: ExitStack, stop_at: FolderSet = NO_FOLDERS) -> None:
         self._fds: set[int] = set()
         resources.callback(self._close_all)
         self.stop_at = stop_at
@@ -107,6 +121,11 @@ class PathOpener:
 
     def open(self, path: str, *, links: SymlinkPolicy, start: OpenedPath | None = None) -> OpenedPath:
         """Open a path, which may be relative to `start`. If it leads into a folder in `stop_at`, return that folder."""
+        return self._open(path, links=links, start=start, stop_at=self.stop_at)
+
+    def _open(
+        self, path: str, *, links: SymlinkPolicy, start: OpenedPath | None, stop_at: FolderSet
+    ) -> OpenedPath:
         names = deque(path.split("/"))
         here = self._file_system_root() if path.startswith("/") or start is None else self._duplicate(start)
         followed = 0
@@ -118,7 +137,7 @@ class PathOpener:
                 step = self._parent(here) if name == ".." else self._step(here, name)
                 if not step.is_link:
                     here = self._move(here, step)
-                    if name != ".." and step.identity in self.stop_at:
+                    if name != ".." and step in stop_at:
                         return self._with_rest(step, names)
                     continue
                 followed += 1
@@ -149,7 +168,7 @@ class PathOpener:
                 if name == "..":
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), here.path)
                 here = self._move(here, self._step(here, name))
-                if here.identity in self.stop_at:
+                if here in self.stop_at:
                     raise OSError(errno.ELOOP, "this is a root", here.path)
         except BaseException:
             self._close(here)
@@ -157,10 +176,13 @@ class PathOpener:
         return here
 
     def reopen(self, folder: OpenedPath) -> OpenedPath:
-        """Open a folder that was closed because it was only on the way. Fail if it has been replaced."""
+        """Open a folder that was closed because it was only on the way. Fail if it has been replaced.
+
+        It may lie in a folder in `stop_at`: then the caller has looked inside with `open_below`.
+        """
         if folder.fd != _CLOSED:
             return folder
-        opened = self.open(folder.path, links="refuse")
+        opened = self._open(folder.path, links="refuse", start=None, stop_at=NO_FOLDERS)
         if opened.identity != folder.identity:
             self._close(opened)
             raise OSError(errno.ESTALE, "it was replaced while the server was being started", folder.path)

@@ -8,6 +8,8 @@ from holdfast.model.process import Quota
 _LIMITS_PER_USER = {"sigpending": 1024, "msgqueue": 0, "memlock": 64 * 1024}
 """The kernel counts these per user, so each server gets only a small part: waiting signals (each timer needs one), bytes
 in message queues, bytes of locked memory."""
+_PRIORITIES = {"nice": 0, "rtprio": 0}
+"""Some systems let users raise their priority, up to one that keeps all other programs from running (for audio programs)."""
 _MAX_PASSED_AT_ONCE = 253  # descriptors in one message
 _MIN_DESCRIPTORS = 64
 
@@ -28,6 +30,7 @@ def rlimits(quota: Quota) -> dict[str, int]:
         "nofile": min(quota.descriptors, highest),
         "core": 0,
         **_LIMITS_PER_USER,
+        **_PRIORITIES,
     }
     return {name: min(value, _hard_limit(name, value)) for name, value in wanted.items()}
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from holdfast.model.changed_roots import ChangedRoots
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
@@ -93,10 +94,17 @@ class CachedCheck:
         return self._result
 
 
-def make_sandbox(engine: str = "", image: str = "", *, keep_in: Path | None = None) -> SandboxBackend:
+def make_sandbox(
+    engine: str = "",
+    image: str = "",
+    *,
+    keep_in: Path | None = None,
+    changed_roots: ChangedRoots | None = None,
+) -> SandboxBackend:
     """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Do not check it.
 
     `keep_in` is the data folder of the sessions whose containers are kept; None if none are kept. Bubblewrap keeps nothing.
+    `changed_roots` are the roots of earlier processes, which bubblewrap needs: it mounts the programs of servers.
     """
     if engine:
         from holdfast.sandbox.container.container import ContainerSandbox
@@ -104,7 +112,7 @@ def make_sandbox(engine: str = "", image: str = "", *, keep_in: Path | None = No
         return ContainerSandbox(engine=engine, image=image, keep_in=keep_in)
     from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 
-    return BwrapSandbox()
+    return BwrapSandbox(changed_roots=changed_roots)
 
 
 def open_memory_file(content: bytes, resources: ExitStack) -> int:

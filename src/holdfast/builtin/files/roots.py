@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import replace_invisible
 from holdfast.resolve.protected_paths import is_protected
 
 MAX_LINKS = 40
@@ -23,25 +24,23 @@ _MAX_OUTSIDE_STEPS = 256  # each costs time in proportion to its depth
 class PathSet:
     """A set of paths, with everything below them.
 
-    Folders are also recognised by device and inode, because a mount can show a folder under another name.
+    Folders are also recognised by device and inode, because a mount can show a folder under another name, and so are files if
+    the set is used at once: a file that is replaced later gives its inode free.
     """
 
     paths: tuple[str, ...] = ()
-    folder_ids: frozenset[tuple[int, int]] = frozenset()
+    ids: frozenset[tuple[int, int]] = frozenset()
 
     @classmethod
-    def of(cls, paths: Sequence[str]) -> "PathSet":
-        """Return these paths, with the device and inode of each of them that is a folder."""
-        ids = frozenset(folder_id for path in paths if (folder_id := _folder_id(path)) is not None)
-        return cls(paths=tuple(paths), folder_ids=ids)
+    def of(cls, paths: Sequence[str], *, with_files: bool = False) -> "PathSet":
+        """Return these paths, with the device and inode of each of them that is a folder or, with `with_files`, a file."""
+        statuses = (status for path in paths if (status := _status(path)) is not None)
+        ids = (_device_and_inode(one) for one in statuses if with_files or stat.S_ISDIR(one.st_mode))
+        return cls(paths=tuple(paths), ids=frozenset(ids))
 
     def contains(self, real: str, status: os.stat_result | None = None) -> bool:
         """Return whether this path is one of them, or below one. `status` is that of the file or folder at the path, if it exists."""
-        if (
-            status is not None
-            and stat.S_ISDIR(status.st_mode)
-            and _device_and_inode(status) in self.folder_ids
-        ):
+        if status is not None and _device_and_inode(status) in self.ids:
             return True
         return is_protected(real, self.paths)
 
@@ -90,7 +89,11 @@ class Roots:
 
     def read_only_now(self) -> PathSet:
         """What the session may not change at this moment. Blocks."""
-        return PathSet.of(self.find_read_only()) if self.find_read_only is not None else PathSet()
+        return (
+            PathSet.of(self.find_read_only(), with_files=True)
+            if self.find_read_only is not None
+            else PathSet()
+        )
 
     def check_same_folder(self, root: str, folder_fd: int | None) -> None:
         """Raise if the folder at the root's path is not the one that the session got. `folder_fd` is None if it is missing."""
@@ -102,9 +105,18 @@ class Roots:
                 "Nothing was read or written. Put the folder back, or open a new session.",
             )
 
-    def is_guarded(self, name: str) -> bool:
-        """Return whether the session may not change a file or folder with this name, or anything in such a folder."""
-        return bool(self.guarded_names) and comparable_name(name) in self.guarded_names
+    def is_guarded(self, name: str, folder_fd: int, status: os.stat_result | None) -> bool:
+        """Return whether the session may not change a file or folder with this name, or anything in such a folder.
+
+        `folder_fd` is the folder that contains it, and `status` its status there, None if it does not exist. On some file systems,
+        `GIT~1` is another name of `.git`, so a name with a tilde is guarded if a guarded name is the same file or folder.
+        """
+        if not self.guarded_names or comparable_name(name) in self.guarded_names:
+            return bool(self.guarded_names)
+        if status is None or "~" not in name:
+            return False
+        found = (_status_in(folder_fd, guarded) for guarded in self.guarded_names)
+        return any(other is not None and os.path.samestat(other, status) for other in found)
 
     def resolve(self, path: str) -> RootedPath:
         """Find the root of a path. The path is literal: nothing in it is decoded or expanded."""
@@ -169,6 +181,13 @@ class Roots:
         return None
 
 
+def _status_in(folder_fd: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder_fd, follow_symlinks=False)
+    except OSError:
+        return None
+
+
 def outside_error(path: str, folders: tuple[str, ...]) -> HoldfastError:
     """Return the error for a path that leads out of the roots."""
     return HoldfastError(
@@ -213,8 +232,14 @@ def link_error(path: str, target: str | None) -> HoldfastError:
 
 
 def comparable_name(name: str) -> str:
-    """Return a form of the name that is the same for all spellings that a file system may treat as one name."""
-    return unicodedata.normalize("NFKC", name).casefold()
+    """Return a form of the name that is the same for all spellings that a file system may treat as one name.
+
+    Some file systems ignore invisible characters (HFS+, ext4 and F2FS without case), or dots and spaces at the end (FAT, NTFS), and
+    have other names for what a file contains, after a colon (NTFS). Short names, such as `GIT~1`, are another matter: see
+    `Roots.is_guarded`.
+    """
+    visible = replace_invisible(unicodedata.normalize("NFKC", name).casefold(), lambda _: "")
+    return unicodedata.normalize("NFKC", visible.partition(":")[0].rstrip(". "))
 
 
 def _steps(path: str) -> tuple[str, ...]:
@@ -255,11 +280,15 @@ def _is_encodable(path: str) -> bool:
 
 
 def _folder_id(path: str) -> tuple[int, int] | None:
+    status = _status(path)
+    return _device_and_inode(status) if status is not None and stat.S_ISDIR(status.st_mode) else None
+
+
+def _status(path: str) -> os.stat_result | None:
     try:
-        status = Path(path).stat()
+        return Path(path).stat()
     except OSError:  # it does not exist yet, so only its path is compared
         return None
-    return _device_and_inode(status) if stat.S_ISDIR(status.st_mode) else None
 
 
 def _device_and_inode(status: os.stat_result) -> tuple[int, int]:

@@ -210,7 +210,7 @@ class _Walk:
             raise protected_error(self._path)
         if not self._for_writing:
             return
-        if step != "." and self._roots.is_guarded(step):
+        if step != "." and self._roots.is_guarded(step, self._folder_fd, status):
             raise guarded_error(self._path, self._roots.display_path(real))
         if self._read_only.contains(real, status):
             raise read_only_error(self._path, self._roots.display_path(real))

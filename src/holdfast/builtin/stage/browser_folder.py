@@ -3,11 +3,12 @@
 import fcntl
 import os
 import secrets
-import shutil
 import stat
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+from holdfast.model.browsers_folder import browsers_folder
+from holdfast.model.folder_tree import remove_tree
 from holdfast.sandbox.roots import NOBODY
 
 _LOCK = ".lock"
@@ -18,7 +19,7 @@ class BrowserFolder:
 
     def __init__(self, base: Path | None = None) -> None:
         """Raise OSError if the folder cannot be created, or if the folder for all of them belongs to another user."""
-        base = base or _default_base()
+        base = base or browsers_folder()
         _prepare_base(base)
         remove_leftovers(base)
         # The lock comes first: a folder without one would stay for ever if this process were killed now.
@@ -41,7 +42,7 @@ class BrowserFolder:
 def remove_leftovers(base: Path | None = None) -> int:
     """Remove the folders of servers that have ended without removing them. Return how many."""
     removed = 0
-    base = base or _default_base()
+    base = base or browsers_folder()
     for lock in base.glob(f"b*{_LOCK}"):
         try:
             descriptor = os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -69,15 +70,10 @@ def _lock_new_name(base: Path) -> tuple[Path, int]:
 
 
 def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        remove_tree(folder)
     if not folder.exists():
         folder.with_suffix(_LOCK).unlink(missing_ok=True)
-
-
-def _default_base() -> Path:
-    # The TMPDIR of root may be closed to the user `nobody`, who runs a browser that root confines.
-    parent = "/tmp" if os.geteuid() == 0 else tempfile.gettempdir()
-    return Path(parent) / f"holdfast-stage-{os.getuid()}"
 
 
 def _prepare_base(base: Path) -> None:

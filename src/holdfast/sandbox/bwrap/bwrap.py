@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.model import codes
+from holdfast.model.changed_roots import ChangedRoots
 from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
@@ -50,6 +51,9 @@ from holdfast.sandbox.start_confined import start_confined_unchecked
 _CHECK_SECONDS = 20.0
 _MAX_DESCRIPTORS = 240  # the kernel passes at most 253 in one message
 _PROC_FOLDERS = (Path("/proc/tty/driver"),)
+# Process 1 of a sandbox is bubblewrap, and `/proc/1/exe` leads to its file on the host, past all mounts of the sandbox: a server
+# that runs as the owner of this file could change its mode.
+_BWRAP_IN_PROC = "/proc/1"
 _LISTENER = Path(__file__).with_name("egress_listener.py")
 _LISTENER_IN_SANDBOX = "/run/holdfast/egress_listener.py"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/gnu/store")
@@ -66,11 +70,14 @@ class BwrapSandbox:
 
     name = "bwrap"
 
-    def __init__(self, search_path: str | None = None) -> None:
-        """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`."""
+    def __init__(self, search_path: str | None = None, changed_roots: ChangedRoots | None = None) -> None:
+        """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`.
+
+        `changed_roots` are the roots of earlier processes; None to know only those of this process, and those in use.
+        """
         self._search_path = system_path() if search_path is None else search_path
         self._check = CachedCheck(self._run_true)
-        self._known_roots = KnownRoots()
+        self._known_roots = KnownRoots(changed_roots)
 
     async def check(self) -> Availability:
         """Run `true` in a sandbox. Remember it if that worked."""
@@ -95,7 +102,7 @@ class BwrapSandbox:
         with ExitStack() as resources:
             roots = [open_root(path, PathOpener(resources)) for path in outermost(spec.confinement.roots)]
             own = _paths_by_identity((*roots, *_open_untrusted(spec.confinement, resources)))
-            runtime = find_runtime(spec, Roots(own=own, all=self._known_roots.identities()), resources)
+            runtime = find_runtime(spec, Roots(own=own, all=self._known_roots.folders()), resources)
             visible = (*spec.confinement.roots, *spec.confinement.readable)
             return tuple(path for path in runtime.paths if not _is_within(path, visible))
 
@@ -189,7 +196,7 @@ class _ProcessBuilder:
         for root in roots:
             known_roots.add(root)
         untrusted = _open_untrusted(self.confinement, self.resources)
-        not_followed = Roots(own=_paths_by_identity((*roots, *untrusted)), all=known_roots.identities())
+        not_followed = Roots(own=_paths_by_identity((*roots, *untrusted)), all=known_roots.folders())
         runtime = find_runtime(self.spec, not_followed, self.resources)
         command = [
             *prlimit_command(self.prlimit, self.confinement.quota, rlimits(self.confinement.quota)),
@@ -211,7 +218,7 @@ class _ProcessBuilder:
             system_mounts=self._mount_system(),
             files=self._etc_files(),
             masked_files=tuple(str(path) for path in masked if not path.is_dir()),
-            masked_folders=tuple(str(path) for path in masked if path.is_dir()),
+            masked_folders=(_BWRAP_IN_PROC, *(str(path) for path in masked if path.is_dir())),
         )
         arch = find_architecture(platform.machine())
         assert arch is not None

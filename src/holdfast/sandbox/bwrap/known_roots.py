@@ -1,12 +1,13 @@
-"""The roots of all servers that a sandbox ever prepared. Those that it keeps open are forgotten when they are deleted."""
+"""The roots of all servers that a sandbox ever prepared, and of earlier processes."""
 
 import os
 import threading
 import weakref
 from pathlib import Path
 
+from holdfast.model.changed_roots import ChangedRoots
 from holdfast.model.confined_folders import running_roots
-from holdfast.sandbox.opened_path import Identity, OpenedPath
+from holdfast.sandbox.opened_path import FolderSet, Identity, OpenedPath
 
 _MAX_OPEN = 256
 
@@ -15,18 +16,22 @@ class KnownRoots:
     """Folders in which a server may have left links. No link or script in them decides what is mounted for another server.
 
     Each folder stays open, so that the file system cannot use its inode number for another folder, which would then count as a
-    root. Beyond `_MAX_OPEN` folders, and on mounts other than that of `/`, only their device and inode are remembered: an open
+    root. It is forgotten when it is deleted. Beyond `_MAX_OPEN` folders, and on mounts other than that of `/`, only their device and inode are remembered: an open
     folder would keep its file system from being unmounted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changed_roots: ChangedRoots | None = None) -> None:
+        """`changed_roots` stores the roots for later processes; None if they are not stored."""
+        self._stored = changed_roots
         self._open: dict[Identity, int] = {}
         self._not_open: set[Identity] = set()
         self._lock = threading.Lock()
         weakref.finalize(self, _close_all, self._open)
 
     def add(self, root: OpenedPath) -> None:
-        """Remember this root."""
+        """Remember this root. Raise if it cannot be stored."""
+        if self._stored is not None:
+            self._stored.add([root.path])
         with self._lock:
             if root.identity in self._open:
                 return
@@ -37,11 +42,14 @@ class KnownRoots:
             else:
                 self._not_open.add(root.identity)
 
-    def identities(self) -> frozenset[Identity]:
-        """The device and inode of each root, and of each folder in which a server of another process runs now."""
+    def folders(self) -> FolderSet:
+        """Each root of this process and of earlier ones, and each folder in which a server of another process runs now."""
         with self._lock:
             self._forget_deleted()
-            return frozenset((*self._open, *self._not_open, *running_roots()))
+            identities = frozenset((*self._open, *self._not_open, *running_roots()))
+        return FolderSet(
+            identities=identities, paths=self._stored.paths() if self._stored is not None else ()
+        )
 
     def _forget_deleted(self) -> None:
         for identity, descriptor in [*self._open.items()]:

@@ -57,7 +57,7 @@ def editable_folders(
                 continue
             with suppress(OSError, ValueError):
                 folder = opener.open(normal, links="follow")
-                is_root = folder.identity in opener.stop_at
+                is_root = folder in opener.stop_at
                 if folder.is_folder and not is_root and not is_shared_folder(folder.path, protected):
                     yield folder
 

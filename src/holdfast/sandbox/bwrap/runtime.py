@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import PurePath
 
@@ -17,7 +17,14 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.sandbox.bwrap.program_files import editable_folders, script_files
-from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener, SymlinkPolicy
+from holdfast.sandbox.opened_path import (
+    NO_FOLDERS,
+    FolderSet,
+    Identity,
+    OpenedPath,
+    PathOpener,
+    SymlinkPolicy,
+)
 from holdfast.sandbox.own_code import OWN_PYTHON
 
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
@@ -51,7 +58,7 @@ class Roots:
 
     own: Mapping[Identity, str]
     """The server's own roots, and the other folders in which nothing is followed, with their paths. They are mounted anyway."""
-    all: frozenset[Identity] = frozenset()
+    all: FolderSet = NO_FOLDERS
     """The roots of all confined servers. Nothing in these folders is followed when another server's mounts are planned."""
 
 
@@ -93,7 +100,7 @@ class _Finder:
         self._search_path = spec.env.get("PATH", os.defpath)
         self._roots = roots
         self._resources = resources
-        self._stop_at = {*roots.own, *roots.all}
+        self._stop_at = replace(roots.all, identities={*roots.own, *roots.all.identities})
         confinement = spec.confinement or Confinement()
         self._scripts = confinement.scripts
         self._protected = confinement.protected
@@ -182,7 +189,7 @@ class _Finder:
 
     def _is_root(self, step: OpenedPath) -> bool:
         """Whether this is a root. `PathOpener` opens nothing below a root, so the root stands for all files in it."""
-        return step.identity in self._stop_at
+        return step in self._stop_at
 
     def _is_program(self, opener: PathOpener, found: OpenedPath) -> bool:
         if self._is_root(found):

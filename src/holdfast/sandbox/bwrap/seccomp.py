@@ -4,7 +4,7 @@ import errno
 import struct
 from collections.abc import Iterator
 
-from holdfast.sandbox.denied_syscalls import FIRST_COMMON_NUMBER, LAST_NUMBER, Architecture
+from holdfast.sandbox.denied_syscalls import DENIED_REQUESTS, FIRST_COMMON_NUMBER, LAST_NUMBER, Architecture
 
 # BPF operations: load a word of `seccomp_data`, compare, test bits, mask, return.
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -21,7 +21,6 @@ _NETLINK, _NETLINK_ROUTE = 16, 0
 _NEW_LISTENER = 0x8  # SECCOMP_FILTER_FLAG_NEW_LISTENER: another process decides about a program's calls
 # SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any Unix socket.
 _PAIR_TYPES = (1, 5)
-_TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: they insert input into a terminal
 _SET_LEASE = 1024  # F_SETLEASE: other processes wait when they open the file
 _UNKNOWN_COMMAND = 1039  # the first fcntl command that was not examined; F_SETDELEG (1040) is like F_SETLEASE
 
@@ -120,7 +119,7 @@ _RULES: dict[str, tuple[Instruction, ...]] = {
     "socket": _socket_rule(_FAMILIES),
     "seccomp": _deny_bits(1, _NEW_LISTENER),
     "socketpair": tuple(_allow_only(1, _PAIR_TYPES, errno.EPERM, mask=0xF)),
-    "ioctl": tuple(_deny_values(1, _TERMINAL_INPUT)),
+    "ioctl": tuple(_deny_values(1, DENIED_REQUESTS)),
     "fcntl": (
         _load_argument(1),
         (_AT_LEAST, 0, 1, _UNKNOWN_COMMAND),

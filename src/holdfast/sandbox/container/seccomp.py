@@ -6,7 +6,7 @@ those to allow, and it denies calls by name, so it cannot deny calls of future k
 
 import errno
 
-from holdfast.sandbox.denied_syscalls import NEWER_CALLS, RESTRICTED_CALLS, SPECIAL_CASES
+from holdfast.sandbox.denied_syscalls import DENIED_REQUESTS, NEWER_CALLS, RESTRICTED_CALLS, SPECIAL_CASES
 
 _ERRNO = "SCMP_ACT_ERRNO"
 _SETUID_BITS = (0o4000, 0o2000)
@@ -33,7 +33,7 @@ def seccomp_profile() -> dict[str, object]:
             # AF_UNIX and AF_VSOCK, which network namespaces do not confine. Bubblewrap's filter allows three families only.
             *(_deny_if(["socket"], _equals(0, family), error=errno.EAFNOSUPPORT) for family in (1, 40)),
             *(_deny_if(["socketpair"], _masked(1, 0xF, kind)) for kind in (2, 3)),
-            *(_deny_if(["ioctl"], _equals(1, request)) for request in (0x5412, 0x541C)),
+            *(_deny_if(["ioctl"], _equals(1, request)) for request in DENIED_REQUESTS),
             _deny_if(["fcntl"], _equals(1, _SET_LEASE)),
             _deny_if(
                 ["fcntl"], {"index": 1, "op": "SCMP_CMP_GE", "value": _UNKNOWN_COMMAND}, error=errno.EINVAL
@@ -60,7 +60,8 @@ def _deny_if(names: list[str], *arguments: Argument, error: int = errno.EPERM) -
 
 
 def _equals(index: int, value: int) -> Argument:
-    return {"index": index, "op": "SCMP_CMP_EQ", "value": value}
+    """The kernel ignores the high half of the arguments that are checked here, so a program can set any bits there."""
+    return _masked(index, 0xFFFFFFFF, value)
 
 
 def _differs(index: int, value: int) -> Argument:
