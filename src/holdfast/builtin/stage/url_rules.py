@@ -1,5 +1,6 @@
 """Which addresses a tab may show."""
 
+import re
 from urllib.parse import urlsplit
 
 from holdfast.builtin.stage.codes import URL_DENIED
@@ -19,6 +20,12 @@ DENIED_PATTERNS = (
 UNSAFE_REDIRECT = "net::ERR_UNSAFE_REDIRECT"
 """The browser's error for a redirect of a server to an address such as `file:` or `data:`."""
 _BLANK = ("", "about:blank", "about:srcdoc")
+_CREDENTIALS = re.compile(r"^([a-z]+://)[^/?#\\]*@", re.IGNORECASE)
+
+
+def without_credentials(url: str) -> str:
+    """The address without a user name and a password, as answers show it."""
+    return _CREDENTIALS.sub(r"\1", url)
 
 
 def check_url(url: str) -> str:
