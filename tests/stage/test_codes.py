@@ -97,20 +97,6 @@ async def test_stages_share_no_permissions(client: Client, site: Site):
     assert (in_first, in_second) == ('"granted"', '"prompt"')
 
 
-@pytest.mark.promise("STG-10")
-async def test_a_page_that_opens_dialogs_without_end_is_named_as_the_reason(client: Client, site: Site):
-    opened = await client.call("open", url=site.page("/asking", "<h1>Asking</h1>"))
-
-    failed = await client.fail("evaluate", script="for (;;) alert('again')", timeout=2)
-    away = await client.page(
-        "goto",
-        url=site.page("/calm", "<h1></h1><script>document.querySelector('h1').append('Calm')</script>"),
-    )
-
-    assert (failed.code, opened["tab"] in failed.message) == ("DIALOG_OPEN", True)
-    assert "h1 Calm" in away
-
-
 async def test_a_tab_that_cannot_load_its_page_is_not_left_open(client: Client):
     opened = await client.call("open")
 

@@ -1,9 +1,13 @@
 """Presses hit the element that was meant, also if it is in a frame, under a frame, or far away."""
 
+import re
+
 import pytest
 
 from holdfast.builtin.stage import actions
+from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.presses import Press
+from holdfast.builtin.stage.tab import Tab
 from tests.stage.client import Client
 from tests.stage.site import Site
 
@@ -15,7 +19,7 @@ TARGET = "<button>Target</button>"
 LATER = f"<script>const cover = () => {{ over.style.display = 'block' }}</script>{ON_MOVE}"
 HIDDEN = f"id=over style='{COVER}; display:none'"
 OVERLAYS = {
-    "element": f"<p {HIDDEN} onclick=\"this.append('stolen')\">x</p>{LATER}",
+    "element": f"<p {HIDDEN} onclick=\"this.append('stolen')\" onpointerdown=\"this.append('stolen')\">x</p>{LATER}",
     "frame": f"<iframe {HIDDEN} src=/overlay></iframe>{LATER}",
     "frame of another site": f"<iframe {HIDDEN} src=OTHER/overlay></iframe>{LATER}",
     "new frame": f"""<script>const cover = () => {{ const over = document.createElement('iframe'); over.style = '{COVER}';
@@ -37,7 +41,8 @@ async def test_an_overlay_that_comes_between_check_and_press_gets_no_click(
     target = await client.ref("Target", "button")
     if not is_protected:
 
-        async def arm(*_: object) -> list[object]:
+        async def arm(tab: Tab, document: Document, number: int) -> list[Document]:
+            await tab.run(document, "settle", quiet=100, ms=400)  # the overlay is on the screen
             return []
 
         async def disarm(*_: object, **__: object) -> Press:
@@ -64,19 +69,26 @@ async def test_a_click_on_a_frame_goes_into_it(client: Client, site: Site):
         assert "pressed" in await client.page("click", ref=await client.ref(name, "frame"))
 
 
-@pytest.mark.parametrize(
-    "style",
-    ["transform:scale(0.5)", "zoom:2", "zoom:0.5", "transform:scale(1.5); padding:9px; border:5px solid"],
-)
-async def test_elements_in_frames_that_are_scaled_get_clicks(client: Client, site: Site, style: str):
+async def test_elements_in_frames_that_are_scaled_get_clicks(client: Client, site: Site):
     site.page(
         "/inner",
         "<button style='margin:90px 0 0 130px' onclick=\"this.textContent='Pressed'\">Press</button>",
     )
-    html = f"<iframe width=400 height=200 style='transform-origin:0 0; {style}' src={site.other_url}/inner></iframe>"
-    await client.call("open", url=site.page("/scaled", html))
+    styles = (
+        "transform:scale(0.5)",
+        "zoom:2",
+        "zoom:0.5",
+        "transform:scale(1.5); padding:9px; border:5px solid",
+    )
+    frames = [
+        f"<p><iframe width=400 height=200 style='transform-origin:0 0; {style}' src={site.other_url}/inner></iframe></p>"
+        for style in styles
+    ]
+    shown = await client.page("open", url=site.page("/scaled", "<p style='height:300px'>".join(frames)))
 
-    assert "button Pressed" in await client.page("click", ref=await client.ref("Press", "button"))
+    for ref in re.findall(r"\[(\w+)\] button Press", shown):
+        assert f"[{ref}] button Pressed" in await client.page("click", ref=ref)
+    assert (await client.page("snapshot")).count("button Pressed") == len(styles)
 
 
 @pytest.mark.parametrize("kind", ["draggable=true", ""])
