@@ -97,6 +97,14 @@ async def test_stages_share_no_permissions(client: Client, site: Site):
     assert (in_first, in_second) == ('"granted"', '"prompt"')
 
 
+async def test_a_picture_of_an_element_in_a_frame_is_not_supported(client: Client, site: Site):
+    await client.call("open", url=site.page("/framed", "<iframe srcdoc='<button>Inner</button>'></iframe>"))
+
+    failed = await client.fail("screenshot", ref=await client.ref("Inner", "button"))
+
+    assert failed.code == "UNSUPPORTED_HERE"
+
+
 async def test_a_tab_that_cannot_load_its_page_is_not_left_open(client: Client):
     opened = await client.call("open")
 

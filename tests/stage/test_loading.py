@@ -1,11 +1,12 @@
 """Servers that are slow or answer without a page, pages that are busy, and addresses with a password."""
 
 import threading
+from typing import Any
 
 import pytest
 
 from holdfast.builtin.stage import navigate
-from tests.stage.client import Client
+from tests.stage.client import Client, Failure
 from tests.stage.site import Answer, Seen, Site
 
 pytestmark = pytest.mark.anyio
@@ -109,3 +110,23 @@ async def test_texts_links_and_buttons_in_a_drawing_are_shown(client: Client, si
         *("img Chart", "- Axis 10", "link Far", "button Bar", "button(disabled) Inert"),
     ]
     assert "! now bar" in await client.page("click", ref=await client.ref("Bar"))
+
+
+async def test_a_page_that_asks_for_another_program_gets_clicks_when_it_is_loaded_again(
+    client: Client, site: Site
+):
+    html = "<a href=slack://open>App</a><button onclick=\"this.textContent += '!'\">Press</button>"
+    await client.call("open", url=site.page("/apps", html))
+    asked = await client.page("click", ref=await client.ref("App", "link"))
+    clicked: dict[str, Any] | Failure = {}
+    for _ in range(100):  # the browser's question, which is not visible, comes later
+        clicked = await client.envelope("click", ref=await client.ref("Press", "button"))
+        if isinstance(clicked, Failure):
+            break
+
+    await client.call("goto", url="reload")
+    again = await client.page("click", ref=await client.ref("Press", "button"))
+
+    assert "! URL_DENIED for the page: slack://open" in asked
+    assert not isinstance(clicked, Failure) or "goto reload" in clicked.message
+    assert "button Press!" in again

@@ -293,7 +293,7 @@ def modifier_bits(names: Sequence[str]) -> int:
         bit = MODIFIERS.get(name.lower())
         if bit is None:
             raise ToolError(
-                codes.BAD_ARGUMENT, f"{name!r} is not a modifier. Use Control, Shift, Alt or Meta."
+                codes.BAD_ARGUMENT, f"{name[:40]!r} is not a modifier. Use Control, Shift, Alt or Meta."
             )
         bits |= bit
     return bits
@@ -315,6 +315,11 @@ async def _arm(tab: Tab, target: Aim) -> list[Document]:
 def _check_press(tab: Tab, target: Aim, press: Press) -> None:
     if press.cover is not None:
         raise _covered(tab, target.number, press.cover)
+    if press.outcome == "missed" and tab.asked_for_program is not None:
+        message = (
+            "The page asked to open another program, so it gets no more clicks. Load it again: goto reload."
+        )
+        raise ToolError(NO_EFFECT, message)
     if press.outcome == "missed":
         raise ToolError(
             NO_EFFECT, f"{tab.ref(target.number)} did not get the click: the page moved, or took the mouse."

@@ -41,7 +41,9 @@ class FrameTree:
 
     def set(self, frame_id: str, parent_id: str, url: str, session: str) -> Frame:
         """Add or change a frame. A frame keeps its parent if the event does not name one."""
-        url = without_credentials(url)
+        url = (
+            "" if url == ":" else without_credentials(url)
+        )  # ":" is the address of a tab that has no page yet
         frame = self.frames.get(frame_id)
         if frame is None:
             frame = self.frames[frame_id] = Frame(id=frame_id, parent_id=parent_id, url=url, session=session)

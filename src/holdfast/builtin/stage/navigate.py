@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from time import monotonic
 from typing import Any
 
 from holdfast.builtin.stage.cdp import protocol as cdp
@@ -20,6 +21,9 @@ _REASONS = {
     "net::ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached, or this session may not reach it",
     "net::ERR_INVALID_AUTH_CREDENTIALS": "it asks for a user name and a password (https://name:password@host/ has them)",
 }
+_ABORTED = "net::ERR_ABORTED"
+"""The error of a load that shows no page: a download, an answer without content, a redirect to another program."""
+_QUESTION_SECONDS = 5.0  # the question may come so late
 _WITHOUT_PAGE = (204, 205)
 _EMPTY = ("", "about:blank")
 
@@ -32,6 +36,9 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
             tab.connection.post(cdp.PageStopLoading(), tab.session)
         if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
             await _stop_scripts(tab)
+        if tab.asked_for_program is not None and url not in ("back", "forward"):
+            url = tab.url if url == "reload" else check_url(url)
+            await _leave_question(tab, tab.asked_for_program)
         first = tab.log.requests.count
         match url:
             case "reload":
@@ -39,11 +46,26 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
             case "back" | "forward":
                 await _go_in_history(tab, -1 if url == "back" else 1, timeout)
             case _:
-                if not await _navigate(tab, check_url(url), timeout):
+                commits = tab.commits
+                result = await _navigate(tab, check_url(url), timeout)
+                if result is None:
                     return "loading"
+                if result.error_text == _ABORTED and not result.is_download:
+                    await _wait(tab, first, timeout)
+                    if tab.commits == commits:
+                        tab.asked_for_program = monotonic()
+                        raise _denied_redirect(url)
         return await _wait(tab, first, timeout)
     finally:
         tab.is_leaving = False
+
+
+async def _leave_question(tab: Tab, asked: float) -> None:
+    """Close the browser's question whether to open another program. It stays until the tab shows another site."""
+    if not tab.is_over:
+        await _start(tab, cdp.PageNavigate(url="about:blank"), _STOP_SECONDS)
+    if monotonic() - asked > _QUESTION_SECONDS:
+        tab.asked_for_program = None
 
 
 async def _does_page_answer(tab: Tab) -> bool:
@@ -76,28 +98,29 @@ async def _stop_scripts(tab: Tab) -> None:
     tab.is_hung = False
 
 
-async def _navigate(tab: Tab, url: str, timeout: float) -> bool:
-    """Load an address. False if its server has not answered in time."""
+async def _navigate(tab: Tab, url: str, timeout: float) -> cdp.PageNavigateResult | None:
+    """Load an address. None if its server has not answered in time."""
     tab.is_loading = True
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result is None:
-        return False
-    if result.error_text and result.error_text != "net::ERR_ABORTED":
+        return None
+    if result.error_text and result.error_text != _ABORTED:
         # The browser's own page about the failure replaces the tab's page now.
         await tab.until(lambda: tab.loader_id == result.loader_id or tab.is_over, _PATIENCE_SECONDS)
         tab.is_loading = False
         if result.error_text == UNSAFE_REDIRECT:
-            raise ToolError(
-                URL_DENIED,
-                "The server redirects to an address that is neither http nor https.",
-                page=_shown(url),
-            )
+            raise _denied_redirect(url)
         plain = result.error_text.removeprefix("net::ERR_").lower().replace("_", " ")
         why = _REASONS.get(result.error_text, plain)
         raise ToolError(LOAD_FAILED, f"The page could not be loaded: {why}.", page=_shown(url))
     if result.loader_id is None:  # the same document, or a download
         tab.is_loading = False
-    return True
+    return result
+
+
+def _denied_redirect(url: str) -> ToolError:
+    message = "The server redirects to an address that is neither http nor https."
+    return ToolError(URL_DENIED, message, page=_shown(url))
 
 
 async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:

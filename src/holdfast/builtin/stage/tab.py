@@ -75,6 +75,8 @@ class Tab:
         self.is_loading = False
         self.is_waiting = False
         """Whether a server has not answered yet. The page that is left gets no commands."""
+        self.asked_for_program: float | None = None
+        """When the page wanted to open another program. The browser's question is not visible, and keeps the mouse from the page."""
         self.dragged: dict[str, Any] | None = None
         self.is_attached = False
         """Whether the browser is the user's own."""

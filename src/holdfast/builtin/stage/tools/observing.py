@@ -14,7 +14,7 @@ from holdfast.builtin.stage.codes import (
     NOT_YET,
     PAGE_HUNG,
     SCRIPT_FAILED,
-    STALE_REF,
+    UNSUPPORTED_HERE,
 )
 from holdfast.builtin.stage.dialogs import DialogPolicy
 from holdfast.builtin.stage.fence import fence, one_line, plain_text
@@ -108,7 +108,10 @@ class ObservingTools(ToolFamily):
             if number is not None:
                 document = found.find_ref(number)
                 if document.frame_id != found.target_id:
-                    raise ToolError(STALE_REF, f"{ref} is in a frame: take a picture of the whole page.")
+                    message = (
+                        f"{ref} is in a frame. Take a picture of the whole page: screenshot without ref."
+                    )
+                    raise ToolError(UNSUPPORTED_HERE, message)
                 box = await found.run(document, "box", ref=number)
                 if box is None:
                     raise await actions.stale(found, number)
