@@ -106,19 +106,6 @@ async def test_the_cover_is_named_and_can_be_clicked_instead(client: Client, sit
     await client.call("click", ref=ref)
 
 
-@pytest.mark.promise("STG-12")
-async def test_an_overlay_that_appears_between_check_and_press_gets_no_click(client: Client, site: Site):
-    html = f"""{LOG}<style>#o {{ position: fixed; inset: 0; display: none }}</style>
-    <button id=safe onclick="say('safe')">Safe</button><div id=o onclick="say('overlay')" onpointerdown="say('down')">x</div>
-    <script>addEventListener('mousemove', () => o.style.display = 'block', true)</script>"""
-    await client.call("open", url=site.page("/overlay", html))
-
-    failed = await client.fail("click", ref=await client.ref("Safe", "button"))
-
-    assert failed.code == "COVERED"
-    assert await log_of(client) == '"[]"'
-
-
 @pytest.mark.promise("STG-06")
 async def test_a_ref_never_means_another_element(client: Client, site: Site):
     html = f"""{LOG}<ul id=l>{"".join(f'<li>Row {n} <button onclick="say({n}); this.parentNode.remove()">Delete</button></li>' for n in range(3))}</ul>"""

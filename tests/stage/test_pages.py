@@ -113,7 +113,11 @@ async def test_every_address_that_a_page_may_not_show_is_reported(client: Client
 
         assert f"! URL_DENIED for the page: {denied}" in said, script
         assert "h1 Shown" not in said + await client.page("snapshot"), script
-    redirected = [await client.fail("goto", url=f"{site.url}/to-{name}") for name in to]
+    programs = ("ftp://x/", "mailto:ann@example.org", "javascript:alert(1)")
+    for number, url in enumerate(programs):
+        site.answers[f"/to-{number}"] = lambda seen, url=url: (302, {"Location": url}, b"")
+    places = [*to, *range(len(programs))]
+    redirected = [await client.fail("goto", url=f"{site.url}/to-{place}") for place in places]
     control = await client.call("goto", url=site.page("/way", "<a href=/harmless#blocked>Go</a>"))
     clicked = await client.call("click", ref=await client.ref("Go", "link"))
 
@@ -368,6 +372,7 @@ async def test_downloads_lie_in_the_stages_folder_and_are_saved_on_request(
             break
         await asyncio.sleep(0.05)
     saved = await client.call("downloads", number=1, save_as="got.bin")
+    await client.call("downloads", number=1, save_as="new/folder/got.bin")
     outside = await client.fail("downloads", number=1, save_as="../got.bin")
     guarded = await client.fail("downloads", number=1, save_as=".git/hooks/x")
     again = await client.fail("downloads", number=1, save_as="got.bin")
@@ -377,7 +382,7 @@ async def test_downloads_lie_in_the_stages_folder_and_are_saved_on_request(
     assert saved["bytes"] == 7
     assert (outside.code, again.code) == ("OUTSIDE_ROOTS", "FILE_ERROR")
     assert guarded.code in ("DENIED", "NO_FILE")
-    assert [path.name for path in folder.iterdir()] == ["got.bin"]
+    assert sorted(path.name for path in folder.rglob("*")) == ["folder", "got.bin", "got.bin", "new"]
 
 
 @pytest.mark.promise("STG-15")

@@ -13,12 +13,12 @@ from holdfast.builtin.stage.codes import (
     NO_ELEMENT,
     NOT_VISIBLE,
     STALE_REF,
-    TAB_GONE,
     UNSUPPORTED_HERE,
 )
 from holdfast.builtin.stage.fence import fence, one_line
 from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.keys import MODIFIERS, Key, held_keys, key_for_character, parse_keys
+from holdfast.builtin.stage.presses import Press, arm, disarm
 from holdfast.builtin.stage.read_page import similar_refs
 from holdfast.builtin.stage.tab import Tab
 from holdfast.model import codes
@@ -29,8 +29,8 @@ Button = Literal["left", "right", "middle"]
 
 _BUTTONS = {"left": 1, "right": 2, "middle": 4}
 _DRAG_SECONDS = 0.5
+_DRAG_START = 8  # pixels
 _MAX_KEYS = 2000  # longer texts are inserted at once
-_GONE = (STALE_REF, TAB_GONE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +41,6 @@ class Aim:
     number: int
     x: float
     y: float
-    around: tuple[Document, ...]
-    """The documents around the element's frame."""
 
 
 async def aim(tab: Tab, number: int, *, enabled: bool, timeout: float) -> Aim:
@@ -61,7 +59,6 @@ async def aim(tab: Tab, number: int, *, enabled: bool, timeout: float) -> Aim:
     if found["state"] != "ok":
         raise await _why_not(tab, number, found)
     x, y = found["x"], found["y"]
-    around: list[Document] = []
     frame = tab.frames.get(document.frame_id)
     while frame is not None and frame.parent_id:
         owner = await tab.frame_element(frame)
@@ -75,10 +72,9 @@ async def aim(tab: Tab, number: int, *, enabled: bool, timeout: float) -> Aim:
             raise await stale(tab, number)
         if offset["cover"] is not None:
             raise _covered(tab, number, offset["cover"])
-        x, y = x + offset["left"], y + offset["top"]
-        around.append(parent)
+        x, y = offset["x"], offset["y"]
         frame = tab.frames.get(parent.frame_id)
-    return Aim(document=document, number=number, x=x, y=y, around=tuple(around))
+    return Aim(document=document, number=number, x=x, y=y)
 
 
 async def _why_not(tab: Tab, number: int, found: dict[str, Any]) -> ToolError:
@@ -126,17 +122,14 @@ async def click(
     """Press and release a mouse button. A press that would hit something else is stopped, and COVERED is raised."""
     held = modifier_bits(modifiers)
     await _mouse(tab, "mouseMoved", target, held=held)
-    await _arm(tab, target)
+    armed = await _arm(tab, target)
     try:
         for number in range(1, count + 1):
             await _mouse(tab, "mousePressed", target, button=button, count=number, held=held)
             await _mouse(tab, "mouseReleased", target, button=button, count=number, held=held)
     finally:
-        result = await _disarm(tab, target)
-    if result == "missed":
-        raise ToolError(
-            NO_EFFECT, f"{tab.ref(target.number)} did not get the click: the page moved, or took the mouse."
-        )
+        press = await disarm(tab, armed)
+    _check_press(tab, target, press)
 
 
 async def hover(tab: Tab, target: Aim) -> None:
@@ -145,32 +138,46 @@ async def hover(tab: Tab, target: Aim) -> None:
     await _mouse(tab, "mouseMoved", target)
 
 
-async def drag(tab: Tab, source: Aim, target: Aim) -> None:
-    """Press on one element, move to another, and release."""
+async def drag(tab: Tab, source: Aim, target_number: int, timeout: float) -> None:
+    """Press on one element, move to another, and release. The other one is scrolled into view after the press."""
     await tab.send(cdp.InputSetInterceptDrags(enabled=True))
     tab.dragged = None
     try:
         await _mouse(tab, "mouseMoved", source)
-        await _arm(tab, source)
+        armed = await _arm(tab, source)
         try:
             await _mouse(tab, "mousePressed", source, button="left", count=1)
+            press = await disarm(tab, armed, keep=True)
+            if press.outcome != "hit":
+                await _mouse(tab, "mouseReleased", source, button="left", count=1)
         finally:
-            await _disarm(tab, source)
-        for step in (0.05, 0.35, 0.7, 1.0):
-            x = source.x + (target.x - source.x) * step
-            y = source.y + (target.y - source.y) * step
-            tab.connection.post(
-                cdp.InputDispatchMouseEvent(type="mouseMoved", x=x, y=y, button="left", buttons=1),
-                tab.session,
-            )
-            if step == 0.35 and await tab.until(lambda: tab.dragged is not None, _DRAG_SECONDS):
-                break
+            await disarm(tab, armed)
+        _check_press(tab, source, press)
+        for distance in (3, _DRAG_START):
+            _move_pressed(tab, source.x + distance, source.y + distance)
+        await tab.until(lambda: tab.dragged is not None, _DRAG_SECONDS)
+        try:
+            target = await aim(tab, target_number, enabled=False, timeout=timeout)
+        except ToolError:
+            await _mouse(tab, "mouseReleased", source, button="left", count=1)
+            raise
         if (data := tab.dragged) is not None:
             for kind in ("dragEnter", "dragOver", "drop"):
                 await tab.send(cdp.InputDispatchDragEvent(type=kind, x=target.x, y=target.y, data=data))
+        else:
+            for step in (0.35, 0.7, 1.0):
+                x = source.x + (target.x - source.x) * step
+                y = source.y + (target.y - source.y) * step
+                _move_pressed(tab, x, y)
         await _mouse(tab, "mouseReleased", target, button="left", count=1)
     finally:
         await tab.send(cdp.InputSetInterceptDrags(enabled=False))
+
+
+def _move_pressed(tab: Tab, x: float, y: float) -> None:
+    """Move the mouse with its button pressed. When this starts a drag, the browser does not answer."""
+    command = cdp.InputDispatchMouseEvent(type="mouseMoved", x=x, y=y, button="left", buttons=1)
+    tab.connection.post(command, tab.session)
 
 
 async def scroll(tab: Tab, at: Aim | None, dx: float, dy: float) -> None:
@@ -223,17 +230,22 @@ async def fill(tab: Tab, number: int, value: FieldValue, timeout: float) -> None
             wanted = value if isinstance(value, list) else [str(value)]
             await _choose(tab, document, number, wanted)
         case "set":
-            shown = await tab.run(document, "setField", ref=number, value=_text(ref, value))
-            if shown != value:
-                raise ToolError(
-                    NO_EFFECT, f"{ref} does not take this value.", page=fence(one_line(str(shown)))
-                )
+            await _set(tab, document, number, _text(ref, value))
         case "text" | "editable":
             await _fill_text(tab, document, number, _text(ref, value), timeout)
         case "file":
             raise ToolError(UNSUPPORTED_HERE, f"{ref} takes files: use upload.")
         case _:
             raise ToolError(NO_EFFECT, f"{ref} is not a field.")
+
+
+async def _set(tab: Tab, document: Document, number: int, text: str) -> None:
+    field = await tab.run(document, "setField", ref=number, value=text)
+    if field is None:
+        raise await stale(tab, number)
+    if not field["taken"]:
+        message = f"{tab.ref(number)} does not take this value."
+        raise ToolError(NO_EFFECT, message, page=fence(one_line(f"It has: {field['shown']}")))
 
 
 async def _fill_text(tab: Tab, document: Document, number: int, text: str, timeout: float) -> None:
@@ -281,7 +293,7 @@ def modifier_bits(names: Sequence[str]) -> int:
         bit = MODIFIERS.get(name.lower())
         if bit is None:
             raise ToolError(
-                codes.BAD_ARGUMENT, f"{name!r} is not a modifier. Use Control, Shift, Alt or Meta."
+                codes.BAD_ARGUMENT, f"{name[:40]!r} is not a modifier. Use Control, Shift, Alt or Meta."
             )
         bits |= bit
     return bits
@@ -293,37 +305,25 @@ def _text(ref: str, value: FieldValue) -> str:
     return value
 
 
-async def _arm(tab: Tab, target: Aim) -> None:
-    for document in target.around:
-        await tab.run(document, "arm", ref=-1)
-    if not await tab.run(target.document, "arm", ref=target.number):
+async def _arm(tab: Tab, target: Aim) -> list[Document]:
+    armed = await arm(tab, target.document, target.number)
+    if armed is None:
         raise await stale(tab, target.number)
+    return armed
 
 
-async def _disarm(tab: Tab, target: Aim) -> Literal["hit", "missed"]:
-    """Stop watching presses. Raise COVERED if a press was stopped."""
-    for document in target.around:
-        result = await _result(tab, document)
-        if result is not None and result["cover"] is not None:
-            await _result(tab, target.document)
-            raise _covered(tab, target.number, result["cover"])
-    result = await _result(tab, target.document)
-    if result is None or result["hit"] is True:
-        return "hit"
-    if result["cover"] is not None:
-        raise _covered(tab, target.number, result["cover"])
-    return "missed"
-
-
-async def _result(tab: Tab, document: Document) -> dict[str, Any] | None:
-    try:
-        result = await tab.run(document, "disarm", next=tab.next_ref)
-    except (ToolError, RuntimeError) as error:
-        if isinstance(error, ToolError) and error.code not in _GONE:
-            raise
-        return None  # the click loaded another page
-    tab.claim(document, result["next"])
-    return result
+def _check_press(tab: Tab, target: Aim, press: Press) -> None:
+    if press.cover is not None:
+        raise _covered(tab, target.number, press.cover)
+    if press.outcome == "missed" and tab.asked_for_program is not None:
+        message = (
+            "The page asked to open another program, so it gets no more clicks. Load it again: goto reload."
+        )
+        raise ToolError(NO_EFFECT, message)
+    if press.outcome == "missed":
+        raise ToolError(
+            NO_EFFECT, f"{tab.ref(target.number)} did not get the click: the page moved, or took the mouse."
+        )
 
 
 async def _mouse(

@@ -73,7 +73,7 @@ def snapshot_answer(
     stage: Stage, tab: Tab, snapshot: Snapshot, budget: int, /, **facts: Any
 ) -> dict[str, Any]:
     """A snapshot, after the title and the address of its page."""
-    head = fitting_start(f"{one_line(snapshot.title, 150)} — {one_line(snapshot.url, 300)}", budget // 3)
+    head = fitting_start(_head(snapshot), budget // 3)
     notices = _notices(stage, budget // 3)
     shown = view(snapshot, budget - _OVERHEAD - _cost([head, *notices]))
     answer = _answer([head, *shown.lines, *notices], {"tab": tab.id, **facts, "snapshot": snapshot.id})
@@ -97,12 +97,18 @@ def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[st
 
 
 def changes_answer(stage: Stage, tab: Tab, earlier: Snapshot, taken: Snapshot, budget: int) -> dict[str, Any]:
-    """What changed between two snapshots of one page."""
+    """What changed between two snapshots of one page. A new title or address comes first."""
     changes = difference(earlier.lines, taken.lines)
+    if _head(earlier) != _head(taken):
+        changes = [fitting_start(f"! now {_head(taken)}", budget // 3), *changes]
     facts: dict[str, Any] = {"tab": tab.id, "snapshot": taken.id}
     if not changes:
         return page_answer(stage, [], budget, **facts, changed="nothing")
     return page_answer(stage, changes, budget, **facts)
+
+
+def _head(snapshot: Snapshot) -> str:
+    return f"{one_line(snapshot.title, 150)} — {one_line(snapshot.url, 300)}"
 
 
 def _answer(lines: list[str], facts: dict[str, Any]) -> dict[str, Any]:

@@ -62,4 +62,7 @@ PREFERENCES: dict[str, Any] = {
     "alternate_error_pages": {"enabled": False},
     "credentials_enable_service": False,
     "translate": {"enabled": False},
+    "plugins": {
+        "always_open_pdf_externally": True
+    },  # the browser's own viewer cannot be read: a PDF is a download
 }

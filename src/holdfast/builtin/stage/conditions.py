@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
 
-from holdfast.builtin.stage.closed_roots import ClosedRootSearch
 from holdfast.builtin.stage.codes import NOT_YET, PAGE_HUNG, STALE_REF
 from holdfast.builtin.stage.fence import fence, one_line
-from holdfast.builtin.stage.read_page import all_documents
+from holdfast.builtin.stage.read_page import shows_text
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
@@ -80,7 +79,7 @@ async def compare(tab: Tab, condition: Condition) -> list[Mismatch]:
                 mismatches.append(Mismatch(expected=f"{what} {wanted}", actual=f"{what} {actual}"))
     if condition.number is None:
         for wanted, is_there in ((condition.text, True), (condition.not_text, False)):
-            if wanted and await _shows(tab, wanted) != is_there:
+            if wanted and await shows_text(tab, wanted) != is_there:
                 expected = f"{'the' if is_there else 'no'} text {wanted!r} on the page"
                 mismatches.append(Mismatch(expected=expected, actual="no such text" if is_there else wanted))
         return mismatches
@@ -131,21 +130,6 @@ def _compare_element(ref: str, condition: Condition, facts: dict[str, Any]) -> l
             Mismatch(expected=f"{ref} without {condition.not_text!r}", actual=f"{ref}: {facts['text']}")
         )
     return mismatches
-
-
-async def _shows(tab: Tab, text: str) -> bool:
-    documents = await all_documents(tab)
-    search = ClosedRootSearch(tab)
-    for document in documents:
-        try:
-            if await tab.run(document, "hasText", text=text):
-                return True
-            if await search.finds_more(document) and await tab.run(document, "hasText", text=text):
-                return True
-        except ToolError:
-            if document is documents[0]:
-                raise
-    return False
 
 
 def _matches(actual: str, wanted: str) -> bool:

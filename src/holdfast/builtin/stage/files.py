@@ -65,7 +65,10 @@ class SessionFiles:
         return copies
 
     def copy_out(self, browser_folder: Path, download: str, save_as: str) -> str:
-        """Copy a download, which lies in the browser's folder, into the session's folder, as a new file. Return its path."""
+        """Copy a download, which lies in the browser's folder, into the session's folder, as a new file. Return its path.
+
+        Missing folders are created, as by the file tools.
+        """
         roots = self._folders()
         if self.read_only is None:
             raise ToolError(
@@ -74,7 +77,7 @@ class SessionFiles:
         with ExitStack() as stack:
             handle = _open_in_browser(stack, roots_of_browser(browser_folder), download)
             source = stack.enter_context(os.fdopen(open_file(handle), "rb"))
-            target = stack.enter_context(open_path(roots, save_as, for_writing=True))
+            target = stack.enter_context(open_path(roots, save_as, for_writing=True, make_parents=True))
             try:
                 _copy_to_new_file(
                     source, target, limit=MAX_DOWNLOAD_BYTES, too_large="The download is too large."

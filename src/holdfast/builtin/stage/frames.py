@@ -1,9 +1,11 @@
 """The frames of a tab, and the documents that are loaded in them."""
 
 from bisect import bisect_right
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.url_rules import without_credentials
 
 
 @dataclass(slots=True)
@@ -39,6 +41,9 @@ class FrameTree:
 
     def set(self, frame_id: str, parent_id: str, url: str, session: str) -> Frame:
         """Add or change a frame. A frame keeps its parent if the event does not name one."""
+        url = (
+            "" if url == ":" else without_credentials(url)
+        )  # ":" is the address of a tab that has no page yet
         frame = self.frames.get(frame_id)
         if frame is None:
             frame = self.frames[frame_id] = Frame(id=frame_id, parent_id=parent_id, url=url, session=session)
@@ -66,6 +71,15 @@ class FrameTree:
     def children(self, frame_id: str) -> list[Frame]:
         """The frames directly inside of a frame."""
         return [frame for frame in self.frames.values() if frame.parent_id == frame_id]
+
+    def is_inside(self, frame_id: str, outer: Container[str]) -> bool:
+        """Whether a frame is one of some frames, or inside of one."""
+        frame = self.frames.get(frame_id)
+        while frame is not None:
+            if frame.id in outer:
+                return True
+            frame = self.frames.get(frame.parent_id)
+        return False
 
     def document(self, frame_id: str) -> Document | None:
         """The newest document of a frame, if it is there already."""

@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+from time import monotonic
 from typing import Any
 
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import CdpError, ConnectionLostError, NoAnswerError
-from holdfast.builtin.stage.codes import LOAD_FAILED, PAGE_CRASHED, URL_DENIED, browser_failures
+from holdfast.builtin.stage.codes import LOAD_FAILED, PAGE_CRASHED, PAGE_HUNG, URL_DENIED, browser_failures
 from holdfast.builtin.stage.fence import fence, one_line
+from holdfast.builtin.stage.page_log import Request
 from holdfast.builtin.stage.tab import Tab
-from holdfast.builtin.stage.url_rules import UNSAFE_REDIRECT, check_url
+from holdfast.builtin.stage.url_rules import UNSAFE_REDIRECT, check_url, without_credentials
 from holdfast.sandbox.bwrap.egress_proxy import VERDICT_HEADER
 from holdfast.toolkit import ToolError
 
@@ -19,14 +21,24 @@ _REASONS = {
     "net::ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached, or this session may not reach it",
     "net::ERR_INVALID_AUTH_CREDENTIALS": "it asks for a user name and a password (https://name:password@host/ has them)",
 }
+_ABORTED = "net::ERR_ABORTED"
+"""The error of a load that shows no page: a download, an answer without content, a redirect to another program."""
+_QUESTION_SECONDS = 5.0  # the question may come so late
+_WITHOUT_PAGE = (204, 205)
+_EMPTY = ("", "about:blank")
 
 
 async def go(tab: Tab, url: str, timeout: float) -> str:
     """Load an address, or go `back`, `forward` or `reload`. Return `loaded`, or `loading` if it takes longer."""
     tab.is_leaving = True
     try:
-        if tab.is_hung or tab.has_dialog_flood:
+        if tab.is_loading and not tab.is_over:  # a page gets no commands while the tab waits for the next one
+            tab.connection.post(cdp.PageStopLoading(), tab.session)
+        if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
             await _stop_scripts(tab)
+        if tab.asked_for_program is not None and url not in ("back", "forward"):
+            url = tab.url if url == "reload" else check_url(url)
+            await _leave_question(tab, tab.asked_for_program)
         first = tab.log.requests.count
         match url:
             case "reload":
@@ -34,10 +46,39 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
             case "back" | "forward":
                 await _go_in_history(tab, -1 if url == "back" else 1, timeout)
             case _:
-                await _navigate(tab, check_url(url), timeout)
+                commits = tab.commits
+                result = await _navigate(tab, check_url(url), timeout)
+                if result is None:
+                    return "loading"
+                if result.error_text == _ABORTED and not result.is_download:
+                    await _wait(tab, first, timeout)
+                    if tab.commits == commits:
+                        tab.asked_for_program = monotonic()
+                        raise _denied_redirect(url)
         return await _wait(tab, first, timeout)
     finally:
         tab.is_leaving = False
+
+
+async def _leave_question(tab: Tab, asked: float) -> None:
+    """Close the browser's question whether to open another program. It stays until the tab shows another site."""
+    if not tab.is_over:
+        await _start(tab, cdp.PageNavigate(url="about:blank"), _STOP_SECONDS)
+    if monotonic() - asked > _QUESTION_SECONDS:
+        tab.asked_for_program = None
+
+
+async def _does_page_answer(tab: Tab) -> bool:
+    """Whether the page can be left. While the browser loads the next one, a busy page could not be stopped any more."""
+    if tab.is_over or tab.url in _EMPTY:
+        return True
+    try:
+        await tab.connection.send(cdp.RuntimeEvaluate(expression="1"), tab.session, _PATIENCE_SECONDS)
+    except NoAnswerError:
+        return tab.is_over
+    except (CdpError, ConnectionLostError):  # it is being replaced, or has gone
+        return True
+    return True
 
 
 async def _stop_scripts(tab: Tab) -> None:
@@ -57,28 +98,35 @@ async def _stop_scripts(tab: Tab) -> None:
     tab.is_hung = False
 
 
-async def _navigate(tab: Tab, url: str, timeout: float) -> None:
+async def _navigate(tab: Tab, url: str, timeout: float) -> cdp.PageNavigateResult | None:
+    """Load an address. None if its server has not answered in time."""
     tab.is_loading = True
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
-    if result.error_text and result.error_text != "net::ERR_ABORTED":
+    if result is None:
+        return None
+    if result.error_text and result.error_text != _ABORTED:
         # The browser's own page about the failure replaces the tab's page now.
         await tab.until(lambda: tab.loader_id == result.loader_id or tab.is_over, _PATIENCE_SECONDS)
         tab.is_loading = False
         if result.error_text == UNSAFE_REDIRECT:
-            raise ToolError(
-                URL_DENIED,
-                "The server redirects to an address that is neither http nor https.",
-                page=fence(one_line(url)),
-            )
-        plain = result.error_text.removeprefix("net::").lower().replace("_", " ")
+            raise _denied_redirect(url)
+        plain = result.error_text.removeprefix("net::ERR_").lower().replace("_", " ")
         why = _REASONS.get(result.error_text, plain)
-        raise ToolError(LOAD_FAILED, f"The page could not be loaded: {why}.", page=fence(one_line(url)))
+        raise ToolError(LOAD_FAILED, f"The page could not be loaded: {why}.", page=_shown(url))
     if result.loader_id is None:  # the same document, or a download
         tab.is_loading = False
+    return result
+
+
+def _denied_redirect(url: str) -> ToolError:
+    message = "The server redirects to an address that is neither http nor https."
+    return ToolError(URL_DENIED, message, page=_shown(url))
 
 
 async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:
     history = await _send(tab, cdp.PageGetNavigationHistory(), timeout)
+    if history is None:
+        raise ToolError(PAGE_HUNG, f"The page in {tab.id} does not answer.")
     index = history.current_index + step
     if not 0 <= index < len(history.entries):
         raise ToolError(LOAD_FAILED, f"There is no page to go {'back' if step < 0 else 'forward'} to.")
@@ -93,20 +141,37 @@ async def _start(tab: Tab, command: cdp.Command[Any], timeout: float) -> None:
     await tab.until(lambda: tab.commits > before or tab.is_over, timeout)
 
 
-async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R:
+async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R | None:
+    """Send a command. None if a server takes longer than `timeout` to answer: its page is shown later."""
     if tab.is_closed:
         tab.check()
+    first = tab.log.requests.count
     with browser_failures():
+        sending = asyncio.ensure_future(tab.connection.send(command, tab.session, timeout))
+        sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
         try:
-            try:
-                return await tab.connection.send(command, tab.session, min(timeout, _PATIENCE_SECONDS))
-            except NoAnswerError:
-                if tab.is_over:
-                    raise
-                await _stop_scripts(tab)
+            await asyncio.wait([sending], timeout=min(timeout, _PATIENCE_SECONDS))
+            if not sending.done() and not tab.is_over and not _is_request_sent(tab, first):
+                await _stop_scripts(tab)  # the page does not let itself be left
                 return await tab.connection.send(command, tab.session, timeout)
+            return await sending
+        except NoAnswerError:
+            if tab.is_over or not _is_request_sent(tab, first):
+                raise
+            return None
         except CdpError as error:
             raise ToolError(LOAD_FAILED, f"The page could not be loaded: {error}.") from None
+        finally:
+            sending.cancel()
+
+
+def _is_request_sent(tab: Tab, first: int) -> bool:
+    """Whether the page before has been left, so that the tab waits for a server."""
+    return any(_is_load(tab, request) for _, request in tab.log.requests.after(first))
+
+
+def _is_load(tab: Tab, request: Request) -> bool:
+    return request.kind == "Document" and request.frame_id == tab.target_id
 
 
 async def _wait(tab: Tab, first: int, timeout: float) -> str:
@@ -118,10 +183,19 @@ async def _wait(tab: Tab, first: int, timeout: float) -> str:
     tab.check()
     for _, request in tab.log.requests.after(first):
         headers = {name.lower(): value for name, value in request.response_headers.items()}
-        if request.kind != "Document" or request.frame_id != tab.target_id or VERDICT_HEADER not in headers:
+        if not _is_load(tab, request):
             continue
-        shown = fence(one_line(request.url))
+        shown = _shown(request.url)
+        if request.status in _WITHOUT_PAGE:
+            message = f"The server answered {request.status}: there is no page to show."
+            raise ToolError(LOAD_FAILED, message, page=shown)
+        if VERDICT_HEADER not in headers:
+            continue
         if headers[VERDICT_HEADER] == "refused":
             raise ToolError(URL_DENIED, "This session may not reach that address.", page=shown)
         raise ToolError(LOAD_FAILED, "No server answers at that address.", page=shown)
     return "loaded" if loaded and started else "loading"
+
+
+def _shown(url: str) -> str:
+    return fence(one_line(without_credentials(url)))

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.limits import MAX_CONSOLE, MAX_REQUESTS, MAX_TEXT
 from holdfast.builtin.stage.recent import Recent
+from holdfast.builtin.stage.url_rules import without_credentials
 
 _MAX_ARGUMENTS = 20
 
@@ -62,9 +63,7 @@ class PageLog:
                 where = f"{frames[0].url}:{frames[0].line_number + 1}" if frames else ""
                 self._log(level, text, where, at)
             case cdp.RuntimeExceptionThrown(timestamp=at, exception_details=details):
-                thrown = details.exception
-                text = (thrown.description if thrown else None) or details.text
-                self._log("error", text, f"{details.url or ''}:{details.line_number + 1}", at)
+                self._log("error", thrown_text(details), f"{details.url or ''}:{details.line_number + 1}", at)
             case cdp.LogEntryAdded(entry=entry):
                 self._log(entry.level, entry.text, entry.url or "", entry.timestamp)
             case cdp.NetworkRequestWillBeSent():
@@ -81,7 +80,15 @@ class PageLog:
                     found.failure, found.ended = blocked or why, time.monotonic()
             case cdp.NetworkWebSocketCreated(request_id=request, url=url):
                 self.requests.add(
-                    Request(request, session, "GET", url[:MAX_TEXT], "WebSocket", time.monotonic(), {})
+                    Request(
+                        request,
+                        session,
+                        "GET",
+                        without_credentials(url)[:MAX_TEXT],
+                        "WebSocket",
+                        time.monotonic(),
+                        {},
+                    )
                 )
             case _:
                 pass
@@ -95,7 +102,7 @@ class PageLog:
             event.request_id,
             session,
             event.request.method,
-            event.request.url[:MAX_TEXT],
+            without_credentials(event.request.url)[:MAX_TEXT],
             event.type or "",
             time.monotonic(),
             event.request.headers,
@@ -107,7 +114,13 @@ class PageLog:
         self.in_flight[event.request_id] = request
 
     def _log(self, level: str, text: str, where: str, at: float) -> None:
-        self.console.add(ConsoleLine(level, text[:MAX_TEXT], where[:MAX_TEXT], at))
+        self.console.add(ConsoleLine(level, text[:MAX_TEXT], without_credentials(where)[:MAX_TEXT], at))
+
+
+def thrown_text(details: cdp.RuntimeExceptionDetails) -> str:
+    """What a script threw: an error, or any other value."""
+    thrown = details.exception
+    return details.text if thrown is None else thrown.description or f"{details.text} {_show(thrown)}"
 
 
 def _show(value: cdp.RuntimeRemoteObject) -> str:

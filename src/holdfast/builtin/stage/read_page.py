@@ -1,7 +1,8 @@
 """Read the page of a tab: its outline with all frames and shadow roots, texts, and elements."""
 
 import asyncio
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -148,39 +149,76 @@ async def find_lines(
     tab: Tab, *, text: str, roles: Sequence[str] | None, within: int | None, details: bool = False
 ) -> tuple[list[str], int]:
     """The lines in all frames that contain a text or have one of the roles, and how many elements were not read."""
-    documents = await all_documents(tab) if within is None else [tab.find_ref(within)]
+    first = await tab.document() if within is None else tab.find_ref(within)
     search = ClosedRootSearch(tab)
     lines: list[str] = []
     unread = 0
-    for document in documents:
-        try:
-            found = await _read(
-                search,
-                tab,
-                document,
-                "find",
-                _PAGE_SECONDS if document is documents[0] else _FRAME_SECONDS,
-                text=text,
-                roles=roles,
-                within=within,
-                details=details,
-            )
-        except ToolError:
-            if document is documents[0]:
-                raise
-            continue
-        lines += format_lines(tab, found["lines"])
+
+    async def visit(document: Document) -> list[int]:
+        nonlocal unread
+        is_first = document is first
+        found = await _read(
+            search,
+            tab,
+            document,
+            "find",
+            _PAGE_SECONDS if is_first else _FRAME_SECONDS,
+            text=text,
+            roles=roles,
+            within=within if is_first else None,
+            details=details,
+        )
+        lines.extend(format_lines(tab, found["lines"]))
         unread += found["cut"]
+        return found["frames"]
+
+    await visit_documents(tab, first, visit)
     return lines, unread
 
 
-async def all_documents(tab: Tab) -> list[Document]:
-    """The documents of all frames that are loaded, that of the tab first."""
-    first = await tab.document()
-    others = (
-        tab.find_document(frame_id) for frame_id in list(tab.frames)[:MAX_FRAMES] if frame_id != tab.target_id
-    )
-    return [first, *(document for document in others if document is not None)]
+async def shows_text(tab: Tab, text: str) -> bool:
+    """Whether the page shows a text, in any frame."""
+    search = ClosedRootSearch(tab)
+    is_found = False
+
+    async def visit(document: Document) -> list[int] | None:
+        nonlocal is_found
+        found = await _call(tab, document, "hasText", SCRIPT_SECONDS, text=text)
+        if not found["found"] and await search.finds_more(document):
+            found = await _call(tab, document, "hasText", SCRIPT_SECONDS, text=text)
+        is_found = found["found"]
+        return None if is_found else found["frames"]
+
+    await visit_documents(tab, await tab.document(), visit)
+    return is_found
+
+
+async def visit_documents(
+    tab: Tab, first: Document, visit: Callable[[Document], Awaitable[list[int] | None]]
+) -> None:
+    """Visit a document, and then those of the frames that are shown in it. Only the first one must answer.
+
+    `visit` returns the numbers of the frames' elements that are shown, or None if no other document is of interest.
+    """
+    waiting = deque([first])
+    frames_left = MAX_FRAMES
+    while waiting:
+        document = waiting.popleft()
+        try:
+            numbers = await visit(document)
+        except ToolError:
+            if document is first:
+                raise
+            continue
+        if numbers is None:
+            return
+        frames = await _frames_by_element(tab, document) if numbers else {}
+        for number in numbers[:frames_left]:
+            frame = frames.get(number)
+            inner = None if frame is None else tab.find_document(frame.id)
+            if inner is not None:
+                waiting.append(inner)
+                frames_left -= 1
 
 
 async def similar_refs(tab: Tab, number: int) -> list[str]:

@@ -101,7 +101,7 @@ def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
     add(waiting.expect, "expect", (*_READ, "NOT_YET"), operation="query", deadline=90)
     add(observing.dialogs, "dialogs", _TAB, operation="dialog")
     add(observing.downloads, "downloads", (*_TAB, *_FILES, "NO_ELEMENT", "NOT_YET"), annotations=harmless)
-    add(observing.screenshot, "screenshot", _READ, operation="screenshot")
+    add(observing.screenshot, "screenshot", (*_READ, "UNSUPPORTED_HERE"), operation="screenshot")
     add(observing.console, "console", _TAB, operation="logs")
     add(observing.requests, "requests", (*_TAB, "NO_ELEMENT"), operation="logs")
     add(

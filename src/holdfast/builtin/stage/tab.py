@@ -73,6 +73,10 @@ class Tab:
         self.loader_id = ""
         """The load that the page in the tab comes from."""
         self.is_loading = False
+        self.is_waiting = False
+        """Whether a server has not answered yet. The page that is left gets no commands."""
+        self.asked_for_program: float | None = None
+        """When the page wanted to open another program. The browser's question is not visible, and keeps the mouse from the page."""
         self.dragged: dict[str, Any] | None = None
         self.is_attached = False
         """Whether the browser is the user's own."""
@@ -139,7 +143,11 @@ class Tab:
     async def document(self, frame_id: str = "", timeout: float = SCRIPT_SECONDS) -> Document:
         """The document of a frame, or of the tab. Wait for it while the frame is loading."""
         wanted = frame_id or self.target_id
-        if not await self.until(lambda: self.find_document(wanted) is not None or self.is_over, timeout):
+
+        def is_decided() -> bool:
+            return self.find_document(wanted) is not None or self.is_over or wanted not in self.frames
+
+        if not await self.until(is_decided, timeout):
             raise ToolError(PAGE_HUNG, f"The page in {self.id} does not answer.")
         self.check()
         document = self.find_document(wanted)
@@ -195,6 +203,8 @@ class Tab:
                 result = await self.connection.send(command, session or self.session, timeout)
             except NoAnswerError:
                 self.check()
+                if self.is_waiting:
+                    raise ToolError(PAGE_HUNG, f"{self.id} waits for the server of its next page.") from None
                 self.is_hung = True
                 if self.has_dialog or self.has_dialog_flood:
                     raise ToolError(

@@ -11,7 +11,7 @@ from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import NoAnswerError
 from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.page_script import PAGE_SCRIPT, WORLD
-from holdfast.builtin.stage.url_rules import DENIED_PATTERNS, UNSAFE_REDIRECT, may_show
+from holdfast.builtin.stage.url_rules import DENIED_PATTERNS, UNSAFE_REDIRECT, is_for_program, may_show
 
 if TYPE_CHECKING:
     from holdfast.builtin.stage.tab import Tab
@@ -105,32 +105,43 @@ class TabEvents:
         tab = self._tab
         match event:
             case cdp.PageFrameNavigated(frame=described):
-                frame = tab.tree.set(described.id, described.parent_id or "", described.url, session)
-                if not frame.parent_id:
-                    frame.owner = None
-                    tab.commits += 1
-                    tab.loader_id = described.loader_id
-                    tab.is_crashed = tab.is_hung = False
-                self._check_address(frame.id, frame.url, frame.parent_id)
-                if (described.url, described.url_fragment) == ("about:blank", "#blocked"):
-                    self._deny("about:blank#blocked")
-                elif not may_show(described.unreachable_url or "", tab.url):
-                    self._deny(described.unreachable_url or "")
+                self._show(session, described)
             case cdp.PageNavigatedWithinDocument(frame_id=frame_id, url=url):
                 if frame_id in tab.frames:
                     tab.frames[frame_id].url = url
-                tab.commits += frame_id == tab.target_id
-            case cdp.PageFrameStartedNavigating(frame_id=frame_id):
+                if frame_id == tab.target_id:
+                    tab.commits += 1
+                    tab.is_waiting = False
+            case cdp.PageFrameStartedNavigating(frame_id=frame_id, url=url):
+                if is_for_program(url):
+                    tab.asked_for_program = time.monotonic()
+                    self._deny(url)
                 if frame_id == tab.target_id:
                     tab.navigations += 1
-                    tab.is_loading = True
+                    tab.is_loading = tab.is_waiting = True
             case cdp.PageFrameStartedLoading(frame_id=frame_id):
                 tab.is_loading = tab.is_loading or frame_id == tab.target_id
             case cdp.PageFrameStoppedLoading(frame_id=frame_id):
-                tab.is_loading = tab.is_loading and frame_id != tab.target_id
+                if frame_id == tab.target_id:
+                    tab.is_loading = tab.is_waiting = False
             case _:
                 return False
         return True
+
+    def _show(self, session: str, described: cdp.PageFrame) -> None:
+        """A frame has got another page."""
+        tab = self._tab
+        frame = tab.tree.set(described.id, described.parent_id or "", described.url, session)
+        if not frame.parent_id:
+            frame.owner = None
+            tab.commits += 1
+            tab.loader_id = described.loader_id
+            tab.is_crashed = tab.is_hung = tab.is_waiting = False
+        self._check_address(frame.id, frame.url, frame.parent_id)
+        if (described.url, described.url_fragment) == ("about:blank", "#blocked"):
+            self._deny("about:blank#blocked")
+        elif not may_show(described.unreachable_url or "", tab.url):
+            self._deny(described.unreachable_url or "")
 
     def _on_other(self, session: str, event: msgspec.Struct) -> None:
         tab = self._tab

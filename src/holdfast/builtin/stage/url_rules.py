@@ -1,5 +1,6 @@
 """Which addresses a tab may show."""
 
+import re
 from urllib.parse import urlsplit
 
 from holdfast.builtin.stage.codes import URL_DENIED
@@ -18,7 +19,24 @@ DENIED_PATTERNS = (
 """Patterns of requests that are stopped before anything is loaded."""
 UNSAFE_REDIRECT = "net::ERR_UNSAFE_REDIRECT"
 """The browser's error for a redirect of a server to an address such as `file:` or `data:`."""
+_OF_BROWSER = frozenset(
+    (
+        *("", "http", "https", "about", "blob", "data", "file", "filesystem", "javascript", "mailto"),
+        *("chrome", "chrome-error", "chrome-extension", "chrome-untrusted", "devtools", "view-source"),
+    )
+)
 _BLANK = ("", "about:blank", "about:srcdoc")
+_CREDENTIALS = re.compile(r"^([a-z]+://)[^/?#\\]*@", re.IGNORECASE)
+
+
+def without_credentials(url: str) -> str:
+    """The address without a user name and a password, as answers show it."""
+    return _CREDENTIALS.sub(r"\1", url)
+
+
+def is_for_program(url: str) -> bool:
+    """Whether the browser would ask to open another program for this address. It does not ask for `mailto:`."""
+    return urlsplit(url).scheme not in _OF_BROWSER
 
 
 def check_url(url: str) -> str:

@@ -15,10 +15,10 @@ function facts(options) {
   };
 }
 function hasText(options) {
-  const root = rootOf(options.within);
-  if (root === null) return false;
+  next = options.next;
   const wanted = options.text.toLowerCase();
-  return outline(root, { withoutRefs: true }).texts.some((line) => line.toLowerCase().includes(wanted));
+  const found = outline(rootOf(-1), { withoutRefs: true });
+  return { found: found.texts.some((line) => line.toLowerCase().includes(wanted)), frames: framesOf(found), next };
 }
 function ready() { return { url: clean(location.href, 2000), title: clean(titleOf(document), 300), state: document.readyState }; }
 const getAnimations = method(Document.prototype, 'getAnimations');

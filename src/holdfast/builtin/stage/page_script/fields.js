@@ -11,8 +11,9 @@ function field(options) {
   if (element instanceof HTMLInputElement) {
     if (element.type === 'checkbox' || element.type === 'radio') return { kind: 'check', checked: element.checked };
     if (element.type === 'file') return { kind: 'file', multiple: element.multiple };
-    if (['date', 'time', 'datetime-local', 'month', 'week', 'range', 'color'].includes(element.type)) return { kind: 'set' };
     if (['button', 'submit', 'reset', 'image', 'hidden'].includes(element.type)) return { kind: 'none' };
+    if (['range', 'color'].includes(element.type)) return { kind: 'set' };
+    if (['date', 'time', 'datetime-local', 'month', 'week'].includes(element.type)) return { kind: element.readOnly ? 'disabled' : 'set' };
     return element.readOnly ? { kind: 'disabled' } : { kind: 'text', secret: isSecret(element) };
   }
   if (element instanceof HTMLTextAreaElement) return element.readOnly ? { kind: 'disabled' } : { kind: 'text' };
@@ -42,34 +43,56 @@ function focusField(options) {
   const active = deepActive();
   return active !== null && (active === element || flatContains(element, active) || flatContains(active, element));
 }
+// Whether a field shows what was wanted. It may write it in its own way.
+function means(type, wanted, shown) {
+  if (shown.toLowerCase() === wanted.toLowerCase()) return true;
+  if (type === 'color') return CSS.supports('color', wanted);
+  if (type === 'range') return wanted.trim() !== '' && Number(wanted) === Number(shown);
+  return shown !== '' && wanted.replace(' ', 'T').startsWith(shown);
+}
+// A value that the field refuses is not left in it, and the page gets no event.
 function setField(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;
-  const proto = element instanceof HTMLTextAreaElement ? HTMLTextAreaElement.prototype : HTMLInputElement.prototype;
-  Object.getOwnPropertyDescriptor(proto, 'value').set.call(element, options.value);
+  const set = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value').set;
+  const before = element.value;
+  set.call(element, options.value);
+  const shown = element.value;
+  if (!means(element.type, options.value, shown)) {
+    set.call(element, before);
+    return { taken: false, shown: before };
+  }
   element.dispatchEvent(new Event('input', { bubbles: true, composed: true }));
   element.dispatchEvent(new Event('change', { bubbles: true }));
-  return element.value;
+  return { taken: element.value === shown, shown: element.value };
 }
+const isOptionDisabled = (option) => matches(option, ':disabled');
 function choose(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;
-  const wanted = new Set(options.values);
   const all = [...element.options];
-  const chosen = all.filter((option) => wanted.has(option.value) || wanted.has(option.label.trim()) || wanted.has(option.textContent.trim()));
-  const missing = [...wanted].filter((value) => !all.some((option) => option.value === value || option.label.trim() === value || option.textContent.trim() === value));
-  const disabled = chosen.some((option) => option.disabled);
-  if (missing.length || disabled || (!element.multiple && chosen.length !== 1)) {
-    return { missing: missing.map((value) => clean(value, 80)), disabled, options: all.slice(0, 30).map((option) => clean(option.label, 60)), more: Math.max(0, all.length - 30) };
+  const chosen = [], missing = [];
+  for (const wanted of new Set(options.values)) {
+    const hasLabel = (option) => option.label.trim() === wanted || option.textContent.trim() === wanted;
+    const found = all.find((option) => option.value === wanted) ?? all.find(hasLabel);
+    if (found === undefined) missing.push(wanted);
+    else chosen.push(found);
+  }
+  if (missing.length || chosen.some(isOptionDisabled) || (!element.multiple && chosen.length !== 1)) {
+    return { options: all.slice(0, 30).map((option) => clean(option.label, 60)) };
   }
   for (const option of all) option.selected = chosen.includes(option);
   element.dispatchEvent(new Event('input', { bubbles: true, composed: true }));
   element.dispatchEvent(new Event('change', { bubbles: true }));
   return { chosen: chosen.length };
 }
+// Whether a field shows a text. Spaces and line ends may differ: an editor puts lines into paragraphs.
 function shownValue(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;
-  const raw = element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement ? element.value : textContent(element) ?? '';
-  return { same: options.expected === undefined ? null : raw === options.expected || raw.replace(/\s+/g, ' ').trim() === options.expected.replace(/\s+/g, ' ').trim() };
+  const plain = (text) => text.replace(/\s+/g, ' ').trim();
+  if (element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement) {
+    return { same: element.value === options.expected || plain(element.value) === plain(options.expected) };
+  }
+  return { same: [innerText(element), textContent(element) ?? ''].some((text) => plain(text) === plain(options.expected)) };
 }

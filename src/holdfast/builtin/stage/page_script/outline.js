@@ -43,7 +43,7 @@ function outline(root, options) {
     if (frame.tag === 'details' && !frame.element.open && !(nodeType(child) === 1 && localName(child) === 'summary')) continue;
     const type = nodeType(child);
     if (type === 3) {
-      if (!frame.hidden && !frame.faint && !frame.label) {
+      if (!frame.hidden && !frame.faint && !frame.label && frame.style?.fontSize !== '0px') {
         if (text.length < TEXT * 8) {
           const data = child.data;
           if (data.length > TEXT * 8 ? true : /\S/.test(data)) { if (textOwner === null) textOwner = frame.element; text += data; }
@@ -62,7 +62,7 @@ function outline(root, options) {
   function visit(element, parent) {
     const tag = localName(element);
     const isHtml = namespaceURI(element) === HTML;
-    if (isHtml && SKIPPED.has(tag)) return;
+    if ((isHtml ? SKIPPED : SVG_SKIPPED).has(tag)) return;
     const style = styleOf(element);
     const display = style.display;
     const isFile = isHtml && tag === 'input' && element.type === 'file';  // often hidden, with a label or a button in its place
@@ -81,10 +81,9 @@ function outline(root, options) {
         ((pointer && !parent.pointer) || hasAttribute(element, 'onclick') || (hasAttribute(element, 'tabindex') && element.tabIndex >= 0))) role = 'clickable';
     const isLabel = isHtml && ((tag === 'label' && role === '' && isControlShown(element)) ||
       ((tag === 'legend' || tag === 'caption' || tag === 'figcaption') && parent.named));  // its text is shown as a name already
-    const base = { hidden, faint, label: parent.label || isLabel, pointer, editable: editable || parent.editable, isBlock, start: texts.length, role: '', tag };
+    const base = { hidden, faint, label: parent.label || isLabel, pointer, editable: editable || parent.editable || (isHtml && hasAttribute(element, 'contenteditable') && isContentEditable(element)), isBlock, start: texts.length, role: '', tag, style };
     if (hidden && role !== '') role = '';
     if (role === '' || (faint && !ACTIVE.has(role)) || (role === 'img' && isHtml && getAttribute(element, 'alt') === '')) {
-      if (role === 'img' && !isHtml) return;
       enter(element, parent.depth, base);
       return;
     }
@@ -92,10 +91,11 @@ function outline(root, options) {
     const isField = isHtml && (tag === 'input' || tag === 'select' || tag === 'textarea');
     const name = clean(givenName(element, tag, role), NAME);
     if (role === 'img' || role === 'separator') {
-      if (role === 'separator' || (name === '' && !isHtml)) return;
-      if (name === '') return;
+      if (role === 'separator' || (name === '' && isHtml)) return;
+      if (name === '') { enter(element, parent.depth, base); return; }  // a drawing with texts and links in it
       flush(parent.depth);
       emit(parent.depth, options.refText ? numberOf(element) : -1, parent.nameless ? name : `img ${name}`, parent.nameless ? 0 : 1);
+      if (!isHtml) enter(element, parent.depth + 1, base);
       return;
     }
     if ((role === 'listitem' || role === 'row' || role === 'cell' || role === 'columnheader' || role === 'gridcell' || role === 'rowheader' || role === 'heading') || role === '') {
@@ -117,10 +117,10 @@ function outline(root, options) {
     if (role === 'frame') {
       flush(parent.depth);
       frames.push(texts.length);
-      emit(parent.depth, numberOf(element), line('frame', [], name), 1);
+      emit(parent.depth, refOf(element), line('frame', [], name), 1);
       return;
     }
-    if (!ACTIVE.has(role)) {  // a role that only groups or describes
+    if (!ACTIVE.has(role) && !isField) {  // a role that only groups or describes
       flush(parent.depth);
       base.start = texts.length;
       const value = valueOf(element, tag, role);

@@ -71,16 +71,18 @@ async function locate(options) {
     turns += (await frameTurn()) ? 4 : 1;
   }
 }
-// Where the content of a frame's element begins, and whether a point in it is hit.
+// Where a point of a frame's content is in this document, and whether it is hit there. The frame's element may be scaled or zoomed.
 function frameOffset(options) {
   next = Math.max(next, options.next);
   const element = nodeOf(options.ref);
   if (element === null) return { gone: true, next };
   const rect = boundingRect(element), style = styleOf(element);
-  const left = rect.left + element.clientLeft + parseFloat(style.paddingLeft), top = rect.top + element.clientTop + parseFloat(style.paddingTop);
-  const hit = deepFromPoint(left + options.x, top + options.y);
+  const across = rect.width / (element.offsetWidth || 1), down = rect.height / (element.offsetHeight || 1);
+  const x = rect.left + (element.clientLeft + parseFloat(style.paddingLeft) + options.x) * across;
+  const y = rect.top + (element.clientTop + parseFloat(style.paddingTop) + options.y) * down;
+  const hit = deepFromPoint(x, y);
   const cover = hit === element ? null : describe(hit);
-  return { left, top, cover, next };
+  return { x, y, cover, next };
 }
 function bringIntoView(options) {
   const element = nodeOf(options.ref);

@@ -11,7 +11,7 @@ function onPress(event) {
     const target = composedPath(event)[0];
     const element = armed.element;
     const node = target instanceof Node && nodeType(target) === 1 ? target : null;
-    armed.decided = element !== null && node !== null && (accepts(element, node) || (shadowOf(node) !== null && flatContains(node, element)));
+    armed.decided = armed.isOpen || element !== null && node !== null && (accepts(element, node) || (shadowOf(node) !== null && flatContains(node, element)));
     armed.cover = node;
   }
   if (!armed.decided) { preventDefault(event); stopEvent(event); }
@@ -19,16 +19,24 @@ function onPress(event) {
 const addListener = method(EventTarget.prototype, 'addEventListener');
 const listen = () => { for (const name of PRESSES) addListener(globalThis, name, onPress, { capture: true, passive: false }); };
 listen();
-function arm(options) {
+// `element` gets the presses; null stops all of them, unless `isOpen` lets all through.
+const watch = (element, isOpen) => {
   listen();  // document.open() removes listeners
-  armed = { element: options.ref < 0 ? null : nodeOf(options.ref), decided: undefined, cover: null };
-  return options.ref < 0 || armed.element !== null;
+  armed = { element, isOpen, decided: undefined, cover: null };
+};
+// The numbers of the frames that are inside the element; null if it has gone.
+function arm(options) {
+  const element = nodeOf(options.ref);
+  if (element === null) return null;
+  watch(element, false);
+  return options.frames.filter((number) => { const frame = nodeOf(number); return frame !== null && flatContains(element, frame); });
 }
+function armFrame(options) { watch(null, options.open); return null; }
 function disarm(options) {
   next = Math.max(next, options.next);
   const was = armed;
-  armed = null;
+  if (!options.keep) armed = null;
   const isCovered = was !== null && was.decided === false;
   const cover = !isCovered ? null : was.cover === null ? { ref: -1, text: 'the page' } : describe(was.cover);
-  return { hit: was?.decided, cover, next };
+  return { hit: was?.decided === true, cover, next };
 }

@@ -45,8 +45,10 @@ function find(options) {
     }
     lines.push(0, found.refs[i], (found.kinds[i] === 0 ? '- ' : '') + line + extra);
   }
-  return { lines, next, cut: unread(found) };
+  return { lines, next, frames: framesOf(found), cut: unread(found) };
 }
+// The numbers of the frames that are shown.
+const framesOf = (found) => found.frames.map((index) => found.refs[index]);
 
 // The whole text of an element or of the page.
 function read(options) {

@@ -45,7 +45,7 @@ function statesOf(element, tag, role, focused = null) {
 function isDisabled(element) {
   if (matches(element, ':disabled')) return true;
   for (let node = element, steps = 0; node !== null && steps < 200; node = flatParent(node), steps++) {
-    if (nodeType(node) === 1 && isTrue(node, 'aria-disabled')) return true;
+    if (nodeType(node) === 1 && (isTrue(node, 'aria-disabled') || hasAttribute(node, 'inert'))) return true;
   }
   return false;
 }

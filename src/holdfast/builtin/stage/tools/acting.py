@@ -59,9 +59,9 @@ class ActingTools(ToolFamily):
         async def act(tab: Tab, number: int) -> None:
             if target_tab is not tab:
                 raise ToolError(NO_ELEMENT, f"{to} is in another tab.")
-            target = await actions.aim(tab, target_number, enabled=False, timeout=ACTION_SECONDS)
+            await actions.aim(tab, target_number, enabled=False, timeout=ACTION_SECONDS)
             source = await actions.aim(tab, number, enabled=True, timeout=ACTION_SECONDS)
-            await actions.drag(tab, source, target)
+            await actions.drag(tab, source, target_number, ACTION_SECONDS)
 
         return await self._act(call, ref, act)
 

@@ -93,6 +93,8 @@ class ToolFamily:
         """What changed in a tab since the last snapshot; the page itself if it is another one."""
         if tab.is_closed:
             return page_answer(stage, [], _ACTION_BUDGET, closed=tab.id, tabs=list(stage.tabs))
+        if tab.is_waiting:
+            return page_answer(stage, [], _ACTION_BUDGET, tab=tab.id, loaded="loading")
         earlier = next((kept for kept in reversed(tab.snapshots.values()) if not kept.is_part), None)
         taken = await take_snapshot(tab)
         if earlier is not None and earlier.document == taken.document:
@@ -102,6 +104,8 @@ class ToolFamily:
     async def _show(self, stage: Stage, tab: Tab, budget: int, /, **facts: Any) -> dict[str, Any]:
         if facts.get("loaded") == "loaded":
             del facts["loaded"]
+        elif tab.is_waiting:
+            return page_answer(stage, [], budget, tab=tab.id, **facts)
         taken = await take_snapshot(tab)
         if not taken.lines and taken.url != "about:blank":  # its scripts have not shown anything yet
             await settle(tab, Before(navigations=tab.navigations), LOAD_SECONDS)

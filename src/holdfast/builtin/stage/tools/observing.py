@@ -8,16 +8,18 @@ import msgspec
 from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import page_answer
 from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.cdp.connection import CdpError
 from holdfast.builtin.stage.codes import (
     NO_ELEMENT,
     NOT_YET,
+    PAGE_HUNG,
     SCRIPT_FAILED,
-    STALE_REF,
+    UNSUPPORTED_HERE,
 )
 from holdfast.builtin.stage.dialogs import DialogPolicy
 from holdfast.builtin.stage.fence import fence, one_line, plain_text
 from holdfast.builtin.stage.limits import LOAD_SECONDS
-from holdfast.builtin.stage.page_log import Request
+from holdfast.builtin.stage.page_log import Request, thrown_text
 from holdfast.builtin.stage.settle import mark, settle
 from holdfast.builtin.stage.tab import Tab
 from holdfast.builtin.stage.tools.family import (
@@ -106,7 +108,10 @@ class ObservingTools(ToolFamily):
             if number is not None:
                 document = found.find_ref(number)
                 if document.frame_id != found.target_id:
-                    raise ToolError(STALE_REF, f"{ref} is in a frame: take a picture of the whole page.")
+                    message = (
+                        f"{ref} is in a frame. Take a picture of the whole page: screenshot without ref."
+                    )
+                    raise ToolError(UNSUPPORTED_HERE, message)
                 box = await found.run(document, "box", ref=number)
                 if box is None:
                     raise await actions.stale(found, number)
@@ -191,21 +196,20 @@ class ObservingTools(ToolFamily):
         stage, found = self._owners.tab(call, tab)
         async with found.lock:
             before = mark(found)
-            result = await found.send(
-                cdp.RuntimeEvaluate(
-                    expression=script,
-                    return_by_value=True,
-                    await_promise=True,
-                    user_gesture=True,
-                ),
-                timeout=timeout,
+            command = cdp.RuntimeEvaluate(
+                expression=script, return_by_value=True, await_promise=True, user_gesture=True
             )
+            try:
+                result = await found.send(command, timeout=timeout)
+            except CdpError as error:  # a symbol, or an object that contains itself
+                raise ToolError(SCRIPT_FAILED, f"The value cannot be shown: {error}.") from None
+            except ToolError as error:
+                if error.code is not PAGE_HUNG:
+                    raise
+                raise ToolError(PAGE_HUNG, f"The script did not end within {timeout:g} s.") from None
             if result.exception_details is not None:
-                details = result.exception_details
-                thrown = details.exception.description if details.exception else None
-                raise ToolError(
-                    SCRIPT_FAILED, "The script threw an error.", page=fence(one_line(thrown or details.text))
-                )
+                thrown = thrown_text(result.exception_details)
+                raise ToolError(SCRIPT_FAILED, "The script threw an error.", page=fence(one_line(thrown)))
             await settle(found, before, LOAD_SECONDS)
         value = result.result
         shown = value.unserializable_value or (

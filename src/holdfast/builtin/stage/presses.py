@@ -1,0 +1,80 @@
+"""The last check of a click: while documents are armed, a press that does not hit the expected element is stopped before the page sees it."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from holdfast.builtin.stage.codes import PAGE_HUNG, STALE_REF, TAB_GONE
+from holdfast.builtin.stage.frames import Document
+from holdfast.builtin.stage.limits import SCRIPT_SECONDS
+from holdfast.builtin.stage.tab import Tab
+from holdfast.toolkit import ToolError
+
+_OTHER_SECONDS = 1.0  # a frame that does not answer must not stop the clicks beside it
+_FAILED = (STALE_REF, TAB_GONE, PAGE_HUNG)
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """Where a press went. `cover` describes the element that it would have hit, if it was stopped."""
+
+    outcome: Literal["hit", "missed", "stopped"]
+    cover: dict[str, Any] | None = None
+
+
+async def arm(tab: Tab, document: Document, number: int) -> list[Document] | None:
+    """Watch presses in all documents of a tab, and return these, that of the element first; None if the element has gone.
+
+    Presses are let through in the element, and in the frames inside it. A frame that a page moves over the element gets none.
+    """
+    children = tab.tree.children(document.frame_id)
+    owners = await asyncio.gather(*(tab.frame_element(frame) for frame in children))
+    numbers = [-1 if owner is None else owner[1] for owner in owners]
+    armed = await tab.run(document, "arm", ref=number, frames=numbers)
+    if armed is None:
+        return None
+    open_frames = {frame.id for frame, owner in zip(children, numbers, strict=True) if owner in armed}
+    others: list[Document] = []
+    for frame_id in list(tab.frames):
+        other = tab.find_document(frame_id)
+        if other is not None and other is not document:
+            others.append(other)
+    await asyncio.gather(
+        *(
+            _call(
+                tab, other, "armFrame", _OTHER_SECONDS, open=tab.tree.is_inside(other.frame_id, open_frames)
+            )
+            for other in others
+        )
+    )
+    return [document, *others]
+
+
+async def disarm(tab: Tab, armed: list[Document], *, keep: bool = False) -> Press:
+    """Stop watching presses, unless they are to be watched further. Return where the press went."""
+    document, *others = armed
+    first = await _call(tab, document, "disarm", SCRIPT_SECONDS, next=tab.next_ref, keep=keep)
+    results = [first]
+    for other in others:  # one after another: each of them may give refs
+        results.append(await _call(tab, other, "disarm", _OTHER_SECONDS, next=tab.next_ref, keep=keep))
+    for result in results:
+        if result is not None and result["cover"] is not None:
+            return Press("stopped", result["cover"])
+    # If the document has gone, the click loaded another page.
+    is_hit = first is None or any(result is not None and result["hit"] for result in results)
+    return Press("hit" if is_hit else "missed")
+
+
+async def _call(
+    tab: Tab, document: Document, function: str, timeout: float, **options: Any
+) -> dict[str, Any] | None:
+    """Call a function of the page script; None if the document has gone, or does not answer."""
+    try:
+        result = await tab.run(document, function, timeout, **options)
+    except (ToolError, RuntimeError) as error:
+        if isinstance(error, ToolError) and error.code not in _FAILED:
+            raise
+        return None
+    if result is not None:
+        tab.claim(document, result["next"])
+    return result
