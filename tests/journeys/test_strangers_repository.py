@@ -150,6 +150,26 @@ def test_a_no_in_the_chat_is_remembered_until_the_server_is_reviewed_again(clone
 
 
 @pytest.mark.promise("RES-07")
+def test_ctrl_c_in_the_review_skips_the_rest_and_a_later_review_asks_again(clone: Repository):
+    entry = {"command": "./missing"}
+    (clone.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"first": entry, "second": entry}}))
+
+    with terminal(clone.home, clone.folder) as screen:
+        screen.until(QUESTION)
+        screen.type("\x03")
+        skipped = screen.until(READY)
+        screen.line("/approve")
+        for _ in range(2):
+            screen.until(QUESTION)
+            screen.type("n\n")
+        screen.until(READY)
+        screen.type("\x04")
+        screen.end()
+
+    assert ('"second"' in skipped, QUESTION in skipped) == (True, False)
+
+
+@pytest.mark.promise("RES-07")
 def test_the_review_shows_what_runs_what_it_sees_and_which_values_it_gets(clone: Repository, tmp_path: Path):
     data = tmp_path / "data set"
     data.mkdir()
