@@ -374,6 +374,7 @@ async def test_results_of_the_file_tools_are_shown_as_text(tool: str, data: dict
 
 def test_every_command_is_in_the_help_and_has_a_hint():
     assert [command.name for command in COMMANDS if f"/{command.name}" not in HELP] == []
+    assert [line for line in HELP.splitlines() if len(line) > 80] == [], "an indented line is not wrapped"
     assert {command.name: command.hint for command in COMMANDS} == {
         "tools": "[server | server.tool]",
         "call": 'server.tool {"argument": "value"}',

@@ -284,7 +284,7 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
         with terminal(clone.home, clone.folder, environ=variables) as screen:
             screen.until(QUESTION)
             screen.type("c\n")
-            screen.until(f'Fetch packages for this server from "{registry.host}"? [y/N]')
+            fetching = screen.until(f'Fetch packages for this server from "{registry.host}"? [y/N]')
             screen.type("y\n")
             shown = screen.until("Allow this program too? [y/N]")
             screen.type("y\n")
@@ -299,6 +299,7 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
         changed = clone.run("call", "stranger.told", **variables)
 
     assert f"tried to reach {registry.host}" in denied.stdout
+    assert "egress" not in fetching + denied.stderr, "the question replaces the log line"
     assert 'package:   version "1.0.0", integrity ' in shown
     assert ("approved, confined" in banner, "stranger (4 tools)" in banner) == (True, True)
     assert ('"environment":"sandboxed"' in works.stdout, fetched) == (True, ["/fetched@1.0.0"])

@@ -48,8 +48,9 @@ _MODE = "/mode"
 _MODES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
 _APPROVE = "/approve"
 _STOP = "/stop"
+_HELP = "/help"
 _CHAT_COMMANDS = _QUIT_COMMANDS | {
-    _STOP: "Cancel the running turn, even if another editor or terminal sent its prompt",
+    _STOP: "Cancel the turn that is running, even another terminal's",
     _MODE: "Show the mode, or change it",
     _APPROVE: "Review the project's servers",
 }
@@ -202,6 +203,14 @@ class Chat(ABC):
                 await self._cancel_any(session)
             elif text.strip() and (filled := await self._fill_in_call(session, text)):
                 await self._run_turn(session, filled)
+                if _first_word(text) == _HELP:
+                    self._print_chat_commands()
+
+    def _print_chat_commands(self) -> None:
+        """Print the commands that the chat runs itself. The session's own list does not contain them."""
+        self._printer.new_line()
+        for command, description in _CHAT_COMMANDS.items():
+            self._printer.print(f"    {command:<28} {description[0].lower()}{description[1:]}")
 
     async def _cancel_any(self, session: ChatSession) -> None:
         """Cancel the turn that another editor or terminal prompted. Its end is printed as an event."""
