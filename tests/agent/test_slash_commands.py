@@ -123,10 +123,14 @@ class FakeTurn:
     async def list_features(self, server: str, kind: str) -> list[JsonObject]:
         if kind == "resourceTemplates":
             return [{"uriTemplate": "notes://{title}", "name": "note"}]
+        if kind == "prompts":
+            return [{"name": "greet", "arguments": [{"name": "name", "required": True}, {"name": "style"}]}]
         return [{"uri": "notes://one", "name": "one", "description": "The first note."}]
 
     async def request_feature(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
         if method == "prompts/get":
+            if params["name"] == "greet" and "name" not in params["arguments"]:
+                raise HoldfastError(codes.PEER_ERROR, "The server answered with an error.")
             return {"messages": [{"role": "user", "content": {"type": "text", "text": f"Greet {params}"}}]}
         return {"contents": [{"uri": "notes://one", "text": "This is note one."}]}
 
@@ -340,6 +344,10 @@ async def test_resources_and_prompts_are_listed_and_shown():
         "- wiki notes://one  The first note.\n- wiki notes://{title}\n",
         "This is note one.\n",
         "user: Greet {'name': 'greet', 'arguments': {'name': 'Ann'}}\n",
+    ]
+    assert await run("/prompts wiki", "/prompts wiki greet") == [
+        "- wiki greet (name, style?)\n",
+        'The server answered with an error.\nIt needs name. Write /prompts wiki greet {"name": "…"}\n',
     ]
 
 
