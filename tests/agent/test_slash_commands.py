@@ -123,10 +123,14 @@ class FakeTurn:
     async def list_features(self, server: str, kind: str) -> list[JsonObject]:
         if kind == "resourceTemplates":
             return [{"uriTemplate": "notes://{title}", "name": "note"}]
+        if kind == "prompts":
+            return [{"name": "greet", "arguments": [{"name": "name", "required": True}, {"name": "style"}]}]
         return [{"uri": "notes://one", "name": "one", "description": "The first note."}]
 
     async def request_feature(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
         if method == "prompts/get":
+            if params["name"] == "greet" and "name" not in params["arguments"]:
+                raise HoldfastError(codes.PEER_ERROR, "The server answered with an error.")
             return {"messages": [{"role": "user", "content": {"type": "text", "text": f"Greet {params}"}}]}
         return {"contents": [{"uri": "notes://one", "text": "This is note one."}]}
 
@@ -359,6 +363,10 @@ async def test_resources_and_prompts_are_listed_and_shown():
         "This is note one.\n",
         "user: Greet {'name': 'greet', 'arguments': {'name': 'Ann'}}\n",
     ]
+    assert await run("/prompts wiki", "/prompts wiki greet") == [
+        "- wiki greet (name, style?)\n",
+        'The server answered with an error.\nIt needs name. Write /prompts wiki greet {"name": "…"}\n',
+    ]
 
 
 @pytest.mark.parametrize(
@@ -392,6 +400,7 @@ async def test_results_of_the_file_tools_are_shown_as_text(tool: str, data: dict
 
 def test_every_command_is_in_the_help_and_has_a_hint():
     assert [command.name for command in COMMANDS if f"/{command.name}" not in HELP] == []
+    assert [line for line in HELP.splitlines() if len(line) > 80] == [], "an indented line is not wrapped"
     assert {command.name: command.hint for command in COMMANDS} == {
         "tools": "[server | server.tool]",
         "call": 'server.tool {"argument": "value"}',

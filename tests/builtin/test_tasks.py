@@ -139,7 +139,7 @@ def test_ids_of_tasks_are_unique_in_the_store(data: Path):
 def repositories(data: Path) -> Path:
     """A folder in which clients may register workspaces."""
     folder = data.parent / "repositories"
-    for name in ("one", "two/inner", ".hidden"):
+    for name in ("one", "two/inner", ".hidden", "日本語"):
         (folder / name).mkdir(parents=True)
     return folder
 
@@ -153,7 +153,8 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
             return answer.get("id") or answer["code"]
 
         added = [
-            add(str(repositories / name)) for name in ("one", "one", "two/inner", "two", ".hidden", "no")
+            add(str(repositories / name))
+            for name in ("one", "one", "two/inner", "日本語", "two", ".hidden", "no")
         ]
         outside = [
             add(path) for path in ("/usr", str(data), str(repositories), str(repositories / ".." / "one"))
@@ -163,7 +164,7 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
 
     assert "It was not registered automatically: it is hidden" in hidden["error"]
     assert hidden["hint"] == f"Register the folder: holdfast workspaces add {repositories / '.hidden'}"
-    assert added == ["one-1", "one-2", "inner-1", "BAD_WORKSPACE", *["UNKNOWN_WORKSPACE"] * 2]
+    assert added == ["one-1", "one-2", "inner-1", "workspace-1", "BAD_WORKSPACE", *["UNKNOWN_WORKSPACE"] * 2]
     assert outside == [*["UNKNOWN_WORKSPACE"] * 3, "BAD_WORKSPACE"]
     assert registered.get("one").trust is Trust.SANDBOXED
 
@@ -184,6 +185,40 @@ def test_announced_folder_in_a_repository_registers_the_repository(data: Path, r
         ]
 
     assert added == ["one-1", "one-2", "one-3"]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_folder_that_names_a_workspace_is_not_registered_before_the_user_has_answered(
+    data: Path, repositories: Path, allowed: bool
+):
+    theme = repositories / "one"
+    (theme / ".holdfast").mkdir()
+    (theme / ".holdfast" / "workspace.toml").write_text('workspace = "blog"')
+    environ = {"HOLDFAST_DATA_DIR": str(data)}
+    if allowed:
+        environ["HOLDFAST_WORKSPACES_AUTO_REGISTER"] = str(repositories)
+    registry = Registry(data / "workspaces")
+    with connect_client(("stdio", "modern"), SERVER, environ=environ) as client:
+
+        def add() -> dict[str, Any]:
+            return client.call("task_add", {"title": "t"}, {"orbit": {"workspace": str(theme)}})
+
+        refused = add()
+        registry.decline_binding(str(theme), "blog")
+        declined = add()
+        if not allowed:
+            registry.bind(str(theme), "blog")
+        added = add()
+
+    assert (refused["code"], refused["hint"]) == (
+        "UNKNOWN_WORKSPACE",
+        f"Agree to it: holdfast workspaces bind {theme}",
+    )
+    assert (declined.get("id") or declined["code"]) == ("one-1" if allowed else "UNKNOWN_WORKSPACE")
+    assert added["id"] == ("one-2" if allowed else "blog-1")
+    if allowed:
+        with pytest.raises(HoldfastError, match="already registered as 'one'"):
+            registry.bind(str(theme), "blog")
 
 
 def test_announced_folder_is_not_registered_by_default(data: Path, repositories: Path):
@@ -372,11 +407,16 @@ def test_a_folder_does_not_get_the_tasks_of_a_removed_workspace_with_the_same_na
 
     run("tasks", "add", "Of the first")
     run("workspaces", "remove", "blog", "--yes")
+    removed = run_holdfast("tasks", "show", "blog-1", cwd=second, env=environ).stderr
     added = run("workspaces", "add", ".", cwd=second)
     others = run("tasks", "list", cwd=second)
     Registry(data / "workspaces").file_of("blog-2").unlink()
-    run("workspaces", "add", ".")
+    run("workspaces", "add", ".", "--name", "Diary")
 
+    assert removed == (
+        "Error: The workspace 'blog' was removed. Its tasks are back when you register its folder again.\n"
+        f"Hint: holdfast workspaces add {first}\n"
+    )
     assert (added.partition(":")[0], others.partition(".")[0]) == ("Added 'blog-2'", "There are no tasks yet")
     assert "Of the first" in run("tasks", "list"), "the same folder has its tasks again"
 

@@ -36,6 +36,20 @@ def test_an_unknown_tool_is_an_error_with_a_suggestion(tmp_path: Path, tool: str
     assert (done.returncode, done.stdout, done.stderr.splitlines()[0]) == (1, "", f"Error: {message}")
 
 
+def test_a_server_that_does_not_answer_in_time_names_the_setting(tmp_path: Path):
+    servers = tmp_path / "servers.json"
+    servers.write_text(json.dumps({"mcpServers": {"mute": {"command": "sleep", "args": ["60"]}}}))
+    environ = {
+        **environment(tmp_path),
+        "HOLDFAST_SERVERS_USER_FILE": str(servers),
+        "HOLDFAST_LINKS_CONNECT_SECONDS": "1",
+    }
+
+    done = run_holdfast("call", "mute.x", env=environ)
+
+    assert "within 1 s. If it needs more time, set links.connect_seconds in the settings." in done.stderr
+
+
 def test_json_prints_the_unchanged_result(tmp_path: Path):
     done = run(tmp_path, "call", "--json", "files.lst")
 

@@ -103,6 +103,26 @@ async def test_terminal_with_an_open_prompt_answers_two_questions_at_once(home: 
     assert [(cwd / name).read_text() for name in ("note", "plants")] == ["hi", "wet"]
 
 
+async def test_terminal_asks_about_an_editors_call_after_ctrl_c_cancelled_a_turn(home: Path, cwd: Path):
+    async with editor(home) as zed:
+        zed.unanswered.add(PERMISSION)
+        session = await zed.new(cwd)
+        with attached(home, cwd, session) as screen:
+            await asyncio.to_thread(screen.until, READY)
+            screen.type(f"{WRITE}\n")
+            await asyncio.to_thread(screen.until, QUESTION)
+            screen.type("\x03")
+            await asyncio.to_thread(screen.until, "Cancelled.")
+            await asyncio.to_thread(screen.until, READY)
+
+            turn = zed.start_prompt(session, WRITE)
+            await asyncio.to_thread(screen.until, QUESTION)
+            screen.type("o\n")
+
+            assert (await turn)["stopReason"] == "end_turn"
+    assert (cwd / "note").read_text() == "hi"
+
+
 async def test_terminal_cancels_the_turn_of_an_editor_and_is_told_that_a_question_is_withdrawn(
     home: Path, cwd: Path
 ):

@@ -612,8 +612,10 @@ def test_without_a_terminal_the_mode_decides(home: Path, cwd: Path):
 def test_the_mode_can_be_changed_and_words_after_quit_do_no_harm(home: Path, cwd: Path):
     write = '/call files.write {"path": "file", "text": "x"}'
 
-    done = piped(home, cwd, f"/mode auto\n{write}\n/mode\n/mode loud\n/quit now please\n{write}\n")
+    done = piped(home, cwd, f"/mode auto\n{write}\n/mode\n/mode loud\n/help\n/quit now please\n{write}\n")
 
+    listed = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("    /")}
+    assert listed >= {"/call", "/help", "/mode", "/approve", "/stop", "/quit"}
     assert done.stdout.count("● files.write") == 1
     assert "The mode is auto. To change it, type /mode ask or /mode auto or /mode read-only." in done.stdout
     assert "loud" in done.stderr

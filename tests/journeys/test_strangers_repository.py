@@ -154,6 +154,26 @@ def test_a_no_in_the_chat_is_remembered_until_the_server_is_reviewed_again(clone
 
 @pytest.mark.slow
 @pytest.mark.promise("RES-07")
+def test_ctrl_c_in_the_review_skips_the_rest_and_a_later_review_asks_again(clone: Repository):
+    entry = {"command": "./missing"}
+    (clone.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"first": entry, "second": entry}}))
+
+    with terminal(clone.home, clone.folder) as screen:
+        screen.until(QUESTION)
+        screen.type("\x03")
+        skipped = screen.until(READY)
+        screen.line("/approve")
+        for _ in range(2):
+            screen.until(QUESTION)
+            screen.type("n\n")
+        screen.until(READY)
+        screen.type("\x04")
+        screen.end()
+
+    assert ('"second"' in skipped, QUESTION in skipped) == (True, False)
+
+
+@pytest.mark.promise("RES-07")
 def test_the_review_shows_what_runs_what_it_sees_and_which_values_it_gets(clone: Repository, tmp_path: Path):
     data = tmp_path / "data set"
     data.mkdir()
@@ -269,7 +289,7 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
         with terminal(clone.home, clone.folder, environ=variables) as screen:
             screen.until(QUESTION)
             screen.type("c\n")
-            screen.until(f'Fetch packages for this server from "{registry.host}"? [y/N]')
+            fetching = screen.until(f'Fetch packages for this server from "{registry.host}"? [y/N]')
             screen.type("y\n")
             shown = screen.until("Allow this program too? [y/N]")
             screen.type("y\n")
@@ -284,6 +304,7 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
         changed = clone.run("call", "stranger.told", **variables)
 
     assert f"tried to reach {registry.host}" in denied.stdout
+    assert "egress" not in fetching + denied.stderr, "the question replaces the log line"
     assert 'package:   version "1.0.0", integrity ' in shown
     assert ("approved, confined" in banner, "stranger (4 tools)" in banner) == (True, True)
     assert ('"environment":"sandboxed"' in works.stdout, fetched) == (True, ["/fetched@1.0.0"])

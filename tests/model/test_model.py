@@ -86,19 +86,20 @@ def test_slug_of_a_name_is_numbered_if_taken():
     assert slugify("My Project!") == "my-project"
     assert unique_slug("x", ["x"]) == "x-2"
     assert unique_slug("x", ["x", "x-2"]) == "x-3"
-    with pytest.raises(HoldfastError, match="no letter or digit"):
-        slugify("…")
+    assert [slugify(name) for name in ("Meine Bücher", "Straße É", "日本語", "…")] == [
+        "meine-bucher",
+        "strasse-e",
+        "workspace",
+        "workspace",
+    ]
 
 
 @given(st.text(min_size=1), st.integers(1, 5))
 @pytest.mark.promise("RES-10")
 def test_slug_of_any_name_is_valid_and_free(name: str, times: int):
     taken: list[str] = []
-    try:
-        for _ in range(times):
-            taken.append(unique_slug(slugify(name), taken))
-    except HoldfastError:
-        return
+    for _ in range(times):
+        taken.append(unique_slug(slugify(name), taken))
 
     assert [parse_slug(slug) for slug in taken] == taken
     assert len(set(taken)) == times

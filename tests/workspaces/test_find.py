@@ -87,7 +87,7 @@ def test_ambiguous_name_is_an_error_that_lists_the_slugs(registry: Registry, tmp
         (tmp_path / parent / "Blog").mkdir(parents=True)
         registry.add(tmp_path / parent / "Blog")
 
-    with pytest.raises(HoldfastError, match=r"'Blog' matches several workspaces: blog-2, blog\."):
+    with pytest.raises(HoldfastError, match=r"'Blog' matches several workspaces: blog, blog-2\."):
         registry.find("Blog")
 
 

@@ -94,7 +94,7 @@ def test_invalid_slug_is_refused_without_touching_the_disk(slug: str, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a/b", "a\\b", "a\nb", "\x1b[31mred", "x" * 201, "日本"])
+@pytest.mark.parametrize("name", ["", "  ", "a/b", "a\\b", "a\nb", "\x1b[31mred", "x" * 201])
 def test_invalid_name_is_refused(registry: Registry, project: Path, name: str) -> None:
     with pytest.raises(HoldfastError) as caught:
         registry.add(project, name)

@@ -43,10 +43,25 @@ async def show_prompts(turn: TurnContext, argument: str) -> str:
     try:
         result = await turn.request_feature(server, "prompts/get", {"name": name, "arguments": arguments})
     except HoldfastError as error:
-        return f"{error.message}\n"
+        return f"{error.message}\n{await _missing_arguments(turn, server, name, arguments)}"
     messages = result.get("messages")
     parts = [_message_text(message) for message in (messages if isinstance(messages, list) else ())]
     return "\n".join(parts or ["(empty)"]) + "\n"
+
+
+async def _missing_arguments(turn: TurnContext, server: str, name: str, given: Any) -> str:
+    """Which arguments a prompt still needs, and how to give them; empty if it needs none, or cannot be found."""
+    try:
+        prompts = await turn.list_features(server, "prompts")
+    except HoldfastError:
+        return ""
+    prompt = next((prompt for prompt in prompts if prompt.get("name") == name), {})
+    names = [each for each in _argument_names(prompt.get("arguments")) if not each.endswith("?")]
+    missing = [each for each in names if not isinstance(given, dict) or each not in given]
+    if not missing:
+        return ""
+    example = json.dumps(dict.fromkeys(names, "…"), ensure_ascii=False)
+    return f"It needs {', '.join(missing)}. Write /prompts {server} {name} {example}\n"
 
 
 async def _list(turn: TurnContext, kind: Kind, server: str) -> str:

@@ -37,17 +37,21 @@ from holdfast.wire.strict_json import StrictJsonError, decode_strict
 HELP = """Only a model answers free text. These commands always work:
 
     /tools                       list all tools
-    /tools server                list one server's tools, with their required arguments
+    /tools server                list a server's tools, with required arguments
     /tools server.tool           describe one tool and its arguments
-    /call server.tool {json}     call a tool; the JSON may span several lines, and several calls run at once
+    /call server.tool {json}     call a tool; the JSON may span several lines,
+                                 and several calls run at once
     /servers                     list the servers, and which were refused
     /why server                  show why a server was refused, and its warnings
-    /model provider:model        choose the model that answers; in a shell, `holdfast model` lists models that you can use
-    /usage                       show how many tokens the session has used, and their cost
-    /resources [server [uri]]    list the resources of all servers or of one, or read one
-    /prompts [server [name]]     list the prompts of all servers or of one, or show one; JSON arguments may follow the name
+    /model provider:model        choose the model that answers; in a shell,
+                                 `holdfast model` lists models that you can use
+    /usage                       show the session's tokens, and their cost
+    /resources [server [uri]]    list the resources of all servers or of one,
+                                 or read one
+    /prompts [server [name]]     list the prompts of all servers or of one, or
+                                 show one; JSON arguments may follow the name
     /more                        show the next part of a long result
-    /logs server                 show the last lines that a server wrote to standard error
+    /logs server                 show a server's last lines of standard error
     /help                        show this text
 """
 NO_MODEL = "This session has no model, and only a model can answer another agent. Choose one with /model provider:model.\n"

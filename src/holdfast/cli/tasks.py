@@ -4,7 +4,6 @@ import asyncio
 import os
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ import click
 from holdfast import settings
 from holdfast.builtin.tasks.server import tasks_toolbox
 from holdfast.builtin.tasks.store import Status
+from holdfast.cli.announcement import raise_for_announcement
 from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import print_json, print_line, print_lines, print_table
@@ -178,7 +178,14 @@ def _id_and_workspace(task_id: str) -> dict[str, str]:
     """The id of a task, and its workspace: `blog-3` names it, and `3` means the workspace of this folder."""
     task_id = task_id.strip().lower()
     workspace, _, _ = task_id.rpartition("-")
-    if workspace and (not is_slug(workspace) or _registry().find(workspace) is None):
+    registry = _registry()
+    if workspace and (not is_slug(workspace) or registry.find(workspace) is None):
+        if is_slug(workspace) and (folder := registry.earlier_folder(workspace)):
+            raise HoldfastError(
+                codes.UNKNOWN_WORKSPACE,
+                f"The workspace {workspace!r} was removed. Its tasks are back when you register its folder again.",
+                hint=shlex.join(["holdfast", "workspaces", "add", folder]),
+            )
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE,
             f"There is no task {task_id!r}: there is no workspace {workspace!r}.",
@@ -188,32 +195,15 @@ def _id_and_workspace(task_id: str) -> dict[str, str]:
 
 def _workspace_here() -> str:
     folder = os.path.realpath(".")
-    registry = _registry()
-    found = registry.find(folder)
+    found = _registry().find(folder)
     if found is None:
-        _raise_for_announcement(registry, folder)
+        raise_for_announcement(folder)
         raise HoldfastError(
             codes.MISSING_WORKSPACE,
             f"{folder} does not belong to a workspace.",
             hint="Name the workspace with --workspace, or register this folder: holdfast workspaces add .",
         )
     return found.slug
-
-
-def _raise_for_announcement(registry: Registry, folder: str) -> None:
-    """Raise if the folder names a workspace in a file that is invalid, or that the user has not agreed to."""
-    from holdfast.workspaces.bindings import find_announcement_problem, read_announcement
-
-    if problem := find_announcement_problem(Path(folder)):
-        raise HoldfastError(
-            codes.MISSING_WORKSPACE, problem, hint="Correct the file, or name the workspace with --workspace."
-        )
-    if (announced := read_announcement(Path(folder))) is not None:
-        raise HoldfastError(
-            codes.MISSING_WORKSPACE,
-            f"{announced.folder} names the workspace {announced.workspace!r}, but does not belong to it yet.",
-            hint=f"Agree to it: {shlex.join(['holdfast', 'workspaces', 'bind', announced.folder])}",
-        )
 
 
 def _registry() -> Registry:

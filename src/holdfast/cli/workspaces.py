@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast import settings
+from holdfast.cli.announcement import raise_for_announcement
 from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import confirm_or_abort, print_json, print_line, print_table
@@ -109,13 +110,17 @@ def show(workspace: str, *, as_json: bool) -> None:
     Example:
       holdfast workspaces show blog
     """
-    registry = _registry()
-    found = registry.find(_resolve_path(workspace))
-    if found is None:
+    registry, address = _registry(), _resolve_path(workspace)
+    found = registry.find(address)
+    if found is None and address.startswith("/"):
+        raise_for_announcement(address)
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE,
-            f"There is no workspace {workspace!r}.",
+            f"{address} does not belong to a workspace.",
+            hint=f"Register it: {shlex.join(['holdfast', 'workspaces', 'add', address])}",
         )
+    if found is None:
+        raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {workspace!r}.")
     if as_json:
         print_json({**_to_json(found), "bound": registry.bound_folders(found.slug)})
         return

@@ -42,6 +42,8 @@ class ConnectOptions:
 
     limits: Limits = DEFAULT_LIMITS
     connect_seconds: float = DEFAULT_LINK_SETTINGS.connect_seconds
+    connect_setting: str = ""
+    """The setting that gives a server more time to connect, for messages; empty if none does."""
     list_seconds: float = DEFAULT_LINK_SETTINGS.list_seconds
     call_seconds: float = DEFAULT_LINK_SETTINGS.call_seconds
     end_seconds: float = 2.0

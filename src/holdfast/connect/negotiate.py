@@ -3,6 +3,8 @@
 from holdfast import __version__
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.server_requests import ServerRequests
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
 from holdfast.wire.mcp import client as mcp_client
@@ -32,13 +34,21 @@ async def negotiate(
     if relay is not None:
         key = f"{relay.era} {key}"
     only = Era(spec.era) if spec.era else None
-    client = await mcp_client.negotiate(
-        peer,
-        client_info,
-        era=only or options.eras.get(key, relay.era if relay is not None else likely_era),
-        only_this_era=only is not None,
-        timeout=options.connect_seconds,
-        limits=options.limits,
-    )
+    try:
+        client = await mcp_client.negotiate(
+            peer,
+            client_info,
+            era=only or options.eras.get(key, relay.era if relay is not None else likely_era),
+            only_this_era=only is not None,
+            timeout=options.connect_seconds,
+            limits=options.limits,
+        )
+    except HoldfastError as error:
+        if error.code is not codes.TIMEOUT or not options.connect_setting:
+            raise
+        raise HoldfastError(
+            codes.TIMEOUT,
+            f"{error.message} If it needs more time, set {options.connect_setting} in the settings.",
+        ) from None
     options.eras[key] = client.server_info.era
     return client

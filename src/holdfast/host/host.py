@@ -471,6 +471,7 @@ def _connect_options(settings: Settings) -> ConnectOptions:
     return ConnectOptions(
         limits=settings.wire,
         connect_seconds=links.connect_seconds,
+        connect_setting="links.connect_seconds",
         list_seconds=links.list_seconds,
         call_seconds=links.call_seconds,
     )

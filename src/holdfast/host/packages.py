@@ -187,6 +187,7 @@ class Packages:
                 readable=tuple(dict.fromkeys(certificates.values())),
                 network=registries or ("registry.invalid",),  # so that refused hosts are noticed
                 allowed_private_hosts=self._reachable,
+                logs_refused=False,  # the error names them
                 quota=Quota(memory_bytes=4 * 1024**3, file_bytes=MAX_BYTES // 2),
             ),
         )

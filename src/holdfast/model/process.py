@@ -70,6 +70,8 @@ class Confinement:
     protected: tuple[str, ...] = ()
     """Holdfast's own folders. The sandbox refuses to mount anything that contains one of them or is inside one."""
     quota: Quota = Quota()
+    logs_refused: bool = True
+    """Whether a warning is logged for each connection that is refused. False if the caller asks the user about refused hosts."""
     lower_priority: bool = True
     """Whether it gets less processor time than other programs. False for a program that the user of a direct session waits for."""
 

@@ -1,6 +1,7 @@
 """A registered folder, and what a session in it may use."""
 
 import re
+import unicodedata
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -57,15 +58,11 @@ def parse_slug(text: str) -> str:
 
 
 def slugify(name: str) -> str:
-    """The slug of a name: lower-case and hyphenated. Raise BAD_WORKSPACE if no letter or digit is left."""
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:SLUG_LENGTH].strip("-")
-    if not slug:
-        raise HoldfastError(
-            codes.BAD_WORKSPACE,
-            f"{name[:80]!r} has no letter or digit that a slug can use (a-z, 0-9).",
-            hint="Give the workspace a name that has one: holdfast workspaces add PATH --name NAME",
-        )
-    return slug
+    """The slug of a name: lower-case, without accents, and hyphenated; `workspace` if no letter or digit of a slug is left."""
+    plain = unicodedata.normalize("NFKD", name.casefold())
+    without_accents = "".join(character for character in plain if not unicodedata.combining(character))
+    slug = re.sub(r"[^a-z0-9]+", "-", without_accents).strip("-")[:SLUG_LENGTH].strip("-")
+    return slug or "workspace"
 
 
 def unique_slug(base: str, taken: Collection[str]) -> str:

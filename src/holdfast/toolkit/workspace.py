@@ -84,12 +84,23 @@ class LocalWorkspaces:
         return self._registry.find(address)
 
     def find_or_register(self, address: str) -> Workspace | None:
-        """Find a workspace. If the operator allows it, a folder that belongs to none is registered."""
+        """Find a workspace. If the operator allows it, a folder that belongs to none is registered.
+
+        Raise if the folder names a workspace that the user has not agreed to yet: as a workspace of its own, it could not join.
+        """
         found = self._registry.find(address)
         if found is not None or not address.startswith("/"):
             return found
+        from holdfast.model.real_path import real_path
         from holdfast.workspaces.auto_register import register_if_allowed
 
+        if pending := self._registry.find_announced(real_path(address)):
+            folder, slug = pending[0].folder, pending[1].slug
+            raise HoldfastError(
+                codes.UNKNOWN_WORKSPACE,
+                f"{folder} names the workspace {slug!r}, but does not belong to it yet.",
+                hint=f"Agree to it: {shlex.join(['holdfast', 'workspaces', 'bind', folder])}",
+            )
         return register_if_allowed(self._registry, address, self._settings)
 
     def why_not_registered(self, path: str) -> str:

@@ -168,9 +168,9 @@ class Registry:
             return self._create_unique(Workspace(slug=slugify(name), name=name, path=str(folder)))
 
     def bind(self, folder: str, slug: str) -> Workspace:
-        """Make a (resolved) folder a part of a workspace. The caller has asked the user."""
+        """Make a (resolved) folder a part of a workspace, unless it is a workspace itself. The caller has asked the user."""
         workspace = self.get(slug)
-        self._check_folder(Path(folder))
+        self._check_unregistered(self._check_folder(Path(folder)))
         self._change_bindings(lambda bindings: bindings.bind(folder, slug))
         return workspace
 
@@ -188,6 +188,10 @@ class Registry:
         """The folders that are bound to a workspace."""
         bound = read_bindings(self._folder).bound
         return tuple(sorted(folder for folder, other in bound.items() if other == slug))
+
+    def earlier_folder(self, slug: str) -> str:
+        """The folder of the removed workspace that had this slug; empty if there was none."""
+        return "" if self._entry_of(slug) else read_bindings(self._folder).used.get(slug, "")
 
     def find_announced(self, folder: str) -> tuple[Announcement, Workspace] | None:
         """The registered workspace that a (resolved) folder names in its file, if the user has not answered yet.
@@ -333,7 +337,7 @@ class Registry:
                 yield Path(folder), by_slug[slug]
 
     def _scan(self) -> tuple[_Entry, ...]:
-        """All files, sorted by name. A file is read again only if it has changed."""
+        """All files, sorted by slug. A file is read again only if it has changed."""
         try:
             with os.scandir(self._folder) as items:
                 names = [item.name for item in items if item.name.endswith(SUFFIX)]
@@ -343,7 +347,8 @@ class Registry:
             raise HoldfastError(
                 codes.BAD_FOLDER, f"{self._folder} cannot be read: {error.strerror}."
             ) from None
-        entries = (self._load(name) for name in sorted(names) if not name.startswith("."))
+        names.sort(key=lambda name: name.removesuffix(SUFFIX))
+        entries = (self._load(name) for name in names if not name.startswith("."))
         return tuple(entry for entry in entries if entry is not None)
 
     def _entry_of(self, slug: str) -> _Entry | None:
@@ -420,11 +425,17 @@ class Registry:
             write_bindings(self._folder, change(read_bindings(self._folder)))
 
     def _create_unique(self, new: Workspace) -> Workspace:
-        """Create the file, under another slug if this one is taken, or was that of another folder. The caller holds the lock."""
+        """Create the file, under another slug if this one is taken, or was that of another folder. The caller holds the lock.
+
+        A folder that was registered before keeps its slug, even with another name: its tasks are stored with the slug.
+        """
         bindings = read_bindings(self._folder)
-        taken = {_slug(entry).lower() for entry in self._scan()}
-        taken |= {slug for slug, path in bindings.used.items() if path != new.path}
-        workspace = replace(new, slug=unique_slug(new.slug, taken))
+        registered = {_slug(entry).lower() for entry in self._scan()}
+        earlier = [
+            slug for slug, path in bindings.used.items() if path == new.path and slug not in registered
+        ]
+        slug = unique_slug(new.slug, registered | (bindings.used.keys() - set(earlier)))
+        workspace = replace(new, slug=slug if slug in earlier or not earlier else earlier[-1])
         write_bindings(self._folder, bindings.use(workspace.slug, workspace.path))
         self._create(workspace)
         return workspace

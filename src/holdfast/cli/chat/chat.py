@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -48,8 +48,9 @@ _MODE = "/mode"
 _MODES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
 _APPROVE = "/approve"
 _STOP = "/stop"
+_HELP = "/help"
 _CHAT_COMMANDS = _QUIT_COMMANDS | {
-    _STOP: "Cancel the running turn, even if another editor or terminal sent its prompt",
+    _STOP: "Cancel the turn that is running, even another terminal's",
     _MODE: "Show the mode, or change it",
     _APPROVE: "Review the project's servers",
 }
@@ -105,6 +106,8 @@ class Chat(ABC):
         self._session: ChatSession | None = None
         self._is_in_turn = False
         self._is_turn_cancelled = False
+        self._cancellations = 0
+        """How often the user pressed Ctrl-C at a question or during a turn."""
         self._last_event = 0.0
         """When the last event was printed (`time.monotonic`)."""
         self._has_turn_failed = False
@@ -200,6 +203,14 @@ class Chat(ABC):
                 await self._cancel_any(session)
             elif text.strip() and (filled := await self._fill_in_call(session, text)):
                 await self._run_turn(session, filled)
+                if _first_word(text) == _HELP:
+                    self._print_chat_commands()
+
+    def _print_chat_commands(self) -> None:
+        """Print the commands that the chat runs itself. The session's own list does not contain them."""
+        self._printer.new_line()
+        for command, description in _CHAT_COMMANDS.items():
+            self._printer.print(f"    {command:<28} {description[0].lower()}{description[1:]}")
 
     async def _cancel_any(self, session: ChatSession) -> None:
         """Cancel the turn that another editor or terminal prompted. Its end is printed as an event."""
@@ -298,8 +309,9 @@ class Chat(ABC):
 
     async def _ask(self, question: str, about: str) -> str | None:
         """Print `about`, then ask the user. Questions of calls that run at the same time are asked one after another."""
+        cancellations = self._cancellations
         async with self._question_lock:
-            if self._is_turn_cancelled:
+            if self._cancellations > cancellations:  # the turn of this question was cancelled while it waited
                 return None
 
             def print_about() -> None:
@@ -315,6 +327,15 @@ class Chat(ABC):
             if answer is None or _first_word(answer) in _QUIT_COMMANDS:
                 self._printer.print("Press Ctrl-C to cancel the turn; then you can leave.", "dim")
             return answer
+
+    def _ask_in_review(self) -> Callable[[str], Awaitable[str]]:
+        """Ask the questions of a review. After Ctrl-C at one of them, the others are not asked."""
+        cancellations = self._cancellations
+
+        async def ask(question: str) -> str:
+            return "" if self._cancellations > cancellations else await self._ask(f"{question} ", "") or ""
+
+        return ask
 
     def _print_withdrawn(self) -> None:
         self._printer.new_line()
@@ -379,6 +400,7 @@ class Chat(ABC):
 
     def _cancel_turn(self) -> None:
         self._is_turn_cancelled = True
+        self._cancellations += 1
         if self._session is not None:
             self._session.cancel()
 

@@ -68,11 +68,9 @@ class OwnChat(Chat):
         if self._host is None or not self._is_interactive:
             await super()._approve()
             return
-
-        async def ask(question: str) -> str:
-            return await self._ask(f"{question} ", "") or ""
-
-        reviewed = await review_servers(self._host, self._options.open_options, ReviewOptions(ask=ask))
+        reviewed = await review_servers(
+            self._host, self._options.open_options, ReviewOptions(ask=self._ask_in_review())
+        )
         if reviewed.shown:
             self._printer.print(
                 "To use newly approved servers, leave with /quit and type: holdfast chat --resume", "dim"
@@ -114,11 +112,7 @@ class OwnChat(Chat):
             return
         self._open_terminal()
         self._printer.print("This folder has servers that you have not decided about:", "bold")
-
-        async def ask(question: str) -> str:
-            return await self._ask(f"{question} ", "") or ""
-
-        await review_servers(host, open_options, ReviewOptions(ask=ask), again=False)
+        await review_servers(host, open_options, ReviewOptions(ask=self._ask_in_review()), again=False)
         self._printer.print()
 
     async def _review_workspace(self, host: Host, open_options: OpenOptions) -> None:

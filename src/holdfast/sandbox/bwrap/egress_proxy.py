@@ -71,6 +71,7 @@ class EgressProxy:
     ) -> None:
         """`on_refused` is called with the host of each connection that is refused."""
         self._policy = EgressPolicy(confinement)
+        self._logs_refused = confinement.logs_refused
         self._on_refused = on_refused
         self._owner = f"sandbox {next(_numbers)}"
         self._resolve = resolve or self._look_up
@@ -200,7 +201,8 @@ class EgressProxy:
         message = "egress refused" if status == 403 else "egress failed"
         if status == 403:
             self._on_refused(RefusedHost(endpoint=str(endpoint), reason=reason if is_granted else ""))
-        log.warning(message, extra={"endpoint": str(endpoint), "reason": reason})
+        level = logging.WARNING if self._logs_refused else logging.DEBUG
+        log.log(level, message, extra={"endpoint": str(endpoint), "reason": reason})
         await self._refuse(client, status, reason)
         return None
 
