@@ -106,10 +106,7 @@ class ToolResult:
         """Return the result if the call succeeded. Otherwise raise an error with the code and message of the result."""
         if self.ok:
             return self
-        code = codes.find(self.code) or codes.TOOL_FAILED
-        if self.code and code is codes.TOOL_FAILED:  # the tool defines this code
-            code = replace(code, name=self.code)
-        raise HoldfastError(code, self.message or self.text)
+        raise HoldfastError(self.code or codes.TOOL_FAILED, self.message or self.text)
 
     @property
     def images(self) -> list[ResultImage]:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from holdfast.connect.relay import Relay
 from holdfast.model import codes
+from holdfast.model.block_var import BlockVar
 from holdfast.model.context import SessionContext, use_context
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
@@ -91,7 +92,7 @@ class Scope:
             )
 
 
-_current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
+_current: BlockVar[Scope] = BlockVar("holdfast_scope")
 look_up_owner: ContextVar[str] = ContextVar("holdfast_look_up_owner", default="")
 """The owner of the current task's name look-ups, whose quota they use: a session's id, or a name for a server that sessions share.
 
@@ -119,9 +120,5 @@ def require_scope() -> Scope:
 @contextmanager
 def enter_scope(scope: Scope) -> Iterator[Scope]:
     """Make this scope and its session's context current for the length of the block."""
-    token = _current.set(scope)
-    try:
-        with use_context(scope):
-            yield scope
-    finally:
-        _current.reset(token)
+    with _current.use(scope), use_context(scope):
+        yield scope

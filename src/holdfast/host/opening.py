@@ -266,8 +266,7 @@ class Opener:
                 session.permission.how_to_choose_mode = (
                     'In Python, the mode is the option `permission`: permission="auto".'
                 )
-        if options.door is not None:
-            session.attach(options.door)
+        session.uses.add(None if options.door is None else session.attach(options.door))
         try:
             await session.open(first, stored_seq=stored_seq)
         except BaseException:
@@ -430,8 +429,8 @@ async def _join(session: Session, opened_with: OpenOptions, plan: SessionPlan) -
             session_id=session.context.session_id,
         )
     await lower_mode_for(session, _door_kind(plan.options), plan.rules, plan.options.mode)
-    if plan.options.door is not None:
-        session.attach(plan.options.door)
+    door = plan.options.door
+    session.uses.add(None if door is None else session.attach(door))
     return session
 
 
