@@ -23,6 +23,7 @@ class Scope:
 
     __slots__ = (
         "_context",
+        "capability_advice",
         "door",
         "is_closed",
         "is_stored",
@@ -55,6 +56,8 @@ class Scope:
         """The servers that a resumed session had used before it was resumed. Their state is lost."""
         self.services: Mapping[str, OpenService] = services or {}
         """The application's toolboxes, by service name. Only set in the scope of a session."""
+        self.capability_advice = ""
+        """What the session's program can do if a server needs a capability of its client. Only used in the scope of a session."""
         self.is_stored = False
         """Whether the session is stored, and so can be opened again. Only used in the scope of a session."""
         self.keeps_logs = True

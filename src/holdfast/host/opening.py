@@ -256,9 +256,7 @@ class Opener:
             session.permission.how_to_answer = (
                 "In Python, give the session `ask`, a function that answers: ask=lambda question: True."
             )
-            session.set_capability_advice(
-                "In Python, give the session the function that answers: `elicit` for elicitation, `sample` for sampling."
-            )
+            session.scope.capability_advice = "In Python, give the session the function that answers: `elicit` for elicitation, `sample` for sampling."
             if stored_seq is not None:  # a reopened session cannot get a higher mode
                 session.permission.how_to_stop_asking = (
                     'To make all calls without asking, give permission="auto".'

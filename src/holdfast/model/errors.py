@@ -21,6 +21,8 @@ class HoldfastError(Exception):
         self.code = named(code) if isinstance(code, str) else code
         self.message = message
         self.details = details
+        if isinstance(hint := details.get("hint"), str):
+            self.add_note(hint)  # a traceback shows it
 
     @property
     def hint(self) -> str:

@@ -192,10 +192,6 @@ class Session:
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
 
-    def set_capability_advice(self, text: str) -> None:
-        """Add this sentence to the message of each call that fails because the program lacks a capability."""
-        self._calls.how_to_give_capability = text
-
     if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
 
         def __getattr__(self, name: str) -> NoReturn:
