@@ -279,7 +279,7 @@ class Host:
 
     def open(self, options: OpenOptions) -> OpeningBlock:
         """Open a new session: `await` it, which returns while its servers are starting, or use it in an `async with` block."""
-        return OpeningBlock(self._open(options))
+        return OpeningBlock(self._open(options), "async with host.open(…) as session:")
 
     async def _open(self, options: OpenOptions) -> Session:
         self._check_open()
@@ -305,7 +305,8 @@ class Host:
         session was opened with must be given again. At the end of the block, the session is closed, unless another caller
         still uses it. Without a block, `await` it, which returns while the servers are starting, and call `close`.
         """
-        return OpeningBlock(self._reopen(session_id, options, given))
+        opening = self._reopen(session_id, options, given)
+        return OpeningBlock(opening, "async with host.reopen(…) as session:")
 
     async def _reopen(self, session_id: str, options: OpenOptions | None, given: SessionOptions) -> Session:
         self._check_open()
