@@ -6,12 +6,11 @@ The event loop runs in a thread of its own, so a notebook, which has an event lo
 import asyncio
 import atexit
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, Never, Self, TypeVar, Unpack
-from weakref import WeakSet
 
 from holdfast.agent.agent import Agent
 from holdfast.connect.call import ToolResult
@@ -53,7 +52,7 @@ class Host:
         self._host = async_host.Host(settings=settings, servers=servers, store=store, agent=agent, **unknown)
         self._loop = _LoopThread()
         self._owner: _Owner[async_host.Host] | None = None
-        self._sessions: WeakSet[Session] = WeakSet()
+        self._sessions: set[Session] = set()
 
     def __repr__(self) -> str:
         return f"<sync {self._host!r}>"
@@ -88,24 +87,13 @@ class Host:
         """Open a session: its servers are available when this returns. Close it with `close`, or use it in a `with` block."""
         self._check_open()
         owner = self._loop.run(_open_in_task(lambda: self._host.session(**options)))
-        session = Session(owner, self._loop)
-        self._sessions.add(session)
-        return session
+        return Session(owner, self._loop, self._sessions)
 
     def reopen(self, session_id: str, **options: Unpack[SessionOptions]) -> "Session":
         """Resume a stored session. The options are those of `holdfast.Host.reopen`."""
         self._check_open()
-        owner = self._loop.run(_open_in_task(lambda: self._reopened(session_id, options)))
-        session = Session(owner, self._loop)
-        self._sessions.add(session)
-        return session
-
-    @asynccontextmanager
-    async def _reopened(
-        self, session_id: str, options: SessionOptions
-    ) -> AsyncIterator[async_session.Session]:
-        async with await self._host.reopen(session_id, **options) as session:
-            yield session
+        owner = self._loop.run(_open_in_task(lambda: self._host.reopen(session_id, **options)))
+        return Session(owner, self._loop, self._sessions)
 
     def tools(self) -> tuple[CatalogTool, ...]:
         """The tools that a session in the current folder would have."""
@@ -128,11 +116,16 @@ class Host:
 class Session:
     """An open session. Its methods are those of `holdfast.Session`, without `await`."""
 
-    def __init__(self, owner: "_Owner[async_session.Session]", loop: "_LoopThread") -> None:
+    def __init__(
+        self, owner: "_Owner[async_session.Session]", loop: "_LoopThread", sessions: "set[Session]"
+    ) -> None:
+        """`sessions` are those that the host closes at its end. This one is among them until it is closed."""
         self._owner = owner
         self._loop = loop
         self._session = owner.value
         self._is_closed = False
+        self._sessions = sessions
+        sessions.add(self)
 
     def __repr__(self) -> str:
         return f"<sync {self._session!r}>"
@@ -209,6 +202,7 @@ class Session:
         """Close the session and its servers. Closing it again does nothing."""
         if not self._is_closed:
             self._is_closed = True
+            self._sessions.discard(self)
             self._loop.run(self._owner.close())
 
 

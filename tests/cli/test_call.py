@@ -23,7 +23,10 @@ from tests.journeys.editor import SERVER
             "fils.list",
             "There is no server 'fils' here. Did you mean 'files'?",
         ),
-        ("files.nope", "There is no tool 'files.nope'."),
+        (
+            "files.nope",
+            "There is no tool 'files.nope'. The tools of 'files' are: read, list, find, write, edit.",
+        ),
         (
             "files.lst",
             "There is no tool 'files.lst'. Did you mean 'files.list'?",

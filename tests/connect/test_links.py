@@ -332,7 +332,7 @@ async def test_roots_are_answered_and_sampling_is_refused_without_a_door(
         roots, sample = await session.call("c.roots"), await session.call("c.sample")
 
     assert roots.text == f'{{"roots":[{{"uri":"{tmp_path.resolve().as_uri()}"}}]}}'
-    assert "This server may not use" in sample.message
+    assert "This session does not answer sampling" in sample.message
 
 
 @pytest.mark.promise("LNK-08")

@@ -11,9 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from holdfast import HoldfastError, Host
+from holdfast import HoldfastError, Host, PermissionQuestion
 from holdfast import sync as sync_holdfast
 from holdfast.gateway import GatewayOptions, app
+from holdfast.store.open_store import open_store
 from holdfast.testing import FakeServer, host_of
 from holdfast.toolkit import Call, Toolbox
 from holdfast.toolkit.http_server import bind, serve_app
@@ -187,13 +188,93 @@ async def test_an_option_with_a_wrong_name_gets_the_name_that_was_meant():
             make(server={})  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize("answer", [None, "yes", ZeroDivisionError()], ids=["None", "text", "error"])
+async def test_a_function_that_answers_wrongly_is_named_and_not_asked_for_again(answer: object):
+    def ask(question: PermissionQuestion) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async with host_of(FakeServer({"write": "done"})) as host, host.session(ask=ask, keep=False) as session:
+        result = await session.call("fake.write")
+
+    assert (result.code, "`ask`" in result.message) == ("NOT_PERMITTED", True)
+    assert "give the session `ask`" not in result.message
+
+
+async def test_a_server_on_the_mcp_sdk_that_asks_names_what_to_write():
+    script = """if True:
+        from mcp.server import MCPServer
+        from mcp.server.mcpserver import Context
+        from pydantic import BaseModel
+
+        class Name(BaseModel):
+            name: str
+
+        server = MCPServer("s")
+
+        @server.tool()
+        async def ask(ctx: Context) -> str:
+            answer = await ctx.elicit("Who?", Name)
+            return answer.data.name
+
+        server.run()
+    """
+    entry: Any = {"command": sys.executable, "args": ["-c", script]}
+    servers = {"modern": entry, "old": {**entry, "era": "handshake"}}
+    async with host_of(**servers) as host:
+        async with host.session(keep=False) as session:
+            modern, old = [await session.call(f"{name}.ask") for name in servers]
+        async with host.session(keep=False, elicit=lambda _: {"name": "Ann"}, tools=["old"]) as session:
+            advised = await session.call("old.ask")
+
+    assert 'write "era": "handshake" in its entry' in modern.message
+    assert "give the session the function that answers: `elicit`" in old.message
+    assert (advised.ok, advised.text) == (True, "Ann")
+
+
+@pytest.mark.parametrize("name", ["files.nope", "nope.x"])
+async def test_an_unknown_tool_of_a_known_server_gets_the_tools_of_that_server(name: str):
+    async with host_of() as host, host.session(keep=False) as session:
+        message = (await session.call(name)).message
+
+    known = "The tools of 'files' are: read, list, find, write, edit."
+    assert message.removeprefix(f"There is no tool '{name}'.").strip() == (known if "files" in name else "")
+
+
+async def test_a_session_that_another_host_of_the_program_has_open_is_not_attributed_to_a_process():
+    async with (
+        open_store("memory:") as store,
+        Host(store=store) as one,
+        Host(store=store) as other,
+        one.session(only_these=True) as session,
+    ):
+        with pytest.raises(HoldfastError, match="another host of this program: use that host") as raised:
+            await other.reopen(session.context.session_id)
+
+    assert raised.value.code == "SESSION_HELD"
+
+
+async def test_a_folder_with_a_tilde_and_a_hint_are_explained():
+    async with host_of() as host:
+        with pytest.raises(HoldfastError, match=r"Path\(…\).expanduser\(\)"):
+            await host.session(cwd="~/nowhere").__aenter__()
+        async with host.session(keep=False):
+            with pytest.raises(HoldfastError) as raised:
+                await host.run(cwd="/").__aenter__()
+
+    assert any("isolate=True" in note for note in raised.value.__notes__)
+
+
 async def test_the_log_of_a_program_has_the_reason_in_its_text(caplog: pytest.LogCaptureFixture):
-    noisy = "print('hello', flush=True); raise SystemExit(3)"
+    noisy = "print('hello\\n' * 7, flush=True); raise SystemExit(3)"
     with caplog.at_level(logging.WARNING):
-        await refusals_of({"command": sys.executable, "args": ["-c", noisy]})
+        reason = await refusals_of({"command": sys.executable, "args": ["-c", noisy]})
 
     texts = [record.getMessage() for record in caplog.records if record.name.startswith("holdfast")]
     assert any(
         text.startswith("malformed line of s: ") and text.endswith("It begins with: hello") for text in texts
     )
+    assert "malformed lines of s: 7 in all" in texts
+    assert "It printed 7 lines to standard output that are not MCP messages" in reason
     assert any("server refused: s: Could not start 's': It exited with status 3" in text for text in texts)

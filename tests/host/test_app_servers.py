@@ -11,8 +11,10 @@ from typing import Any
 import anyio
 import pydantic
 import pytest
+from mcp_types import ElicitResult
 
-from holdfast import HoldfastError, Host, ServerConfigs, events, settings
+from holdfast import HoldfastError, Host, JsonObject, ServerConfigs, events, settings
+from holdfast.host.callback_door import CallbackDoor
 from holdfast.model.door import PermissionQuestion
 from holdfast.model.server import Source
 from holdfast.store.memory import MemoryStore
@@ -306,6 +308,54 @@ async def test_a_function_that_raises_leaves_the_question_without_an_answer(
     assert {"raised LookupError" in text for text in texts} == {True}
     assert not any("a secret of the program" in text for text in texts)
     assert caplog.text.count("a secret of the program") >= len(texts)
+
+
+@dataclass
+class Form:
+    answer: bool
+
+
+ANSWERS: dict[str, tuple[Any, str]] = {
+    "fields": ({"answer": True}, ""),
+    "dataclass": (Form(answer=True), ""),
+    "the result of the request": ({"action": "accept", "content": {"answer": True}}, ""),
+    "the SDK's result": (ElicitResult(action="accept", content={"answer": True}), ""),
+    "declined": (ElicitResult(action="decline"), "DECLINED"),
+    "cancelled": ({"action": "cancel"}, "DECLINED"),
+    "a class": (Form, "BAD_ARGUMENT"),
+    "no JSON": ({"answer": object()}, "BAD_ARGUMENT"),
+}
+
+
+@pytest.mark.promise("API-07")
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_elicit_may_return_the_fields_or_the_result_of_the_request(tmp_path: Path, name: str):
+    answer, code = ANSWERS[name]
+    async with (
+        make_host(tmp_path, {"shop": make_box()}) as host,
+        host.session(elicit=lambda _: answer, keep=False) as session,
+    ):
+        result = await session.call("shop.confirm")
+
+    assert (result.ok, result.code) == (not code, code)
+
+
+def test_a_form_with_a_field_named_action_gets_its_fields():
+    door = CallbackDoor(elicit_with=lambda _: {"action": "accept"})
+    params: JsonObject = {"requestedSchema": {"type": "object", "properties": {"action": {"type": "string"}}}}
+
+    assert asyncio.run(door.elicit(params)) == {"action": "accept", "content": {"action": "accept"}}
+
+
+@pytest.mark.promise("API-07")
+async def test_a_sample_without_content_names_the_function(tmp_path: Path):
+    async with (
+        make_host(tmp_path, {"c": counter_entry("--handshake")}) as host,
+        host.session(sample=lambda _: {"text": "hello"}, keep=False) as session,
+    ):
+        result = await session.call("c.sample")
+
+    assert (result.ok, "`sample` must return a string" in result.text) == (False, True)
 
 
 QUESTIONS: dict[str, list[tuple[str, dict[str, Any]]]] = {

@@ -45,6 +45,21 @@ async def test_what_is_used_without_async_with_says_what_to_write(
     assert [str(error.value).partition(" Write: ")[2] for error in errors] == [usage] * 3
 
 
+async def test_a_stored_session_that_is_used_before_it_is_open_says_what_to_write(tmp_path: Path):
+    async with make_host(tmp_path, {}) as host:
+        async with host.session() as session:
+            session_id = session.context.session_id
+        reopening: Any = host.reopen(session_id)
+        with pytest.raises(AttributeError, match=r"async with host\.reopen"):
+            await reopening.call("server.tool")
+        with pytest.raises(TypeError, match=r"async with host\.reopen"), reopening:
+            pass
+        async with asyncio.timeout(60), host.open(OpenOptions(cwd=tmp_path)) as opened:
+            assert opened.call is not None
+
+    assert opened.is_closing
+
+
 async def test_every_method_of_a_closed_session_raises_the_same_error(tmp_path: Path):
     async with make_host(tmp_path, {"box": make_box}) as host:
         async with host.session() as session:

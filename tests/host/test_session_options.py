@@ -13,7 +13,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import HoldfastError, Host, Mode, ServerConfigs, Session, Trust, events, settings
+from holdfast import (
+    HoldfastError,
+    Host,
+    Mode,
+    ServerConfigs,
+    Session,
+    SessionOptions,
+    Trust,
+    events,
+    settings,
+)
 from holdfast.audit.record import decode_record
 from holdfast.connect.connection import Connection
 from holdfast.connect.link import Link
@@ -102,6 +112,22 @@ async def test_odd_value_of_an_option_is_an_error_of_holdfast(home: Path):
             assert caught.value.code.name in ("BAD_ARGUMENT", "UNSTORABLE"), odd
 
     assert opened == []
+
+
+async def test_none_stands_for_the_default_of_every_option_but_the_flags(host: Host, folder: Path):
+    flags = ("keep", "only_these")
+    options: dict[str, Any] = {name: None for name in SessionOptions.__annotations__ if name not in flags}
+    async with host.session(**{**options, "cwd": folder}) as session:
+        outer = session.permission.mode
+        async with host.run(isolate=True, **options) as inner:
+            inherited = (inner.context.cwd, inner.permission.mode)
+    async with host.reopen(session.context.session_id, **options) as again:
+        reopened = again.context.cwd
+    for flag in flags:
+        with pytest.raises(HoldfastError, match=f"`{flag}` must be True or False"):
+            await host.session(**{flag: None}).__aenter__()  # type: ignore[arg-type]
+
+    assert (outer, inherited, reopened) == (Mode.AUTO, (str(folder), Mode.AUTO), str(folder))
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ def test_every_python_block_of_the_page_is_run():
         len(PROGRAMS),
         {
             *("counter.py", "first.py", "options.py", "sub_agents.py", "agent.py", "app.py"),
-            *("results.py", "threads.py", "boxes.py", "questions.py", "script.py"),
+            *("results.py", "threads.py", "boxes.py", "questions.py", "script.py", "reopen.py"),
         },
     )
 

@@ -105,7 +105,7 @@ def test_a_piped_dev_session_shows_tools_printed_lines_templates_and_where_the_l
     assert "Its log has the details: /logs shop" in shown.stdout
     assert "| asked for x" in shown.stdout
     assert "Did you mean 'shop.order'?" in shown.stdout
-    assert "There is no tool 'shop.zzz'. List the tools" in shown.stdout
+    assert "There is no tool 'shop.zzz'. The tools of 'shop' are: " in shown.stdout
     assert "- shop shop://{number}" in shown.stdout
     assert "- shop praise (dish, style?)" in shown.stdout
     assert "(1 tool)" in shown.stderr

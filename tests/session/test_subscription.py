@@ -76,6 +76,20 @@ async def test_subscriber_of_numbers_to_come_gets_nothing_before_them():
         assert [stored.seq for stored in await read_all(ahead)] == [7, 8, 9]
 
 
+async def test_a_loop_that_is_left_early_can_be_continued_without_a_gap():
+    async with MemoryStore() as store, open_record(store) as record:
+        await append_many(record, 5)
+        events = record.events.subscribe()
+        read = [await anext(events)]
+        async for stored in events:
+            read.append(stored)
+            break
+        await record.close("closed")
+        read += await read_all(events)
+
+    assert [stored.seq for stored in read] == [1, 2, 3, 4, 5, 6]
+
+
 async def test_each_of_many_subscribers_gets_every_event_once_and_in_order():
     async with MemoryStore() as store, open_record(store) as record:
         readers = [asyncio.create_task(read_all(record.events.subscribe())) for _ in range(500)]

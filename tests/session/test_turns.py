@@ -113,6 +113,31 @@ async def test_caller_cancelled_while_waiting_is_released_when_its_turn_has_ende
         assert await summarize(host, session) == ["hello", "title: hello", "end: cancelled"]
 
 
+async def test_caller_cancelled_behind_another_turn_is_released_at_once_and_its_prompt_is_stored_later(
+    make_host: HostFactory, tmp_path: Path
+):
+    agent = WaitingAgent()
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        session.agent = agent
+        first = asyncio.create_task(session.prompt(text_prompt("first")))
+        await agent.started.wait()
+        second = asyncio.create_task(session.prompt(text_prompt("second")))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait([second])
+        is_first_running = not first.done()
+        session.cancel()
+        await first
+        while session.is_busy:
+            await asyncio.sleep(0)
+
+        assert (is_first_running, second.cancelled()) == (True, True)
+        assert await summarize(host, session) == [
+            *("first", "title: first", "end: cancelled"),
+            *("second", "end: cancelled"),
+        ]
+
+
 async def test_prompt_that_is_already_cancelled_is_stored_and_not_answered(
     make_host: HostFactory, tmp_path: Path
 ):
@@ -138,10 +163,24 @@ class FailingAgent:
                 raise ZeroDivisionError("hunter2")
             case "foreseen":
                 raise HoldfastError(MODEL_UNAVAILABLE, "The model is away.")
+            case "named":
+                raise HoldfastError("NOT_PERMITTED", "The agent may not.")
+            case "own code":
+                raise HoldfastError("NO_CAKE_LEFT", "There is no cake left.")
             case "nothing":
                 return None  # type: ignore[return-value]
             case _:
                 return StopReason.END_TURN
+
+
+FAILURES = {
+    "crash": "INTERNAL_ERROR",
+    "foreseen": "MODEL_UNAVAILABLE",
+    "named": "NOT_PERMITTED",
+    "own code": "NO_CAKE_LEFT",
+    "nothing": "BAD_ARGUMENT",
+    "fine": "",
+}
 
 
 async def test_a_turn_that_failed_says_so_in_its_result_and_in_the_log(
@@ -151,23 +190,24 @@ async def test_a_turn_that_failed_says_so_in_its_result_and_in_the_log(
         no_model = await session.prompt("hello")
         command = await session.prompt("/help")
         session.agent = FailingAgent()
-        results = {text: await session.prompt(text) for text in ("crash", "foreseen", "nothing", "fine")}
+        results = {text: await session.prompt(text) for text in FAILURES}
         asked = session.prompt("foreseen")
         stored = [event async for event in asked]
 
     assert (no_model.code, command.code) == ("NO_MODEL", "")
-    assert {text: (result.ok, result.code) for text, result in results.items()} == {
-        "crash": (False, "INTERNAL_ERROR"),
-        "foreseen": (False, "MODEL_UNAVAILABLE"),
-        "nothing": (False, "BAD_ARGUMENT"),
-        "fine": (True, ""),
-    }
+    assert {text: result.code for text, result in results.items()} == FAILURES
+    assert [text for text, result in results.items() if result.ok] == ["fine"]
     assert results["crash"].message == "The agent raised ZeroDivisionError. The log has the traceback."
     assert asked.result == replace(results["foreseen"], last_seq=asked.result.last_seq if asked.result else 0)
     assert [one.event.code for one in stored if isinstance(one.event, TurnEnded)] == ["MODEL_UNAVAILABLE"]
     assert results["fine"].raise_for_error() is results["fine"]
-    with pytest.raises(HoldfastError, match="The model is away"):
-        results["foreseen"].raise_for_error()
+    raised = dict[str, str]()
+    for text, result in results.items():
+        try:
+            result.raise_for_error()
+        except HoldfastError as error:
+            raised[text] = error.code.name
+    assert raised == {text: code for text, code in FAILURES.items() if code}
     logged = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "turn failed: MODEL_UNAVAILABLE: The model is away." in logged
 

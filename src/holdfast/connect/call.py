@@ -30,7 +30,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, SizeLimit
 from holdfast.model.meta_keys import CALL_KEY, PREVIEW_KEY
-from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Sse, Stdio
+from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.visible_text import quote_line
 from holdfast.sandbox.view import RefusedHost, SandboxView
 from holdfast.wire.mcp.tools import CallResult
@@ -106,10 +106,7 @@ class ToolResult:
         """Return the result if the call succeeded. Otherwise raise an error with the code and message of the result."""
         if self.ok:
             return self
-        code = codes.find(self.code) or codes.TOOL_FAILED
-        if self.code and code is codes.TOOL_FAILED:  # the tool defines this code
-            code = replace(code, name=self.code)
-        raise HoldfastError(code, self.message or self.text)
+        raise HoldfastError(self.code or codes.TOOL_FAILED, self.message or self.text)
 
     @property
     def images(self) -> list[ResultImage]:
@@ -314,6 +311,8 @@ def _replace_content(raw: Raw, result: CallResult) -> Raw:
 def _peer_error_result(tool: CatalogTool, error: PeerError) -> ToolResult:
     reason = clean_server_text(tool.server, error.message)
     message = f"The server answered {tool.name} with an error: {reason} ({error.rpc_code})"
+    if "back-channel" in reason and tool.server.source is Source.APP:  # so says the MCP SDK
+        message += ' A server on the MCP SDK can ask its client only in the older era: write "era": "handshake" in its entry.'
     return replace(failed_result(HoldfastError(codes.PEER_ERROR, message)), error=error)
 
 

@@ -14,6 +14,7 @@ from holdfast.model.errors import HoldfastError, missing_attribute
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
 from holdfast.model.similar_names import closest_tool
+from holdfast.model.visible_text import to_line
 from holdfast.wire.loop_throttle import run_steps
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import decode_json
@@ -30,6 +31,7 @@ MODEL_NAME_LENGTH = 64
 _SUFFIX_LENGTH = 16
 _CUT_LENGTH = MODEL_NAME_LENGTH - _SUFFIX_LENGTH - 1
 _HAS_SUFFIX = re.compile(rf"_[0-9a-f]{{{_SUFFIX_LENGTH}}}\Z")
+_MAX_NAMED = 10  # tools in a message
 _MAX_COMPARED = 300  # difflib is slow with more names
 _INVALID_IN_MODEL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -107,7 +109,13 @@ class Catalog:
         compared = self.tools[:_MAX_COMPARED]
         without_server = [tool.name for tool in compared if tool.definition.name == name]
         meant = next(iter(without_server), "") or closest_tool(name, [tool.name for tool in compared])
-        return f" Did you mean {meant!r}?" if meant else ""
+        if meant:
+            return f" Did you mean {meant!r}?"
+        names = [tool.definition.name for tool in compared if name.startswith(f"{tool.server.name}.")]
+        more = ", …" if len(names) > _MAX_NAMED else ""
+        server = name.partition(".")[0]
+        listed = to_line(", ".join(names[:_MAX_NAMED]))
+        return f" The tools of {server!r} are: {listed}{more}." if names else ""
 
 
 def build_catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from holdfast.connect.relay import Relay
 from holdfast.model import codes
+from holdfast.model.block_var import BlockVar
 from holdfast.model.context import SessionContext, use_context
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
@@ -22,6 +23,7 @@ class Scope:
 
     __slots__ = (
         "_context",
+        "capability_advice",
         "door",
         "is_closed",
         "is_stored",
@@ -54,6 +56,8 @@ class Scope:
         """The servers that a resumed session had used before it was resumed. Their state is lost."""
         self.services: Mapping[str, OpenService] = services or {}
         """The application's toolboxes, by service name. Only set in the scope of a session."""
+        self.capability_advice = ""
+        """What the session's program can do if a server needs a capability of its client. Only used in the scope of a session."""
         self.is_stored = False
         """Whether the session is stored, and so can be opened again. Only used in the scope of a session."""
         self.keeps_logs = True
@@ -91,7 +95,7 @@ class Scope:
             )
 
 
-_current: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
+_current: BlockVar[Scope] = BlockVar("holdfast_scope")
 look_up_owner: ContextVar[str] = ContextVar("holdfast_look_up_owner", default="")
 """The owner of the current task's name look-ups, whose quota they use: a session's id, or a name for a server that sessions share.
 
@@ -119,9 +123,5 @@ def require_scope() -> Scope:
 @contextmanager
 def enter_scope(scope: Scope) -> Iterator[Scope]:
     """Make this scope and its session's context current for the length of the block."""
-    token = _current.set(scope)
-    try:
-        with use_context(scope):
-            yield scope
-    finally:
-        _current.reset(token)
+    with _current.use(scope), use_context(scope):
+        yield scope

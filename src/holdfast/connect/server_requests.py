@@ -134,6 +134,9 @@ class ServerRequests:
             return await self._within_question_limit(self._elicit(self._door, params))
         if method == SAMPLING and self._can_sample() and self._door is not None:
             return await self._door.sample(make_decoder(JsonObject)(params))
+        advice = "" if self._scope is None else self._scope.session_scope.capability_advice
+        if advice and method in (ELICITATION, SAMPLING) and self._is_allowed(_CAPABILITY_OF[method]):
+            raise HoldfastError(codes.NOT_GRANTED, f"This session does not answer {method}. {advice}")
         if method == ELICITATION and self._is_allowed("elicitation") and self._door is not None:
             raise HoldfastError(
                 codes.NOT_GRANTED,

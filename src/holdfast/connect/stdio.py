@@ -63,13 +63,17 @@ async def open_stdio(
                 throttle=server_requests.throttle,
             )
             peer.on_malformed = partial(_report_malformed, spec, server_log)
+            peer.on_many_malformed = partial(_report_many_malformed, spec.name)
             async with connect_pipes(peer, child.stdout, child.stdin):
                 try:
                     client = await negotiate(
                         spec, peer, server_requests=server_requests, meta=meta, options=options
                     )
                 except HoldfastError as error:
-                    raise await _start_error(spec, error, stderr, child, in_home=not folder) from None
+                    printed = peer.stats.malformed_lines
+                    raise await _start_error(
+                        spec, error, stderr, child, in_home=not folder, printed=printed
+                    ) from None
                 async with ChangeSubscription(client, server_requests):
                     connection = Connection(
                         client, ended=peer.ended, server_messages=server_messages, stderr=stderr
@@ -95,6 +99,10 @@ def _report_malformed(spec: ServerSpec, server_log: ServerLog | None, message: M
         )
 
 
+def _report_many_malformed(server: str, count: int) -> None:
+    log.warning("malformed lines of %s: %s in all", server, count, extra={"server": server, "count": count})
+
+
 def _process_spec(spec: ServerSpec, stdio: Stdio, folder: str) -> ProcessSpec:
     return ProcessSpec(
         argv=(stdio.command, *stdio.args),
@@ -105,7 +113,7 @@ def _process_spec(spec: ServerSpec, stdio: Stdio, folder: str) -> ProcessSpec:
 
 
 async def _start_error(
-    spec: ServerSpec, error: HoldfastError, stderr: ServerStderr, child: Child, *, in_home: bool
+    spec: ServerSpec, error: HoldfastError, stderr: ServerStderr, child: Child, *, in_home: bool, printed: int
 ) -> HoldfastError:
     # The error message of a program that just exited may not have arrived yet.
     with contextlib.suppress(TimeoutError):
@@ -122,6 +130,9 @@ async def _start_error(
             written
             or f"It wrote nothing to stderr. {WHY_SILENT if status == 0 else 'Run it by hand to see why.'}"
         )
+    if printed:
+        lines = "1 line" if printed == 1 else f"{printed} lines"
+        reason += f" It printed {lines} to standard output that are not MCP messages; that is for MCP alone."
     if child.view is not None and isinstance(spec.transport, Stdio):
         why = await _explain(spec, child.view, stderr.text_since(0))
         written = "\n".join(filter(None, (written, why)))

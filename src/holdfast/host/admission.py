@@ -172,9 +172,10 @@ class Admission:
         """The context, the session's workspace, the workspace of its folder if that is another one (it can only restrict), and warnings."""
         cwd = Path(options.cwd)
         if not cwd.is_absolute() or not cwd.is_dir():
-            raise HoldfastError(
-                codes.BAD_ARGUMENT, f"{str(cwd)!r} is not an existing folder. Give its absolute path."
-            )
+            advice = "Give its absolute path."
+            if "~" in cwd.parts:
+                advice = "`~` is not replaced: give Path(…).expanduser()."
+            raise HoldfastError(codes.BAD_ARGUMENT, f"{str(cwd)!r} is not an existing folder. {advice}")
         folder = resolve_path("cwd", str(cwd))
         roots = (folder, *(resolve_path("roots", str(Path(root).absolute())) for root in options.roots))
         check_total_length(roots)

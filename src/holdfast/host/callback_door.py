@@ -2,25 +2,31 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeAlias, cast
+
+import msgspec
 
 from holdfast.model import codes
 from holdfast.model.door import Door, DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
+from holdfast.session.arguments import Arguments, encode_arguments
 from holdfast.session.callbacks import check_callback, run_callback
 
 log = logging.getLogger(__name__)
 
+_SAMPLED: JsonObject = {"role": "assistant", "model": "application"}
+
 Ask: TypeAlias = Callable[[PermissionQuestion], "Awaitable[Decision | bool] | Decision | bool"]
 """Whether a call may run: True, False, or a `Decision`."""
-Elicit: TypeAlias = Callable[
-    [JsonObject], "Awaitable[Mapping[str, Any] | bool | None] | Mapping[str, Any] | bool | None"
-]
-"""Answers a server's question: the fields of the form, True to accept a question without fields, None to decline."""
-Sample: TypeAlias = Callable[[JsonObject], "Awaitable[str | Mapping[str, Any]] | str | Mapping[str, Any]"]
+Elicit: TypeAlias = Callable[[JsonObject], "Awaitable[Arguments | bool | None] | Arguments | bool | None"]
+"""Answers a server's question: the fields of the form, True to accept a question without fields, None to decline.
+
+The fields are a mapping, a dataclass or a pydantic model. The whole result of `elicitation/create`, with its `action`, is also taken.
+"""
+Sample: TypeAlias = Callable[[JsonObject], "Awaitable[str | Arguments] | str | Arguments"]
 """Answers a server's sampling request: the text of the model, or the whole result of `sampling/createMessage`."""
 
 
@@ -59,7 +65,8 @@ class CallbackDoor(Door):
             return Decision(answer)
         except ValueError:
             allowed = ", ".join(Decision)
-            raise _wrong_answer("ask", f"True, False or one of {allowed}", answer) from None
+            got = f"a value of the type {type(answer).__name__}"
+            raise _wrong_answer("ask", f"True, False or one of {allowed}", got) from None
 
     async def elicit(self, params: JsonObject) -> JsonObject:
         assert self.elicit_with is not None
@@ -68,19 +75,22 @@ class CallbackDoor(Door):
             return {"action": "decline"}
         if answer is True:
             return {"action": "accept"}
-        if not isinstance(answer, Mapping):
-            raise _wrong_answer("elicit", "a dict with the fields, True, or None to decline", answer)
-        return {"action": "accept", "content": {**cast("Mapping[str, Any]", answer)}}
+        fields = _as_object("elicit", "a dict with the fields, True, or None to decline", answer)
+        return fields if _is_whole_result(fields, params) else {"action": "accept", "content": fields}
 
     async def sample(self, params: JsonObject) -> JsonObject:
         assert self.sample_with is not None
         answer = await _call("sample", self.sample_with, params)
         if isinstance(answer, str):
             text: JsonObject = {"type": "text", "text": answer}
-            return {"role": "assistant", "content": text, "model": "application", "stopReason": "endTurn"}
-        if not isinstance(answer, Mapping):
-            raise _wrong_answer("sample", "a string, or the result of sampling/createMessage", answer)
-        return {**cast("Mapping[str, Any]", answer)}
+            return {**_SAMPLED, "content": text, "stopReason": "endTurn"}
+        expected = (
+            'a string, or the result of sampling/createMessage: {"content": {"type": "text", "text": "…"}}'
+        )
+        sampled = _as_object("sample", expected, answer)
+        if not isinstance(sampled.get("content"), dict | list):
+            raise _wrong_answer("sample", expected, "an object without `content`")
+        return {**_SAMPLED, **sampled}
 
     async def read_text(self, path: str) -> str:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This program does not open files for the session.")
@@ -100,11 +110,31 @@ async def _call(name: str, function: Callable[[Any], Any], argument: object) -> 
         raise HoldfastError(
             codes.NO_ANSWER,
             f"The program's function `{name}` raised {type(error).__name__}; the log has the traceback.",
+            function=name,
         ) from None
 
 
-def _wrong_answer(name: str, expected: str, answer: object) -> HoldfastError:
-    return HoldfastError(
-        codes.BAD_ARGUMENT,
-        f"`{name}` must return {expected}, not a value of the type {type(answer).__name__}.",
-    )
+def _as_object(name: str, expected: str, answer: object) -> JsonObject:
+    """What the function returned, as a JSON object without members that are None at the top."""
+    is_object = isinstance(answer, Mapping) or is_dataclass(answer) or hasattr(answer, "model_dump")
+    if not is_object or isinstance(answer, type):
+        raise _wrong_answer(name, expected, f"a value of the type {type(answer).__name__}")
+    try:
+        members: JsonObject = msgspec.json.decode(encode_arguments(cast("Arguments", answer)))
+    except HoldfastError:
+        raise _wrong_answer(name, expected, "something that is not JSON") from None
+    return members if isinstance(answer, Mapping) else {k: v for k, v in members.items() if v is not None}
+
+
+def _is_whole_result(fields: JsonObject, params: JsonObject) -> bool:
+    """Whether this is the result of `elicitation/create`, as handlers of MCP clients return it, and not the fields of the form."""
+    schema = params.get("requestedSchema")
+    asked = schema.get("properties") if isinstance(schema, dict) else None
+    if isinstance(asked, dict) and "action" in asked:
+        return False
+    is_answered = fields.get("action") in ("accept", "decline", "cancel")
+    return is_answered and fields.keys() <= {"action", "content", "_meta"}
+
+
+def _wrong_answer(name: str, expected: str, got: str) -> HoldfastError:
+    return HoldfastError(codes.BAD_ARGUMENT, f"`{name}` must return {expected}, not {got}.", function=name)

@@ -38,6 +38,7 @@ from holdfast.host.open_options import (
     with_stored_folders,
 )
 from holdfast.host.opening import check_same_folder
+from holdfast.host.opening_block import OpeningBlock
 from holdfast.host.packages import FetchedPackage, Packages
 from holdfast.host.server_config import ServerConfigs, parse_servers
 from holdfast.model import codes
@@ -47,6 +48,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.model.option_text import bad_type, parse_text
+from holdfast.model.own_loop import check_loop, running_loop
 from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.model.resolution import Resolution, Stage
@@ -111,6 +113,7 @@ class Host:
         self._composed: HostParts | None = None
         self._stack = AsyncExitStack()
         self._state: Literal["new", "open", "closed"] = "new"
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __repr__(self) -> str:
         return f"<Host {self._state}, data in {self.settings.data_dir}>"
@@ -134,11 +137,13 @@ class Host:
             self._composed = await compose(config, stack)
             self._stack = stack.pop_all()
         self._state = "open"
+        self._loop = running_loop()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        check_loop("host", self._loop)
         self._state = "closed"
         await self._stack.aclose()
 
@@ -182,12 +187,13 @@ class Host:
         return self._parts.server_logs
 
     def _check_open(self) -> None:
-        """Raise unless the host is open."""
+        """Raise unless the host is open, in this event loop."""
         if self._state == "new":
             why = "It was not entered: use it inside `async with Host(…) as host:`."
         elif self._state == "closed":
             why = "Its `async with` block has ended. Make another Host."
         else:
+            check_loop("host", self._loop)
             return
         raise HoldfastError(codes.HOST_NOT_OPEN, f"The host is not open. {why}")
 
@@ -244,7 +250,7 @@ class Host:
 
     @asynccontextmanager
     async def _open_for_block(self, options: OpenOptions) -> AsyncIterator[Session]:
-        session = await self.open(options)
+        session = await self._open(options)
         try:
             await session.wait_ready_and_store()
             for refusal in session.refusals:
@@ -271,8 +277,11 @@ class Host:
             )
         return inherit_options(given, parent, self._parts.live.options_of(parent))
 
-    async def open(self, options: OpenOptions) -> Session:
-        """Open a new session. Returns while its servers are starting."""
+    def open(self, options: OpenOptions) -> OpeningBlock:
+        """Open a new session: `await` it, which returns while its servers are starting, or use it in an `async with` block."""
+        return OpeningBlock(self._open(options), "async with host.open(…) as session:")
+
+    async def _open(self, options: OpenOptions) -> Session:
         self._check_open()
         _check_options(options)
         if options.relay is None:
@@ -286,16 +295,20 @@ class Host:
             session.watch(options.on_event)
         return session
 
-    async def reopen(
+    def reopen(
         self, session_id: str, options: OpenOptions | None = None, **given: Unpack[SessionOptions]
-    ) -> Session:
-        """Resume a stored session in its folder. If it is live in this host, join it. Returns while its servers are starting.
+    ) -> OpeningBlock:
+        """Resume a stored session in its folder: `async with host.reopen(session_id) as session:`. If it is live in this host, join it.
 
         The options are those of `session`; front ends give `OpenOptions`. Without `cwd`, the folders are the stored ones. The
         `user_id` must be that of the session. The mode is the stored one, or a lower one that is given. `servers` that the
-        session was opened with must be given again. Close it with `close`, or use it in a block:
-        `async with await host.reopen(session_id) as session:`.
+        session was opened with must be given again. At the end of the block, the session is closed, unless another caller
+        still uses it. Without a block, `await` it, which returns while the servers are starting, and call `close`.
         """
+        opening = self._reopen(session_id, options, given)
+        return OpeningBlock(opening, "async with host.reopen(…) as session:")
+
+    async def _reopen(self, session_id: str, options: OpenOptions | None, given: SessionOptions) -> Session:
         self._check_open()
         if options is None:
             options = parse_reopen_options(given)
@@ -456,14 +469,12 @@ def _check_options(options: object) -> None:
 
 def _check_event_loop() -> None:
     """Raise if the program runs on another event loop than asyncio's."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if running_loop() is None:
         raise HoldfastError(
             codes.HOST_NOT_OPEN,
             "Holdfast runs on asyncio and does not support trio: start the program with asyncio.run(…), or with "
             "anyio.run(…, backend='asyncio').",
-        ) from None
+        )
 
 
 def _connect_options(settings: Settings) -> ConnectOptions:

@@ -33,15 +33,18 @@ OnEvent: TypeAlias = Callable[[StoredEvent], Awaitable[object] | object]
 
 
 class SessionOptions(TypedDict, total=False):
-    """The options of `host.session`, `host.run` and, except for `title`, `tags` and `keep`, of `host.reopen`. None is required."""
+    """The options of `host.session`, `host.run` and, except for `title`, `tags` and `keep`, of `host.reopen`. All are optional.
 
-    cwd: str | Path
+    None stands for the default.
+    """
+
+    cwd: str | Path | None
     """The session's folder. By default, the current folder."""
-    workspace: str
+    workspace: str | None
     """The slug, the name or the path of a workspace. By default, the one that the folder belongs to, if any."""
     trust: Trust | Literal["direct", "sandboxed"] | None
     """The highest trust that the session may have. The settings, the workspace or an overlapping workspace may lower it."""
-    servers: ServerConfigs
+    servers: ServerConfigs | None
     """Servers of the application, for this session only. They are trusted like the host's own."""
     only_these: bool
     """Whether the session gets only `servers`, without the configured and the built-in ones."""
@@ -50,17 +53,17 @@ class SessionOptions(TypedDict, total=False):
     except those of the built-in servers for agents (`shell`, `plan`, `agents`, `team`, `stage`): name them to get them."""
     user_id: str | None
     """The user that the session belongs to. Servers learn it, and other users cannot open the session."""
-    title: str
+    title: str | None
     """By default, the beginning of the first prompt."""
-    tags: Sequence[str]
+    tags: Sequence[str] | None
     """Words to find the session by."""
-    permission: Mode | Literal["auto", "ask", "read-only"]
+    permission: Mode | Literal["auto", "ask", "read-only"] | None
     """What the session does with calls that may change something. `auto`, the default, makes them."""
     keep: bool
     """Whether the session and its events are stored. By default they are. The audit records every call in either case."""
-    model: str
+    model: str | None
     """The model that answers prompts, such as `anthropic:claude-sonnet-5`. By default, that of the workspace or the settings."""
-    agent: Agent
+    agent: Agent | None
     """Answers the prompts instead of a model."""
     ask: Ask | None
     """A function that decides whether a call may run. With it, the default of `permission` is `ask`."""
@@ -155,6 +158,7 @@ def parse_options(given: SessionOptions) -> OpenOptions:
     known = SessionOptions.__annotations__
     if unknown := [name for name in given if name not in known]:
         raise unknown_option("A session", unknown[0], known)
+    given = _without_none(given)
     trust, tools, user_id = given.get("trust"), given.get("tools"), given.get("user_id")
     ask, on_event = given.get("ask"), given.get("on_event")
     door = CallbackDoor(ask=ask, elicit_with=given.get("elicit"), sample_with=given.get("sample"))
@@ -183,6 +187,14 @@ def parse_options(given: SessionOptions) -> OpenOptions:
     )
 
 
+def _without_none(given: SessionOptions) -> SessionOptions:
+    """The options that are given: None stands for the default. A flag must be True or False."""
+    kept = {
+        name: value for name, value in given.items() if value is not None or name in ("keep", "only_these")
+    }
+    return cast("SessionOptions", kept)
+
+
 def unknown_option(what: str, name: str, known: Iterable[str]) -> TypeError:
     """The error for an option with a wrong name. It has the name that was meant, or all names."""
     names = [*known]
@@ -193,6 +205,7 @@ def unknown_option(what: str, name: str, known: Iterable[str]) -> TypeError:
 
 def parse_reopen_options(given: SessionOptions) -> OpenOptions:
     """The options of reopening a stored session. What is not given is as it was stored."""
+    given = _without_none(given)
     for name in ("title", "tags", "keep"):
         if name in given:
             raise HoldfastError(
@@ -215,6 +228,7 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
     the title and the tags. The trust, the tools, the mode and `only_these` can only restrict; the user and the workspace
     cannot be changed.
     """
+    given = _without_none(given)
     options, context, mode = parse_options(given), parent.context, parent.permission.mode
     if options.user_id not in (None, context.user_id):
         raise _cannot_change("user_id", context)

@@ -256,9 +256,7 @@ class Opener:
             session.permission.how_to_answer = (
                 "In Python, give the session `ask`, a function that answers: ask=lambda question: True."
             )
-            session.set_capability_advice(
-                "In Python, give the session the function that answers: `elicit` for elicitation, `sample` for sampling."
-            )
+            session.scope.capability_advice = "In Python, give the session the function that answers: `elicit` for elicitation, `sample` for sampling."
             if stored_seq is not None:  # a reopened session cannot get a higher mode
                 session.permission.how_to_stop_asking = (
                     'To make all calls without asking, give permission="auto".'
@@ -266,8 +264,7 @@ class Opener:
                 session.permission.how_to_choose_mode = (
                     'In Python, the mode is the option `permission`: permission="auto".'
                 )
-        if options.door is not None:
-            session.attach(options.door)
+        session.uses.add(None if options.door is None else session.attach(options.door))
         try:
             await session.open(first, stored_seq=stored_seq)
         except BaseException:
@@ -430,8 +427,8 @@ async def _join(session: Session, opened_with: OpenOptions, plan: SessionPlan) -
             session_id=session.context.session_id,
         )
     await lower_mode_for(session, _door_kind(plan.options), plan.rules, plan.options.mode)
-    if plan.options.door is not None:
-        session.attach(plan.options.door)
+    door = plan.options.door
+    session.uses.add(None if door is None else session.attach(door))
     return session
 
 

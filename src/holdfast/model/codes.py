@@ -1,7 +1,7 @@
 """The registry of error codes. Every error has a code with a stable name."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _NAME = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
 
@@ -47,6 +47,11 @@ def register(code: Code) -> Code:
 def find(name: str) -> Code | None:
     """The code with this name, if it is registered."""
     return _registry.get(name)
+
+
+def named(name: str) -> Code:
+    """The code with this name. If it is not registered, such as one that a tool defines, it is like TOOL_FAILED."""
+    return find(name) or replace(TOOL_FAILED, name=name)
 
 
 def registered() -> tuple[Code, ...]:

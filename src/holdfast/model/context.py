@@ -1,11 +1,11 @@
 """The session context: the facts about a session that the host guarantees, and how they are sent to servers."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from holdfast.model.block_var import BlockVar
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.model.json import JsonObject
@@ -49,9 +49,7 @@ class HasContext(Protocol):
     def context(self) -> SessionContext: ...
 
 
-_current: ContextVar[SessionContext | HasContext | None] = ContextVar(
-    "holdfast_session_context", default=None
-)
+_current: BlockVar[SessionContext | HasContext] = BlockVar("holdfast_session_context")
 
 
 def current_context() -> SessionContext | None:
@@ -60,17 +58,12 @@ def current_context() -> SessionContext | None:
     return current if current is None or isinstance(current, SessionContext) else current.context
 
 
-@contextmanager
-def use_context(context: SessionContext | HasContext) -> Iterator[None]:
+def use_context(context: SessionContext | HasContext) -> AbstractContextManager[None]:
     """Make this context current for a block, then restore the previous one.
 
     The context of a `HasContext` is read at each use, so that the code in the block never sees an earlier one.
     """
-    token = _current.set(context)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return _current.use(context)
 
 
 def context_fields(context: SessionContext) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from holdfast.model.codes import Code
+from holdfast.model.codes import Code, named
 from holdfast.model.json import Json
 
 IT_IS_REQUIRED = "It is required"
@@ -14,13 +14,15 @@ WHY_SILENT = (
 
 
 class HoldfastError(Exception):
-    """An error that the caller can act on: a stable code and a message for users."""
+    """An error that the caller can act on: a stable code, or its name, and a message for users."""
 
-    def __init__(self, code: Code, message: str, **details: Json) -> None:
+    def __init__(self, code: Code | str, message: str, **details: Json) -> None:
         super().__init__(message)
-        self.code = code
+        self.code = named(code) if isinstance(code, str) else code
         self.message = message
         self.details = details
+        if isinstance(hint := details.get("hint"), str):
+            self.add_note(hint)  # a traceback shows it
 
     @property
     def hint(self) -> str:

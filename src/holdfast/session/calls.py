@@ -90,8 +90,6 @@ class Calls:
         self._is_closing = False
         self._all_ended: asyncio.Future[None] | None = None
         self._progress_callbacks: list[Callable[[str, Mapping[str, Any]], None]] = []
-        self.how_to_give_capability = ""
-        """What a program can do if a server needs a capability of its client, as a sentence."""
         self._described: dict[str, tuple[CatalogTool, str, str]] = {}
         """The tool, its label and its kind, for each name that was called."""
 
@@ -118,8 +116,9 @@ class Calls:
         self._running.add(running)
         try:
             result = await self._perform(tool_call, timeout, on_progress, running)
-            if self.how_to_give_capability and result.code == codes.MISSING_CAPABILITY.name:
-                return replace(result, message=f"{result.message} {self.how_to_give_capability}")
+            if result.code == codes.MISSING_CAPABILITY.name:
+                advice = self._servers.scope_of_caller().session_scope.capability_advice
+                return replace(result, message=f"{result.message} {advice}".rstrip())
             return result
         except asyncio.CancelledError:
             if running.was_cancelled_by_closing:

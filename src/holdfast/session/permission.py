@@ -165,7 +165,7 @@ class PermissionPolicy:
                     is_asked = True
             except HoldfastError as error:
                 if error.code is codes.NO_ANSWER:
-                    return _refused(self._no_answer(tool, decision, error.message))
+                    return _refused(self._no_answer(tool, decision, error))
                 if error.code is not codes.TOO_LARGE:
                     raise
                 return _refused(
@@ -173,8 +173,10 @@ class PermissionPolicy:
                 )
         return self._permission(self.decide(tool, tool_call), is_asked=is_asked)  # the mode may have changed
 
-    def _no_answer(self, tool: CatalogTool, decision: AccessDecision, why: str) -> str:
-        needed = f"{tool.name} needs permission. {why}"
+    def _no_answer(self, tool: CatalogTool, decision: AccessDecision, error: HoldfastError) -> str:
+        needed = f"{tool.name} needs permission. {error.message}"
+        if "function" in error.details:  # the program has a function that answers; it must be corrected
+            return needed
         if decision.rule is not None:  # the rule applies in every mode
             needed = f"{needed} {decision.reason}"
         if self.how_to_answer:
@@ -211,7 +213,7 @@ class PermissionPolicy:
             if error.code is codes.TOO_LARGE:
                 raise
             # A door that fails has not answered: the call is refused, with what the door said.
-            raise HoldfastError(codes.NO_ANSWER, error.message) from error
+            raise HoldfastError(codes.NO_ANSWER, error.message, **error.details) from error
         if answer is Decision.ALLOW_ALWAYS and not decision.can_remember:
             answer = Decision.ALLOW_ONCE
         await self._record.calls.add_decision(tool_call, answer)

@@ -9,6 +9,8 @@ from holdfast.model.json import JsonObject
 
 _EXAMPLE = 'a text, or a list of content blocks: [{"type": "text", "text": "…"}]'
 
+_REQUIRED = {"text": ("text",), "image": ("data", "mimeType"), "audio": ("data", "mimeType")}
+
 
 def parse_prompt(prompt: str | Sequence[JsonObject]) -> Sequence[JsonObject]:
     """The content blocks of a prompt. Raise BAD_ARGUMENT if an agent could not read them."""
@@ -26,8 +28,9 @@ def parse_prompt(prompt: str | Sequence[JsonObject]) -> Sequence[JsonObject]:
         kind = members.get("type")
         if not isinstance(kind, str) or not kind:
             raise _bad_prompt(f'block {index} has no "type"')
-        if kind == "text" and not isinstance(members.get("text"), str):
-            raise _bad_prompt(f'block {index} of the type "text" has no "text"')
+        for name in _REQUIRED.get(kind, ()):
+            if not isinstance(members.get(name), str):
+                raise _bad_prompt(f'block {index} of the type "{kind}" has no "{name}"')
     return prompt
 
 

@@ -1,10 +1,10 @@
 """A turn that was asked for: await it for its result, or iterate over its events."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
+from holdfast.model.coroutine_wrapper import CoroutineWrapper
 from holdfast.model.event import Prompted, TurnEnded
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.subscription import Subscription
@@ -12,7 +12,7 @@ from holdfast.session.turns import TurnResult
 from holdfast.store.types import StoredEvent
 
 
-class PromptedTurn(Coroutine[Any, Any, TurnResult]):
+class PromptedTurn(CoroutineWrapper[TurnResult]):
     """One turn: `await` it for its result, or use `async for` to get its events as they are stored.
 
     The turn starts when it is awaited or iterated over. Leaving the loop early cancels it. It can be used once.
@@ -21,18 +21,15 @@ class PromptedTurn(Coroutine[Any, Any, TurnResult]):
     def __init__(
         self, answer: Coroutine[Any, Any, TurnResult], subscribe: Callable[[], Subscription], message_id: str
     ) -> None:
-        self._answer = answer
+        super().__init__(answer)
         self._subscribe = subscribe
         self._message_id = message_id
         self.result: TurnResult | None = None
         """How the turn ended, after a loop over its events."""
 
-    def __await__(self) -> Generator[Any, Any, TurnResult]:
-        return self._answer.__await__()
-
     async def __aiter__(self) -> AsyncIterator[StoredEvent]:
         events = self._subscribe()
-        turn = asyncio.ensure_future(self._answer)
+        turn = asyncio.ensure_future(self._coroutine)
         turn.add_done_callback(lambda _: events.close() if _failed(turn) else None)
         is_ours = False
         try:
@@ -52,20 +49,6 @@ class PromptedTurn(Coroutine[Any, Any, TurnResult]):
             if not turn.done():
                 turn.cancel()
                 await run_to_completion(wait_done(turn))
-
-    # A coroutine, so that `asyncio.create_task` takes it.
-
-    def send(self, value: Any) -> Any:
-        """Resume the turn."""
-        return self._answer.send(value)
-
-    def throw(self, typ: Any, val: BaseException | object = None, tb: TracebackType | None = None) -> Any:
-        """Raise an error where the turn waits."""
-        return self._answer.throw(typ, val, tb)  # type: ignore[arg-type]
-
-    def close(self) -> None:
-        """End the turn before it has started."""
-        self._answer.close()
 
 
 def _ends_turn(stored: StoredEvent) -> bool:

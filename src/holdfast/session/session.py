@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -15,7 +15,7 @@ from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import ForwardOptions
-from holdfast.connect.scope import Scope, enter_scope
+from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
 from holdfast.model.agent_definition import AgentDefinition
@@ -28,6 +28,7 @@ from holdfast.model.event import OWN_AGENT, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.model.option_text import bad_type, parse_text
+from holdfast.model.own_loop import check_loop, running_loop
 from holdfast.model.permission import Mode
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning
 from holdfast.model.seconds import check_seconds
@@ -52,6 +53,7 @@ from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.server_deps import ServerDeps
 from holdfast.session.servers import Servers
 from holdfast.session.session_spans import SessionSpans
+from holdfast.session.session_uses import SessionUse, SessionUses
 from holdfast.session.sub_agents import SubAgentContext
 from holdfast.session.subscription import Subscription
 from holdfast.session.turn_context import SessionTurnContext
@@ -173,8 +175,10 @@ class Session:
         self._links = deps.links
         self._resources = resources
         self._closing: asyncio.Task[None] | None = None
+        self._loop = running_loop()
         scope.door = self.doors
-        self._block = ExitStack()
+        self.uses = SessionUses()
+        """The callers that opened or joined it."""
 
     def watch(self, on_event: Callable[[StoredEvent], object], *, after: int = 0) -> None:
         """Pass every event after this number to a function, until the session is closed. `close` waits until it got the last one."""
@@ -188,10 +192,6 @@ class Session:
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
 
-    def set_capability_advice(self, text: str) -> None:
-        """Add this sentence to the message of each call that fails because the program lacks a capability."""
-        self._calls.how_to_give_capability = text
-
     if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -202,22 +202,33 @@ class Session:
         return f"<Session {self.context.session_id} {self.context.trust_level.value}, {state}>"
 
     async def __aenter__(self) -> Self:
-        """Wait until its servers are available or refused. At the end of the block, the session is closed."""
+        """Wait until its servers are available or refused. At the end of the block, the session is closed.
+
+        If other callers have joined it with `host.reopen`, it is closed when the last of them has ended its block.
+        """
+        use = self.uses.begin_block()
         try:
             await self.wait_ready_and_store()
         except BaseException:
-            await self.close()
+            await self._end_use(use)
             raise
-        self._block = ExitStack()
-        self._block.enter_context(enter_scope(self.scope))
+        use.enter(self.scope)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._block.close()
-        finally:
+        use = self.uses.end_block()
+        if use is None:
+            await self.close()
+            return
+        use.leave_block()
+        await self._end_use(use)
+
+    async def _end_use(self, use: SessionUse) -> None:
+        if self.uses.remove(use):
+            use.detach()
+        else:
             await self.close()
 
     @property
@@ -271,6 +282,7 @@ class Session:
         return PromptedTurn(self._answer(asked), lambda: events.subscribe(events.last), asked.message_id)
 
     async def _answer(self, prompt: Prompt) -> TurnResult:
+        check_loop("session", self._loop)
         result = await self._turns.run(prompt)
         if not result.ok and result.code != codes.INTERNAL_ERROR.name:  # that is logged, with its traceback
             # The message has the reason, because a program's log may show no fields.
@@ -354,6 +366,7 @@ class Session:
 
         The arguments are a mapping, a dataclass or a pydantic model. `on_progress` may be sync or async.
         """
+        check_loop("session", self._loop)
         if not isinstance(cast("object", name), str):
             raise not_a_tool_name(name)
         # The server stays empty: the name contains it.
@@ -552,6 +565,7 @@ class Session:
         return self._closing is not None
 
     def _check_open(self) -> None:
+        check_loop("session", self._loop)
         if self.is_closing:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
 
@@ -560,6 +574,7 @@ class Session:
 
         If the caller is cancelled, the session is closed before the cancellation is raised.
         """
+        check_loop("session", self._loop)
         if self._closing is None:
             closing = self._close(reason, wait_for_turns=not self._turns.is_called_from_turn)
             self._closing = asyncio.create_task(closing, name=f"close {self.context.session_id}")

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, islice, takewhile
+from typing import Self
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -138,6 +139,8 @@ class Subscription:
         self.position = after
         """The number of the last event that was given to the reader."""
         self._handled = after
+        self._unread: deque[StoredEvent] = deque()
+        """The rest of the last batch of a loop over the events."""
         self._hidden_prompts: set[str] = set()
         self._until_handled: list[tuple[int, asyncio.Future[None]]] = []
         self._change: asyncio.Future[None] | None = None
@@ -148,11 +151,16 @@ class Subscription:
         if not self._is_closed:  # its reader has left without closing it
             self._feed.subscriptions -= 1
 
-    async def __aiter__(self) -> AsyncIterator[StoredEvent]:
-        """Each event, in order, until the session is closed."""
-        while batch := await self.next_batch():
-            for stored in batch:
-                yield stored
+    def __aiter__(self) -> Self:
+        """Each event, in order, until the session is closed. A loop that was left early can be continued by another one."""
+        return self
+
+    async def __anext__(self) -> StoredEvent:
+        if not self._unread:
+            self._unread.extend(await self.next_batch())
+        if not self._unread:
+            raise StopAsyncIteration
+        return self._unread.popleft()
 
     async def next_batch(self) -> Sequence[StoredEvent]:
         """Wait for the next events, and return those that have arrived; none once the session or the subscription is closed.

@@ -64,7 +64,7 @@ class TurnResult:
         """The result itself if the turn did not fail. Otherwise raise an error with its code and message."""
         if self.ok:
             return self
-        raise HoldfastError(codes.find(self.code) or codes.INTERNAL_ERROR, self.message)
+        raise HoldfastError(self.code, self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,9 @@ class Turns:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             pending.cancel()
-            await run_to_completion(wait_done(task))
+            is_waiting = self._lock.locked() and not pending.is_running
+            if not is_waiting:  # if it waits, it is stored as cancelled when the turns before it have ended
+                await run_to_completion(wait_done(task))
             raise
 
     def _check_queue(self, sender: AttachedDoor | None) -> None:

@@ -48,5 +48,7 @@ def _describe(
         more = ", …" if len(offered) > _MAX_NAMED else ""
         return f"The tools of {matching[0]!r} are: {', '.join(offered[:_MAX_NAMED]) or 'none'}{more}."
     close = get_close_matches("*".join(pattern.server), servers[:_MAX_COMPARED], n=1)
-    suggestion = f"Did you mean {close[0]!r}?" if close else f"The servers are: {', '.join(servers)}."
+    suggestion = (
+        f"Did you mean {close[0]!r}?" if close else f"The servers are: {', '.join(servers) or 'none'}."
+    )
     return f"The session has no such server. {suggestion}"

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.store.owner import Owner, is_dead
+from holdfast.store.owner import Owner, is_dead, this_process
 from holdfast.store.types import Hold, Lease, StoredSession
 
 LEASE_SECONDS = 60.0
@@ -64,9 +64,12 @@ def check_epoch(hold: Hold, current: int | None) -> None:
 
 def session_held(lease: Lease) -> HoldfastError:
     """The error that names the live owner of a session."""
+    holder = str(lease.owner)
+    if lease.owner == this_process():
+        holder = "another host of this program: use that host, or close the session there"
     return HoldfastError(
         codes.SESSION_HELD,
-        f"The session {lease.session_id} is held by {lease.owner}.",
+        f"The session {lease.session_id} is held by {holder}.",
         session_id=lease.session_id,
         pid=lease.owner.pid,
         machine=lease.owner.machine.partition("/")[0],

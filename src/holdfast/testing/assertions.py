@@ -8,6 +8,7 @@ from holdfast.audit.record import AuditRecord, decode_record
 from holdfast.events import Event, ToolCalled, ToolEnded
 from holdfast.host.host import Host
 from holdfast.model.json import JsonObject
+from holdfast.model.similar_names import closest_tool
 from holdfast.session.session import Session
 
 
@@ -38,13 +39,16 @@ async def assert_called(
     session: Session, name: str, arguments: Mapping[str, Any] | None = None, *, times: int | None = None
 ) -> None:
     """Fail unless the session called `server.tool`: with these arguments and this many times, if they are given."""
+    _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]
     matching = made if arguments is None else [one for one in made if one == dict(arguments)]
     if matching if times is None else len(matching) == times:
         return
     wanted = "" if arguments is None else f" with {dict(arguments)!r}"
-    often = "" if times is None else f" {times} times, but {len(matching)} times"
-    raise AssertionError(f"{name} was not called{wanted}{often}. Its calls: {_shorten(made)}")
+    happened = (
+        f"not called{wanted}" if times is None else f"called {len(matching)} times{wanted}, not {times}"
+    )
+    raise AssertionError(f"{name} was {happened}. Its calls: {_shorten(made)}")
 
 
 async def assert_not_called(session: Session, name: str) -> None:
@@ -67,6 +71,23 @@ async def assert_audit_intact(host: Host) -> None:
     verdict = await host.verify_audit()
     if not verdict.is_intact:
         raise AssertionError(f"The audit is not intact: {verdict}")
+
+
+def _check_name(session: Session, name: str) -> None:
+    """Fail if no server of the session has this tool: a misspelled name would never have been called."""
+    listed = session.listed_names
+    others = {refusal.server for refusal in session.refusals}
+    if any(name.startswith(f"{server}.") for server in others):
+        return
+    servers = [server for server in listed if name.startswith(f"{server}.")]
+    if any(
+        (tools := listed[server]) is None or name.removeprefix(f"{server}.") in tools for server in servers
+    ):
+        return
+    known = sorted(f"{server}.{tool}" for server, tools in listed.items() for tool in tools or ())
+    meant = closest_tool(name, known)
+    advice = f"Did you mean {meant!r}?" if meant else f"The tools are: {', '.join(known)}."
+    raise AssertionError(f"The session has no tool {name!r}. {advice}")
 
 
 def _shorten(made: list[JsonObject]) -> str:

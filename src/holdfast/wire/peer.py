@@ -114,6 +114,10 @@ def _log_malformed(message: Malformed) -> None:
     log.warning("malformed line", extra={"code": message.code.name, "reason": message.reason})
 
 
+def _log_many_malformed(count: int) -> None:
+    log.warning("malformed lines skipped", extra={"count": count})
+
+
 class Peer:
     """A connection to a remote peer: send with `request` and `notify`, receive with `on_request` and `on_notification`."""
 
@@ -145,6 +149,8 @@ class Peer:
         self._next_id = secrets.randbits(31)
         self.on_malformed: Callable[[Malformed], None] = _log_malformed
         """Called with each of the first malformed lines."""
+        self.on_many_malformed: Callable[[int], None] = _log_many_malformed
+        """Called at the end with the number of malformed lines, if there were more than those."""
         self._is_closed = False
         self.throttle = throttle or LoopThrottle(f"peer {next(_peer_numbers)}", burst_seconds=BURST_SECONDS)
         """Limits how much of the event loop's time the received messages take. Connections of one owner share it."""
@@ -245,7 +251,7 @@ class Peer:
         if transport is not None:
             await transport.close()
         if self.stats.malformed_lines > _MAX_LOGGED:
-            log.warning("malformed lines skipped", extra={"count": self.stats.malformed_lines})
+            self.on_many_malformed(self.stats.malformed_lines)
 
     async def _send_request(
         self, request_id: Id, line: bytes, owner: str, seconds: float | None = None

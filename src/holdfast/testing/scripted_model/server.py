@@ -3,10 +3,11 @@
 import asyncio
 import inspect
 import itertools
+import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Self, TypeAlias
+from typing import Self, TypeAlias, cast
 
 import msgspec
 
@@ -29,6 +30,8 @@ from holdfast.testing.scripted_model.steps import (
 Script: TypeAlias = Sequence[Step] | Callable[[ModelRequest], Step | Awaitable[Step]]
 """The answers in order, or a function that answers a request."""
 _SCRIPT_ENDED = Fail(status=400, message="The script has no more steps.")
+_SCRIPT_FAILED = Fail(status=400, message="The script failed.")
+log = logging.getLogger(__name__)
 _PIECE = b"a" * (1 << 20)
 _MAX_HEAD = 64 * 1024
 
@@ -49,6 +52,7 @@ class ScriptedModel:
         self.left = 0
         """How many of these ended because the client closed the connection."""
         self._waiting: list[asyncio.Future[None]] = []
+        _check_script(script)
         self._script = script
         self._models = models
         self._port = port
@@ -158,10 +162,20 @@ class ScriptedModel:
 
     async def _next_step(self, request: ModelRequest) -> Step:
         if callable(self._script):
-            step = self._script(request)
-            return await step if inspect.isawaitable(step) else step
+            try:
+                step = self._script(request)
+                step = await step if inspect.isawaitable(step) else step
+                _check_step("What the script's function returns", step)
+            except Exception:
+                # The client gets no reason: it does not show what an endpoint says. The test's author needs it.
+                log.exception("the script of the model failed")
+                return _SCRIPT_FAILED
+            return step
         self._steps += 1
-        return self._script[self._steps - 1] if self._steps <= len(self._script) else _SCRIPT_ENDED
+        if self._steps <= len(self._script):
+            return self._script[self._steps - 1]
+        log.warning("the script of the model has no more steps: it has %d", len(self._script))
+        return _SCRIPT_ENDED
 
     async def _answer(self, request: ModelRequest, step: Step, connection: "_Connection") -> bool:
         match step:
@@ -320,3 +334,22 @@ async def _read_body(reader: asyncio.StreamReader, headers: dict[str, str]) -> b
         await reader.readline()
     await reader.readline()
     return b"".join(chunks)
+
+
+def _check_script(script: object) -> None:
+    """Raise unless this is a list of steps, or a function."""
+    if callable(script):
+        return
+    if isinstance(script, str) or not isinstance(script, Sequence):
+        raise TypeError(
+            f"A script must be a list of steps or a function, not a value of the type {type(script).__name__}."
+        )
+    for index, step in enumerate(cast("Sequence[object]", script)):
+        _check_step(f"Step {index} of the script", step)
+
+
+def _check_step(what: str, step: object) -> None:
+    if not isinstance(step, Step):
+        raise TypeError(
+            f"{what} must be a step such as answer(…) or Fail(…), not a value of the type {type(step).__name__}."
+        )

@@ -1,0 +1,59 @@
+"""A context variable whose value is set for the length of a block."""
+
+import asyncio
+from contextvars import ContextVar
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class BlockVar(Generic[T]):
+    """A context variable that a block sets: `with var.use(value):`. After the block, it has its previous value.
+
+    A block in an async generator can end in another task than it began in, and before a block that began later: if the
+    generator is not run to its end, the event loop closes it in a task of its own. That task cannot change the variable in
+    the task where the block began. So each block notes that it has ended, and the task where it began skips it. Tasks that
+    were started inside the block keep its value.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._var: ContextVar[_Block[T] | None] = ContextVar(name, default=None)
+
+    def get(self) -> T | None:
+        """The value of the innermost block that this code is in, or None."""
+        block = self._var.get()
+        while block is not None and block.has_ended and block.task is _current_task():
+            block = block.outer
+        return None if block is None else block.value
+
+    def use(self, value: T) -> "_Block[T]":
+        """Set the value for one block."""
+        return _Block(self._var, value)
+
+
+class _Block(Generic[T]):  # a class, because a generator would take longer, for every call of a tool
+    __slots__ = ("_var", "has_ended", "outer", "task", "value")
+
+    def __init__(self, var: "ContextVar[_Block[T] | None]", value: T) -> None:
+        self._var = var
+        self.value = value
+        self.outer: _Block[T] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.has_ended = False
+
+    def __enter__(self) -> None:
+        self.outer = self._var.get()
+        self.task = _current_task()
+        self._var.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.has_ended = True
+        if self._var.get() is self:
+            self._var.set(self.outer)
+
+
+def _current_task() -> "asyncio.Task[Any] | None":
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return None

@@ -1,0 +1,29 @@
+"""A coroutine that can also be used in another way, such as in a block."""
+
+from collections.abc import Coroutine, Generator
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class CoroutineWrapper(Coroutine[Any, Any, T]):
+    """Wraps a coroutine: `await` it, or give it to `asyncio.create_task`. A subclass adds the other way."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        """Resume it."""
+        return self._coroutine.send(value)
+
+    def throw(self, typ: Any, val: BaseException | object = None, tb: TracebackType | None = None) -> Any:
+        """Raise an error where it waits."""
+        return self._coroutine.throw(typ, val, tb)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """End it before it has started."""
+        self._coroutine.close()

@@ -1,0 +1,74 @@
+"""Who uses a session: each caller that opened it, or joined it while it was open. The last block that ends closes it."""
+
+import asyncio
+from contextlib import ExitStack
+from typing import Any
+
+from holdfast.connect.scope import Scope, enter_scope
+from holdfast.session.attachment import Attachment
+
+
+class SessionUse:
+    """One caller's use of a session: from `host.open` or `host.reopen` to the end of its block."""
+
+    def __init__(self, attachment: Attachment | None) -> None:
+        self.task: asyncio.Task[Any] | None = asyncio.current_task()
+        self.is_in_block = False
+        self._attachment = attachment
+        self._block = ExitStack()
+
+    @property
+    def is_left_open(self) -> bool:
+        """Whether the task that began it is done, without a block."""
+        return not self.is_in_block and (self.task is None or self.task.done())
+
+    def enter(self, scope: Scope) -> None:
+        self.is_in_block = True
+        self._block.enter_context(enter_scope(scope))
+
+    def leave_block(self) -> None:
+        self._block.close()
+
+    def detach(self) -> None:
+        """Detach the door that the caller gave: its functions are not asked after the block."""
+        if self._attachment is not None:
+            self._attachment.detach()
+
+
+class SessionUses:
+    """The uses of one session."""
+
+    def __init__(self) -> None:
+        self._uses: list[SessionUse] = []
+
+    def add(self, attachment: Attachment | None = None) -> SessionUse:
+        """Add a use by the current task. The attachment is that of the door that the caller gave."""
+        self._forget_repeated()
+        use = SessionUse(attachment)
+        self._uses.append(use)
+        return use
+
+    def _forget_repeated(self) -> None:
+        """Of the callers without a block whose task is done, such as editors, keep one: `close` ends the session for all of them."""
+        without_block = [use for use in self._uses if use.is_left_open]
+        for use in without_block[1:]:
+            self._uses.remove(use)
+
+    def begin_block(self) -> SessionUse:
+        """The use whose block begins: that of the current task if it has one. A block inside of a block is a use of its own."""
+        return self._find(is_in_block=False) or self.add()
+
+    def end_block(self) -> SessionUse | None:
+        """The use whose block ends."""
+        return self._find(is_in_block=True)
+
+    def remove(self, use: SessionUse) -> bool:
+        """Remove a use that has ended. Return whether others are left."""
+        if use in self._uses:
+            self._uses.remove(use)
+        return bool(self._uses)
+
+    def _find(self, *, is_in_block: bool) -> SessionUse | None:
+        found = [use for use in self._uses if use.is_in_block is is_in_block]
+        own = [use for use in found if use.task is asyncio.current_task()]
+        return (own or found or [None])[-1]
