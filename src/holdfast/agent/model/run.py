@@ -26,6 +26,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
 
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.model import failures
@@ -38,17 +39,14 @@ from holdfast.agent.model.history import (
     CUT_OFF,
     call_result,
     clean_response,
-    elide_results,
     encode_response,
-    has_images,
     join_results,
     user_request,
-    without_foreign_reasoning,
-    without_images,
 )
 from holdfast.agent.model.request_span import describe_response, trace_request
+from holdfast.agent.model.sent_messages import elide_results, fit_provider, has_images, without_images
 from holdfast.agent.model.timeouts import limit_time
-from holdfast.agent.model.tools import AllowsTool, ToolList, Toolset, allow_all
+from holdfast.agent.model.tools import ToolList, Toolset
 from holdfast.agent.model.transport import Exchange, current_exchange
 from holdfast.agent.model.usage import Usage, cost_of
 from holdfast.connect.call import ToolResult
@@ -63,6 +61,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _BYTES_PER_TOKEN = 4
 _MAX_NAME = 100
+_NO_CALLS = ModelSettings(tool_choice="none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +70,8 @@ class RunOptions:
 
     model: ModelConfig
     instructions: str = ""
-    allows_tool: AllowsTool = allow_all
-    """Which of the session's tools the model may call."""
+    may_call: bool = True
+    """Whether the model may call the session's tools."""
     budget: Budget = NO_BUDGET
     take_messages: Callable[[], Awaitable[Sequence[str]]] | None = None
     """Called between two requests. Returns messages of other agents, already marked as theirs, for the next request."""
@@ -136,7 +135,7 @@ class ModelRun:
         self._turn = turn
         self._options = options
         self._model: Model = clients.get(options.model)
-        self._toolset = Toolset(options.allows_tool)
+        self._toolset = Toolset()
         self._model_seconds = 0.0
         self._tracer = clients.tracer
         self._models_without_images = clients.models_without_images
@@ -187,8 +186,8 @@ class ModelRun:
             streamed = await self._traced_stream(tools)
         response = clean_response(streamed)
         self.has_answer = True
-        if response.finish_reason == "length":
-            # The last call may be incomplete.
+        if response.finish_reason == "length" or not self._options.may_call:
+            # Of an answer that was too long, the last call may be incomplete.
             response.parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
         if not response.parts:
             return response
@@ -228,13 +227,15 @@ class ModelRun:
         began = loop.time()
         left = options.model.limits.turn_seconds - self._model_seconds
         stream: StreamedResponse | None = None
+        # Anthropic rejects a conversation with calls if the request has no definitions.
+        has_tools = options.may_call or type(self._model).__name__ == "AnthropicModel"
         parameters = ModelRequestParameters(
-            function_tools=tools.definitions,
+            function_tools=tools.definitions if has_tools else [],
             instruction_parts=[InstructionPart(content=options.instructions)]
             if options.instructions
             else None,
         )
-        messages = without_foreign_reasoning(self.messages, self._model)
+        messages = fit_provider(self.messages, self._model)
         exchange.has_images = has_images(messages)
         if exchange.has_images and options.model.name in self._models_without_images:
             messages, exchange.has_images = without_images(messages), False
@@ -244,7 +245,11 @@ class ModelRun:
             async with (
                 limit_time(exchange, left),
                 model_request_stream(
-                    self._model, messages, model_request_parameters=parameters, instrument=False
+                    self._model,
+                    messages,
+                    model_settings=None if options.may_call or not parameters.function_tools else _NO_CALLS,
+                    model_request_parameters=parameters,
+                    instrument=False,
                 ) as stream,
             ):
                 if self._is_shown:
@@ -363,23 +368,16 @@ class ModelRun:
         self, part: ToolCallPart, arguments: dict[str, Any], call_id: str, tools: ToolList
     ) -> ToolResult:
         """Refuse a call that cannot be made. It is recorded, so that people see that the model tried."""
-        tool = next((tool for tool in tools.tools if tool.model_name == part.tool_name), None)
+        tool = tools.by_name.get(part.tool_name)
         if tool is None:
             name = to_line(part.tool_name[: 2 * _MAX_NAME])[:_MAX_NAME]
             error = HoldfastError(
                 codes.UNKNOWN_TOOL, f"There is no tool {name!r}. Use one of those that are listed."
             )
             return await self._turn.reject_call("", name, arguments, call_id=call_id, error=error)
-        if part.tool_name in tools.by_name:
-            error = HoldfastError(
-                codes.BAD_ARGUMENT,
-                "The arguments are not a JSON object. Nothing was called; send them again.",
-            )
-        else:
-            error = HoldfastError(
-                codes.NOT_PERMITTED,
-                f"This agent may not use {tool.name}. Use one of the tools that are listed.",
-            )
+        error = HoldfastError(
+            codes.BAD_ARGUMENT, "The arguments are not a JSON object. Nothing was called; send them again."
+        )
         server, name = tool.server.name, tool.definition.name
         return await self._turn.reject_call(server, name, arguments, call_id=call_id, error=error)
 
