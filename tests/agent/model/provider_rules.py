@@ -39,6 +39,16 @@ def _anthropic(request: ModelRequest, call_ids: Sequence[str]) -> Iterator[str]:
         kinds = [block["type"] for block in _objects(message["content"])]
         if message["role"] == "assistant" and (not kinds or kinds[-1] == "thinking"):
             yield f"an answer of {kinds}"
+        texts = [block for block in _objects(message["content"]) if block["type"] == "text"]
+        texts += [
+            text
+            for block in _objects(message["content"])
+            if block["type"] == "tool_result"
+            for text in _objects(block["content"])
+            if text["type"] == "text"
+        ]
+        if not all(str(text["text"]).strip() for text in texts):
+            yield "an empty text"
         if "tool_result" in kinds[1:] and kinds.index("tool_result") > 0:
             yield f"results after other blocks: {kinds}"
 

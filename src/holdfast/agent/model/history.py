@@ -21,7 +21,7 @@ from pydantic_ai.messages import (
 )
 
 from holdfast.agent.model.instructions import tag_author
-from holdfast.agent.model.prompt import PromptImage, prompt_parts, result_parts
+from holdfast.agent.model.prompt import PromptImage, prompt_parts, result_parts, shown_blocks
 from holdfast.agent.parse_commands import is_command
 from holdfast.model.event import (
     HistoryCompacted,
@@ -113,9 +113,8 @@ class History:
                 }
             case ToolEnded(call_id=call_id) if call_id in self._calls:
                 part = self._calls[call_id]
-                self._results[call_id] = call_result(
-                    part, stored.event.content, stored.event.outcome, self._max_result
-                )
+                content = shown_blocks(stored.event.content, stored.event.structured)
+                self._results[call_id] = call_result(part, content, stored.event.outcome, self._max_result)
             case TurnEnded(reason=reason) if self._turn_id:
                 self._end_turn(reason)
             case HistoryCompacted(summary=summary, kept_from=kept_from):
@@ -182,6 +181,7 @@ def summary_request(summary: str) -> ModelRequest:
 
 def tool_return(call: ToolCallPart, text: str, outcome: Outcome) -> ToolReturnPart:
     """The result of a call, as a part of a message. The text says if the call failed, because not every API format has a field for that."""
+    text = text or "(The result is empty.)"  # Anthropic rejects an empty text
     content = text if outcome is Outcome.COMPLETED else f"Failed: {text}"
     return ToolReturnPart(tool_name=call.tool_name, content=content, tool_call_id=call.tool_call_id)
 

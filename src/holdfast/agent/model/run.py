@@ -43,6 +43,7 @@ from holdfast.agent.model.history import (
     join_results,
     user_request,
 )
+from holdfast.agent.model.prompt import shown_blocks
 from holdfast.agent.model.request_span import describe_response, trace_request
 from holdfast.agent.model.sent_messages import elide_results, fit_provider, has_images, without_images
 from holdfast.agent.model.timeouts import limit_time
@@ -50,6 +51,7 @@ from holdfast.agent.model.tools import ToolList, Toolset
 from holdfast.agent.model.transport import Exchange, current_exchange
 from holdfast.agent.model.usage import Usage, cost_of
 from holdfast.connect.call import ToolResult
+from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ModelResponded, StopReason
@@ -341,45 +343,58 @@ class ModelRun:
         self, calls: Sequence[ToolCallPart], ids: dict[str, str], tools: ToolList
     ) -> list[ModelRequestPart]:
         """Make all calls at once, and collect what other sessions sent while they ran."""
-        if len(calls) == 1:
-            results = [await self._call(calls[0], ids[calls[0].tool_call_id], tools)]
-        else:
-            results = await _run_together([self._call(call, ids[call.tool_call_id], tools) for call in calls])
+        limits = [self._count_call() for _ in calls]
+        work = [
+            self._call(call, ids[call.tool_call_id], tools, limit)
+            for call, limit in zip(calls, limits, strict=True)
+        ]
+        results = [await work[0]] if len(work) == 1 else await _run_together(work)
+        for limit in filter(None, limits):
+            raise limit  # after the calls that were within it
         take_messages = self._options.take_messages
         texts = () if take_messages is None else await take_messages()
         return [*join_results(results), *(UserPromptPart(content=text) for text in texts)]
 
-    async def _call(self, part: ToolCallPart, call_id: str, tools: ToolList) -> list[ModelRequestPart]:
-        limits = self._options.model.limits
-        tool = tools.by_name.get(part.tool_name)
-        arguments: dict[str, Any] = part.args_as_dict()
-        if self._turn.total.usage.calls >= limits.max_calls:
-            raise failures.too_many_calls(limits.max_calls)
-        self._options.budget.start_call()
+    def _count_call(self) -> HoldfastError | None:
+        """Count a call. If a limit is reached, return the error that ends the turn: the call is not made."""
+        max_calls = self._options.model.limits.max_calls
+        if self._turn.total.usage.calls >= max_calls:
+            return failures.too_many_calls(max_calls)
+        try:
+            self._options.budget.start_call()
+        except HoldfastError as error:
+            return error
         self.usage += Usage(calls=1)
         self._turn.total.usage += Usage(calls=1)
-        if tool is None or ("invalid_json" in arguments and len(arguments) == 1):
-            result = await self._reject(part, arguments, call_id, tools)
+        return None
+
+    async def _call(
+        self, part: ToolCallPart, call_id: str, tools: ToolList, limit: HoldfastError | None
+    ) -> list[ModelRequestPart]:
+        tool = tools.by_name.get(part.tool_name)
+        arguments: dict[str, Any] = part.args_as_dict()
+        if tool is None or limit is not None or ("invalid_json" in arguments and len(arguments) == 1):
+            result = await self._reject(part, call_id, tool, limit)
         else:
             result = await self._turn.call(tool.name, arguments, call_id=call_id)
-        return call_result(part, result.content, result.outcome, limits.max_result_characters)
+        content = shown_blocks(result.content, result.data)
+        return call_result(part, content, result.outcome, self._options.model.limits.max_result_characters)
 
     async def _reject(
-        self, part: ToolCallPart, arguments: dict[str, Any], call_id: str, tools: ToolList
+        self, part: ToolCallPart, call_id: str, tool: CatalogTool | None, limit: HoldfastError | None
     ) -> ToolResult:
         """Refuse a call that cannot be made. It is recorded, so that people see that the model tried."""
-        tool = tools.by_name.get(part.tool_name)
         if tool is None:
-            name = to_line(part.tool_name[: 2 * _MAX_NAME])[:_MAX_NAME]
-            error = HoldfastError(
-                codes.UNKNOWN_TOOL, f"There is no tool {name!r}. Use one of those that are listed."
-            )
-            return await self._turn.reject_call("", name, arguments, call_id=call_id, error=error)
-        error = HoldfastError(
-            codes.BAD_ARGUMENT, "The arguments are not a JSON object. Nothing was called; send them again."
-        )
-        server, name = tool.server.name, tool.definition.name
-        return await self._turn.reject_call(server, name, arguments, call_id=call_id, error=error)
+            server, name = "", to_line(part.tool_name[: 2 * _MAX_NAME])[:_MAX_NAME]
+            message = f"There is no tool {name!r}. Use one of those that are listed."
+            error = HoldfastError(codes.UNKNOWN_TOOL, message)
+        else:
+            server, name = tool.server.name, tool.definition.name
+            message = "The arguments are not a JSON object. Nothing was called; send them again."
+            error = HoldfastError(codes.BAD_ARGUMENT, message)
+        if limit is not None:
+            error = HoldfastError(limit.code, f"Nothing was called. {limit.message}")
+        return await self._turn.reject_call(server, name, part.args_as_dict(), call_id=call_id, error=error)
 
 
 def _estimate_tokens(stream: StreamedResponse, exchange: Exchange) -> dict[str, int]:
