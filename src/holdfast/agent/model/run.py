@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import (
     InstructionPart,
     ModelMessage,
@@ -260,12 +261,14 @@ class ModelRun:
                     async for _ in stream:
                         exchange.last_progress = loop.time()
                 return stream.get()
-        except (AgentRunError, UserError, ValueError, OSError, RecursionError) as error:
-            await self._keep_partial(stream)
-            raise self._explain(error, exchange) from error
         except LimitReachedError:
             await self._keep_partial(stream)
             raise
+        except HoldfastError:
+            raise
+        except Exception as error:  # a library raises errors of any kind if an answer has an unexpected form
+            await self._keep_partial(stream)
+            raise self._explain(error, exchange) from error
         finally:
             current_exchange.reset(token)
             self._model_seconds += loop.time() - began
@@ -336,7 +339,10 @@ class ModelRun:
         """The error to report. The library's own message is not used: it may repeat what the endpoint sent."""
         if exchange.failure is not None:
             return exchange.failure
-        log.warning("model's answer not readable", extra={"kind": type(error).__name__})
+        # Neither the message nor the traceback: they may repeat what the endpoint sent.
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        log.warning("model's answer not readable", extra={"kind": type(error).__name__, "where": where})
         return failures.unreadable(_host(self._model))
 
     async def _make_calls(
