@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -313,6 +314,25 @@ async def test_an_empty_answer_is_called_empty_unless_calls_were_made(tmp_path: 
     assert codes == ["MODEL_UNAVAILABLE", "", ""]
     assert said.startswith(f"{prefix}:gpt-5 sent an empty answer. Prompt again, or choose another model")
     assert "empty answer" not in talk.endpoint.requests[-1].raw.decode()
+
+
+@pytest.mark.promise("AGT-06")
+@pytest.mark.parametrize(
+    ("name", "missing", "install"),
+    [
+        ("openai-chat:any", "openai", "pip install 'holdfast[models]'"),
+        ("anthropic:any", "anthropic", "pip install 'holdfast[models]'"),
+        ("mistral:any", "mistralai", "pip install 'pydantic-ai-slim[mistral]'"),
+    ],
+)
+async def test_a_library_that_is_not_installed_is_named_with_a_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, missing: str, install: str
+):
+    monkeypatch.setitem(sys.modules, missing, None)
+    async with conversation(tmp_path, [], model={"name": name}) as talk:
+        await talk.session.prompt("Hello")
+
+        assert (await talk.replies()).strip().endswith(f"Install it: {install}")
 
 
 @pytest.mark.promise("AGT-06")

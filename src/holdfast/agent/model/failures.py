@@ -1,6 +1,7 @@
 """The errors for a model that cannot answer. Each says what happened and what to set, and never repeats text from the endpoint."""
 
 import shlex
+from importlib.metadata import metadata
 from urllib.parse import urlsplit
 
 from holdfast.agent.model.config import KEY_VARIABLES, ModelConfig
@@ -103,7 +104,10 @@ def unsupported_provider(config: ModelConfig) -> HoldfastError:
 def missing_library(config: ModelConfig, package: str) -> HoldfastError:
     """The provider needs a package that is not installed."""
     provider = config.name.partition(":")[0]
-    install = shlex.join(("pip", "install", f"pydantic-ai-slim[{provider}]"))
+    extras = metadata("pydantic-ai-slim").get_all("Provides-Extra") or ()
+    extra = provider if provider in extras else "openai"  # the API of most others is OpenAI's
+    is_ours = extra in ("anthropic", "google", "openai")
+    install = shlex.join(("pip", "install", "holdfast[models]" if is_ours else f"pydantic-ai-slim[{extra}]"))
     needed = f"the package {package}" if package else "a package that is not installed"
     return _unavailable(f"Models of {provider!r} need {needed}. Install it: {install}")
 
