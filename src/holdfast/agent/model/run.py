@@ -31,9 +31,10 @@ from pydantic_ai.settings import ModelSettings
 
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.model import failures
+from holdfast.agent.model.answer_size import AnswerSize
 from holdfast.agent.model.budget import NO_BUDGET, Budget
 from holdfast.agent.model.clients import ModelClients
-from holdfast.agent.model.config import ModelConfig, ModelLimits
+from holdfast.agent.model.config import ModelConfig
 from holdfast.agent.model.failures import LimitReachedError
 from holdfast.agent.model.history import (
     COMPACT_AT,
@@ -89,25 +90,6 @@ class RunResult:
     usage: Usage
     notice: str = ""
     """Why a limit ended the run; empty if none did."""
-
-
-@dataclass(slots=True)
-class _AnswerSize:
-    """How much of an answer has arrived. Raises `LimitReachedError` if it is too large."""
-
-    limits: ModelLimits
-    characters: int = 0
-    calls: int = 0
-
-    def add_text(self, text: str) -> None:
-        self.characters += len(text)
-        if self.characters > self.limits.max_characters:
-            raise failures.too_large(f"it has more than {self.limits.max_characters} characters")
-
-    def add_call(self) -> None:
-        self.calls += 1
-        if self.calls > self.limits.max_response_calls:
-            raise failures.too_large(f"it asks for more than {self.limits.max_response_calls} calls")
 
 
 class ModelRun:
@@ -289,7 +271,7 @@ class ModelRun:
 
     async def _publish(self, stream: StreamedResponse, exchange: Exchange) -> None:
         turn, loop = self._turn, asyncio.get_running_loop()
-        size = _AnswerSize(self._options.model.limits)
+        size = AnswerSize(self._options.model.limits)
         async for event in stream:
             exchange.last_progress = loop.time()
             match event:
