@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -139,3 +140,38 @@ async def test_a_sub_agent_is_a_session_for_editors_that_declare_it(
     assert zed.params[first - 1]["update"]["sessionUpdate"] == "subagent_update", (
         "announced before its updates"
     )
+
+
+async def delegate_twice(blocks: Sequence[JsonObject], turn: TurnContext) -> None:
+    is_nested = "Deeper." in str(blocks)
+    if not is_nested:
+        await turn.call("agents.delegate", {"task": "Deeper." if turn.origin.agent else "Look."})
+    await turn.reply("I dug.\n" if is_nested else "I looked.\n")
+
+
+@pytest.mark.promise("TEAM-06")
+@pytest.mark.parametrize("declared", [True, False])
+async def test_a_sub_agent_of_a_sub_agent_is_shown_and_ended_too(
+    make_host: HostFactory, tmp_path: Path, *, declared: bool
+):
+    capabilities = ClientCapabilities(subagents={} if declared else None)
+    settings = make_host({}).settings
+    settings = replace(settings, agents=replace(settings.agents, max_depth=2))
+    host = Host(settings=settings, agent=Scripted(delegate_twice))
+    async with host, connected(host, capabilities) as zed:
+        session = (await zed.request("session/new", cwd=str(tmp_path), mcpServers=[]))["sessionId"]
+        await zed.request("session/set_mode", sessionId=session, modeId="auto")
+        await zed.prompt(session, "Go.")
+
+    children = zed.updates("subagent_update")
+    if declared:
+        states = [(update["sessionId"], update["state"]["state"]) for update in children]
+        outer, inner = dict.fromkeys(child for child, _ in states)
+        assert states == [(outer, "running"), (inner, "running"), (inner, "idle"), (outer, "idle")]
+        assert "I dug." in str([params for params in zed.params if params["sessionId"] == inner])
+    else:
+        texts = [str(update["content"]) for update in zed.updates("tool_call_update") if "content" in update]
+        assert any("agents.delegate" in text and "I dug." in text for text in texts)
+        assert {update["toolCallId"] for update in zed.updates("tool_call_update")} == {
+            update["toolCallId"] for update in zed.updates("tool_call")
+        }

@@ -1,5 +1,6 @@
 """Attack 49: a model's endpoint streams for ever, sends endless lines, redirects inward, or repeats the key in its errors."""
 
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from holdfast.testing.scripted_model import (
     RawAnswer,
     Redirect,
     ScriptedModel,
+    SlowBytes,
     answer,
 )
 from tests.agent.model.sessions import conversation
@@ -103,6 +105,65 @@ async def test_a_line_without_end_is_not_kept_in_memory(tmp_path: Path):
     assert result.reason is StopReason.MAX_TOKENS
     assert "one event has more than 8388608 bytes" in said
     assert max(map(len, lines)) > 32 * MIB  # what a client without a limit has in memory
+
+
+async def count_events(endpoint: ScriptedModel, *, up_to: int) -> int:
+    """How many events without a word an unprotected client reads, up to this many."""
+    read = 0
+    async with unprotected_client(endpoint) as client:
+        async for _ in await client.chat.completions.create(model="m", messages=[], stream=True):
+            read += 1
+            if read == up_to:
+                break
+    return read
+
+
+@pytest.mark.promise("AGT-07")
+async def test_a_byte_at_a_time_does_not_hold_a_turn(tmp_path: Path):
+    async with conversation(tmp_path, [SlowBytes(pause=0.01)], model={"idle_seconds": 1}) as talk:
+        result = await talk.session.prompt("Hello")
+    async with ScriptedModel([SlowBytes(pause=0.01)]) as endpoint:
+        read = await count_events(endpoint, up_to=10)
+
+    assert (result.code, "The model sent nothing for 1 s" in result.message) == ("MODEL_LIMIT", True)
+    assert read == 10, "a client that counts bytes or empty events as progress reads on"
+
+
+GARBAGE = {
+    "an error event": b'data: {"error": {"message": "wrong key %b", "code": 500}}\n\n',
+    "no JSON": b"data: {%b\n\n",
+    "binary": b"data: \x00\xff\xfe%b\n\n",
+    "a list": b'data: ["%b"]\n\n',
+}
+
+
+@pytest.mark.promise("AGT-06")
+@pytest.mark.promise("AGT-08")
+@pytest.mark.parametrize("kind", GARBAGE)
+async def test_garbage_is_one_sentence_that_repeats_nothing_of_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+):
+    garbage = RawAnswer(body=GARBAGE[kind] % KEY.encode())
+    async with conversation(tmp_path, [garbage, answer("Fine.")]) as talk:
+        failed = await talk.session.prompt("Hello")
+        await talk.session.prompt("And now?")
+        told, said = str(await talk.events()), await talk.replies()
+    logged = caplog.text
+    async with ScriptedModel([garbage]) as endpoint:
+        try:
+            await count_characters(unprotected(endpoint), up_to=0)
+        except Exception as error:
+            reported = "".join(traceback.format_exception(error))
+        else:
+            reported = "nothing"
+
+    assert (failed.code, said.endswith("Fine.")) == ("MODEL_UNAVAILABLE", True)
+    assert "127.0.0.1 sent an answer that cannot be read." in said
+    assert KEY not in told + logged
+    if kind == "an error event":
+        assert KEY in reported, "a program that reports such an error reports the key"
+    else:
+        assert reported != "nothing", "an error of some kind, which its caller must know"
 
 
 CHUNK = b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[%b]}\n\n'

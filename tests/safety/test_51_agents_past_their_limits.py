@@ -135,7 +135,7 @@ async def test_races_of_every_way_to_start_an_agent_never_pass_the_budget(
         assert results[0].ok, results[0].text
         await ended.acquire()
 
-    rounds = 1000 if os.environ.get("HOLDFAST_LONG_TESTS") else 2
+    rounds = 200 if os.environ.get("HOLDFAST_LONG_TESTS") else 2  # of five agents each
     async with open_host(tmp_path, Scripted(act)) as host:
         for _ in range(rounds):
             spent, ended = 0, asyncio.Semaphore(0)

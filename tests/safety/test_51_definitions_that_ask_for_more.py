@@ -16,6 +16,7 @@ from holdfast.model.door import PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
+from holdfast.model.permission import Mode
 from holdfast.testing.scripted_model import ScriptedModel, answer
 from tests.agent.model.sessions import model_settings
 from tests.builtin.test_shell import Person
@@ -113,3 +114,24 @@ async def test_a_definition_cannot_choose_a_model_that_the_user_did_not_configur
     replies = "".join(event.text for event in events if isinstance(event, Replied))
     assert (delegated.ok, replies) == ((True, "expensive") if is_configured else (False, ""))
     assert ("add it to model.also" in refused) is not is_configured
+
+
+@pytest.mark.promise("AGT-13")
+@pytest.mark.parametrize("before", ["", "\ufeff", "\n", "\ufeff\r\n"], ids=["plain", "mark", "line", "both"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"], ids=["unix", "windows"])
+async def test_the_limits_of_a_definition_hold_however_its_file_begins_and_ends_its_lines(
+    tmp_path: Path, before: str, line_end: str
+):
+    text = "---\ndescription: Lists\nmode: read-only\ntools:\n  - files.list\n---\nList.\nThen stop.\n"
+    file = tmp_path / "home" / "agents" / "lister.md"
+    file.parent.mkdir(parents=True)
+    file.write_bytes((before + text.replace("\n", line_end)).encode())
+    async with open_host(tmp_path) as host:
+        limited = await open_in(host, tmp_path / "garden", agent_name="lister")
+        control = await open_in(host, tmp_path / "garden")
+
+        assert [tool.name for tool in limited.available_tools] == ["files.list"]
+        assert limited.permission.mode is Mode.READ_ONLY
+        assert limited.definition is not None
+        assert limited.definition.instructions == "List.\nThen stop."
+        assert (len(control.available_tools) > 5, control.permission.mode) == (True, Mode.AUTO)

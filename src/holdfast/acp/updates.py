@@ -85,6 +85,8 @@ class Updates:
         self._running: dict[str, ToolCalled] = {}
         self._sub_agents: dict[str, SubAgentText] = {}
         """The text of each running call that sub-agents work for."""
+        self._outer_calls: dict[str, str] = {}
+        """For each running call of a sub-agent, the call that this sub-agent works for. Further sub-agents may work for it."""
 
     def for_sub_agent(self, event: Event, origin: Origin) -> Sequence[Update]:
         """Return the updates for the next event of a sub-agent.
@@ -93,16 +95,24 @@ class Updates:
         """
         if self._sub_agents_are_sessions:
             return self._for_child(event, origin)
-        shown = self._sub_agents.setdefault(origin.parent_call, SubAgentText()).add(event, origin.agent)
-        if shown is None or origin.parent_call not in self._running:
+        call_id = origin.parent_call
+        while call_id in self._outer_calls:
+            call_id = self._outer_calls[call_id]
+        if isinstance(event, ToolCalled):
+            self._outer_calls[event.call_id] = origin.parent_call
+        elif isinstance(event, ToolEnded):
+            self._outer_calls.pop(event.call_id, None)
+        shown = self._sub_agents.setdefault(call_id, SubAgentText()).add(event, origin.agent)
+        if shown is None or call_id not in self._running:
             return []
-        update: Update = {"sessionUpdate": "tool_call_update", "toolCallId": origin.parent_call}
+        update: Update = {"sessionUpdate": "tool_call_update", "toolCallId": call_id}
         return [{**update, "content": [{"type": "content", "content": _text(shown)}]}]
 
     def _for_child(self, event: Event, origin: Origin) -> Sequence[Update]:
         """The updates of a sub-agent, each with the id of its child session. The first one announces that session."""
         child = self._children.get(origin.agent)
         announced: list[Update] = []
+        ended = self._end_children(event.call_id) if isinstance(event, ToolEnded) else []
         if child is None:
             child = self._children[origin.agent] = ChildUpdates(
                 child_id=f"{self._session_id}.{origin.agent}",
@@ -120,6 +130,7 @@ class Updates:
             ]
         return [
             *announced,
+            *ended,
             *({FOR_SESSION: child.child_id, **update} for update in child.updates.for_event(event)),
         ]
 
@@ -180,12 +191,13 @@ class Updates:
         match event:
             case TurnEnded(turn_id=turn_id, reason=StopReason.INTERRUPTED as reason):
                 # Nothing runs after an interruption, so calls without an end have failed.
+                calls = {child.parent_call for child in self._children.values()}
                 unfinished = [
-                    update
-                    for call_id in self._running
-                    for update in (*self._end_children(call_id), _tool_status(call_id, "failed"))
+                    *(update for call_id in calls for update in self._end_children(call_id)),
+                    *(_tool_status(call_id, "failed") for call_id in self._running),
                 ]
                 self._running.clear()
+                self._outer_calls.clear()
                 return [*unfinished, agent_message(stop_text(reason), turn_id)]
             case TurnEnded(usage={"used": int() as used, "size": int() as size, **rest}):
                 return [_usage(used, size, rest.get("cost"))]

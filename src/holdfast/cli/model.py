@@ -45,6 +45,10 @@ def model(name: str | None, base_url: str | None, api_key_env: str | None, *, is
         base_url=base_url or "",
         api_key_env=api_key_env or "",
     )
+    if changed.base_url:
+        from holdfast.agent.model.failures import check_base_url
+
+        check_base_url(changed.base_url, "--base-url")
     if is_tried:
         print_line(f"Trying {chosen} …", err=True)
         asyncio.run(_try(changed))

@@ -67,7 +67,8 @@ def parse_definition(name: str, text: str) -> AgentDefinition:
 
 
 def _split_front_matter(text: str) -> tuple[dict[str, _Value], str]:
-    lines = text.splitlines()
+    # Some editors begin a file with U+FEFF. Its limits must not be lost because of that, or because of an empty line.
+    lines = text.lstrip("\ufeff \t\r\n").splitlines()
     if not lines or lines[0].strip() != "---":
         return {}, text
     for end, line in enumerate(lines[1:], 1):

@@ -11,6 +11,7 @@ from holdfast.host.open_options import SessionOptions
 from holdfast.model.json import JsonObject
 from holdfast.settings import Settings
 from holdfast.testing.scripted_model import Script, ScriptedModel
+from tests.agent.model.provider_rules import broken_rules
 
 NOTHING: Mapping[str, object] = {}
 PREFIXES = ("openai-chat", "openai", "anthropic")
@@ -56,7 +57,7 @@ async def conversation(
     options: SessionOptions | None = None,
     model: Mapping[str, object] = NOTHING,
 ) -> AsyncIterator[Conversation]:
-    """A session in `folder/project`, with the model of the script."""
+    """A session in `folder/project`, with the model of the script. No provider would reject one of its requests."""
     project = folder / "project"
     project.mkdir(exist_ok=True, parents=True)
     async with ScriptedModel(script) as endpoint:
@@ -66,3 +67,6 @@ async def conversation(
             host.session(**{"cwd": project, **(options or {})}) as session,
         ):
             yield Conversation(host, session, endpoint)
+        assert [broken_rules(request) for request in endpoint.requests if request.is_streamed] == [
+            [] for request in endpoint.requests if request.is_streamed
+        ]

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import groupby
@@ -152,6 +153,63 @@ async def test_calls_that_cannot_be_made_are_shown_and_recorded(tmp_path: Path):
     assert ("", "files__remove", "files__remove", (Outcome.REFUSED, "UNKNOWN_TOOL")) in calls
     assert [outcome for *_, (outcome, _) in calls].count(Outcome.COMPLETED) == 1
     assert "There is no tool 'files__remove'." in told["call_1"]
+
+
+RESULTS = """
+import json, sys
+
+RESULTS = {
+    "structured": {"content": [], "structuredContent": {"sum": 42}},
+    "nothing": {"content": []},
+    "failure": {"content": [], "isError": True},
+}
+ANSWERS = {
+    "initialize": {
+        "protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": {"name": "raw", "version": "1"}
+    },
+    "tools/list": {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in RESULTS]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        result = ANSWERS.get(message["method"]) or RESULTS.get(message.get("params", {}).get("name"), {})
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.promise("AGT-04")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_results_without_text_reach_the_model_and_again_after_a_restart(tmp_path: Path, prefix: str):
+    program = tmp_path / "results.py"
+    program.write_text(RESULTS)
+    calls = [Call(f"raw__{name}") for name in ("structured", "nothing", "failure")]
+    script = [answer(*calls), answer("Fine."), answer("Still fine.")]
+    servers = {"raw": {"command": sys.executable, "args": [str(program)]}}
+    async with conversation(tmp_path, script, prefix, {"servers": servers}) as talk:
+        await talk.session.prompt("Go")
+        talk.session.agent._history = None  # type: ignore[attr-defined]
+        await talk.session.prompt("Go on")
+        told = [
+            [message.text for message in request.messages if message.role == "tool"]
+            for request in talk.endpoint.requests[1:]
+        ]
+
+    assert told == [['{"sum":42}', "(The result is empty.)", "Failed: (The result is empty.)"]] * 2
+
+
+@pytest.mark.promise("AGT-07")
+async def test_a_limit_of_calls_that_is_reached_among_parallel_calls_ends_none_of_the_others(tmp_path: Path):
+    script = [answer(*[Call("files__list", {"path": "."})] * 3), answer("I go on.")]
+    async with conversation(tmp_path, script, model={"max_calls": 2}) as talk:
+        result = await talk.session.prompt("Go")
+        events = await talk.events()
+        await talk.session.prompt("Go on")
+        told = [message.text for message in talk.endpoint.requests[-1].messages if message.role == "tool"]
+
+    ended = [(event.outcome, event.code) for event in events if isinstance(event, ToolEnded)]
+    assert (result.reason, result.code) == (StopReason.MAX_TURN_REQUESTS, "MODEL_LIMIT")
+    assert sorted(ended) == [(Outcome.COMPLETED, "")] * 2 + [(Outcome.REFUSED, "MODEL_LIMIT")]
+    assert ["Nothing was called." in text for text in told] == [False, False, True]
 
 
 async def test_the_first_words_of_an_answer_are_told_before_the_rest_is_decoded(tmp_path: Path):

@@ -12,7 +12,7 @@ from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
 from holdfast.agent.model import failures
-from holdfast.agent.model.config import KEY_VARIABLES, ModelConfig
+from holdfast.agent.model.config import KEY_VARIABLES, ModelConfig, read_key
 from holdfast.agent.model.find_models import OLLAMA
 from holdfast.agent.model.transport import CustomEndpointTransport, LimitedTransport
 from holdfast.model.errors import HoldfastError
@@ -21,6 +21,7 @@ from holdfast.tracing import Tracer
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 24 * 60 * 60.0  # `limit_time` ends requests earlier
 _CUSTOM_FORMATS = ("openai", "openai-responses", "openai-chat", "ollama", "anthropic")
+_WITHOUT_HTTPX = ("bedrock", "xai")  # their libraries need not be installed to say so
 _CUSTOM_ENDPOINT = "own"
 """The provider name of `model.base_url` in stored messages. Reasoning is sent back only to the provider that wrote it."""
 
@@ -61,7 +62,7 @@ class ModelClients:
         except HoldfastError:
             raise
         except ImportError as error:
-            raise failures.missing_library(config, error.name or "of its provider") from None
+            raise failures.missing_library(config, error.name or "") from None
         except UserError as error:
             raise _explain(config, error) from None
         except Exception as error:
@@ -70,8 +71,10 @@ class ModelClients:
 
     def _make_client(self, config: ModelConfig) -> Model:
         is_other_provider = bool(config.base_url) and _custom_format(config.name) == ""
-        if config.api_key_env and not config.key and not is_other_provider:
-            raise failures.missing_key(config)
+        if config.api_key_env and not is_other_provider:
+            _check_key(config, config.api_key_env)
+        if config.name.partition(":")[0] in _WITHOUT_HTTPX:
+            raise failures.unsupported_provider(config)
         if (config.base_url or config.name.startswith("ollama:")) and not is_other_provider:
             return self._at_custom_endpoint(config)
         return infer_model(config.name, provider_factory=lambda name: self._provider(config, name))
@@ -82,8 +85,11 @@ class ModelClients:
         if "http_client" not in parameters:
             raise failures.unsupported_provider(config)
         options: dict[str, object] = {"http_client": self._http}
-        if config.key and not config.base_url:  # with `model.base_url`, the key is that endpoint's
-            options["api_key"] = config.key
+        # With `model.base_url`, the key in `model.api_key_env` is that endpoint's.
+        variable = config.api_key_env if not config.base_url else ""
+        if variable := variable or _key_variable(config):
+            _check_key(config, variable)
+            options["api_key"] = read_key(variable)
         provider = provider_class(**options)
         _disable_retries(provider.client)
         return provider
@@ -91,6 +97,7 @@ class ModelClients:
     def _at_custom_endpoint(self, config: ModelConfig) -> Model:
         """A client for `model.base_url`. Keys and headers that the environment has for other endpoints are not sent there."""
         base_url = config.base_url or os.environ.get("OLLAMA_BASE_URL", "") or f"{OLLAMA}/v1"
+        failures.check_base_url(base_url, "model.base_url" if config.base_url else "OLLAMA_BASE_URL")
         prefix = _custom_format(config.name)
         name = config.name.removeprefix(f"{prefix}:")
         if prefix == "anthropic":
@@ -121,6 +128,20 @@ class ModelClients:
 
     def _custom_http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
         return _make_http(CustomEndpointTransport(self._transport, headers))
+
+
+def _key_variable(config: ModelConfig) -> str:
+    """The environment variable with the key of the model's provider; empty if none is set."""
+    names = KEY_VARIABLES.get(config.name.partition(":")[0], ())
+    return next((name for name in names if os.environ.get(name)), "")
+
+
+def _check_key(config: ModelConfig, variable: str) -> None:
+    key = read_key(variable)
+    if not key:
+        raise failures.missing_key(config)
+    if not key.isascii() or not key.isprintable():
+        raise failures.bad_key(config, variable)
 
 
 def _key(config: ModelConfig) -> tuple[str, str, str]:

@@ -7,9 +7,9 @@ from pydantic_ai.messages import ModelMessage
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.model.clients import ModelClients
 from holdfast.agent.model.failures import ContextFullError
-from holdfast.agent.model.history import History, elide_results
+from holdfast.agent.model.history import History
 from holdfast.agent.model.run import ModelRun, RunOptions
-from holdfast.agent.model.tools import allow_none
+from holdfast.agent.model.sent_messages import elide_results
 from holdfast.agent.model.usage import Usage
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import HistoryCompacted
@@ -74,7 +74,7 @@ async def _summarize(
     raises_if_full: bool = False,
 ) -> tuple[str, Usage]:
     """The summary and its usage. The summary is empty if the model could not write it."""
-    run = ModelRun(clients, turn, replace(options, allows_tool=allow_none), messages, is_shown=False)
+    run = ModelRun(clients, turn, replace(options, may_call=False), messages, is_shown=False)
     try:
         result = await run.run([{"type": "text", "text": _SUMMARY_PROMPT}])
     except ContextFullError:

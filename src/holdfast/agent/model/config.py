@@ -49,7 +49,12 @@ class ModelConfig:
     @property
     def key(self) -> str:
         """The key of the endpoint, from the environment variable `api_key_env`; empty if there is none."""
-        return os.environ.get(self.api_key_env, "") if self.api_key_env else ""
+        return read_key(self.api_key_env) if self.api_key_env else ""
+
+
+def read_key(variable: str) -> str:
+    """The key in an environment variable, without the line break that `$(cat FILE)` or an editor may leave at its end."""
+    return os.environ.get(variable, "").strip()
 
 
 def make_config(settings: ModelSettings, name: str = "") -> ModelConfig:

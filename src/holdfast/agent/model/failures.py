@@ -1,6 +1,8 @@
 """The errors for a model that cannot answer. Each says what happened and what to set, and never repeats text from the endpoint."""
 
 import shlex
+from importlib.metadata import metadata
+from urllib.parse import urlsplit
 
 from holdfast.agent.model.config import KEY_VARIABLES, ModelConfig
 from holdfast.model import codes
@@ -46,6 +48,42 @@ def missing_key(config: ModelConfig) -> HoldfastError:
     )
 
 
+def bad_key(config: ModelConfig, variable: str) -> HoldfastError:
+    """The key has a character that no key has, and that cannot be sent."""
+    return _unavailable(
+        f"The key of {config.name} cannot be sent: the environment variable {variable} has a character in it that no key has, such as a"
+        " line break or a typographic quote. Set it to the key alone, and start Holdfast again."
+    )
+
+
+def check_base_url(url: str, setting: str = "model.base_url") -> None:
+    """Raise an error if this cannot be the address of an endpoint. The error does not repeat it: it may have a password in it."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address, parts = False, urlsplit("")
+    reason = ""
+    if not is_address or not url.isprintable() or " " in url:
+        reason = "is not an address that begins with http:// or https://"
+    elif "@" in parts.netloc:
+        reason = "has a user name or a password in it, which is not sent"
+    elif "?" in url or "#" in url:
+        reason = "has a query (after ?) or a fragment (after #)"
+    if reason:
+        raise _unavailable(
+            f"{setting} {reason}. Set it to an address such as http://127.0.0.1:8080/v1. If the endpoint needs a key, model.api_key_env"
+            " is the name of the variable that has it."
+        )
+
+
+def empty_answer(config: ModelConfig) -> HoldfastError:
+    """The model answered with no words and no calls."""
+    return _unavailable(
+        f"{config.name} sent an empty answer. Prompt again, or choose another model with /model."
+    )
+
+
 def unknown_model(config: ModelConfig) -> HoldfastError:
     """The name does not begin with a provider that pydantic-ai knows."""
     return _unavailable(
@@ -66,8 +104,12 @@ def unsupported_provider(config: ModelConfig) -> HoldfastError:
 def missing_library(config: ModelConfig, package: str) -> HoldfastError:
     """The provider needs a package that is not installed."""
     provider = config.name.partition(":")[0]
-    install = shlex.join(("pip", "install", f"pydantic-ai-slim[{provider}]"))
-    return _unavailable(f"Models of {provider!r} need the package {package}. Install it: {install}")
+    extras = metadata("pydantic-ai-slim").get_all("Provides-Extra") or ()
+    extra = provider if provider in extras else "openai"  # the API of most others is OpenAI's
+    is_ours = extra in ("anthropic", "google", "openai")
+    install = shlex.join(("pip", "install", "holdfast[models]" if is_ours else f"pydantic-ai-slim[{extra}]"))
+    needed = f"the package {package}" if package else "a package that is not installed"
+    return _unavailable(f"Models of {provider!r} need {needed}. Install it: {install}")
 
 
 def unreachable(address: str, reason: str) -> HoldfastError:

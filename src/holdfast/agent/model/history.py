@@ -19,10 +19,9 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
-from pydantic_ai.models import Model
 
 from holdfast.agent.model.instructions import tag_author
-from holdfast.agent.model.prompt import PromptImage, prompt_parts, result_parts
+from holdfast.agent.model.prompt import PromptImage, prompt_parts, result_parts, shown_blocks
 from holdfast.agent.parse_commands import is_command
 from holdfast.model.event import (
     HistoryCompacted,
@@ -43,11 +42,7 @@ from holdfast.store.types import StoredEvent
 _RESPONSE = TypeAdapter(ModelResponse)
 COMPACT_AT = 0.8
 """When this share of the model's context is used, the conversation is summarized."""
-_ELIDED = "[left out to save space; call the tool again if you need it]"
-_KEPT_REQUESTS = 2  # `elide_results` leaves the results in the last requests as they are
-_SHORT_RESULT = 500  # characters; shorter results are never left out
 _NO_RESULT = "The call was interrupted. It may have taken effect; its result is not known."
-_NO_IMAGE = "[attached: image, which this model does not take]"
 CUT_OFF = " […]"
 """Ends the text of an answer that was cut off."""
 
@@ -118,9 +113,8 @@ class History:
                 }
             case ToolEnded(call_id=call_id) if call_id in self._calls:
                 part = self._calls[call_id]
-                self._results[call_id] = call_result(
-                    part, stored.event.content, stored.event.outcome, self._max_result
-                )
+                content = shown_blocks(stored.event.content, stored.event.structured)
+                self._results[call_id] = call_result(part, content, stored.event.outcome, self._max_result)
             case TurnEnded(reason=reason) if self._turn_id:
                 self._end_turn(reason)
             case HistoryCompacted(summary=summary, kept_from=kept_from):
@@ -179,33 +173,6 @@ def _content(part: str | PromptImage) -> str | list[UserContent]:
     return [BinaryContent(data=part.data, media_type=part.media_type)]
 
 
-def has_images(messages: Sequence[ModelMessage]) -> bool:
-    """Whether a prompt or a result has an image."""
-    return any(_is_image(part) for message in messages for part in message.parts)
-
-
-def without_images(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages, with a note in place of each image."""
-    return [
-        replace(
-            message,
-            parts=[
-                replace(part, content=_NO_IMAGE)
-                if isinstance(part, UserPromptPart) and _is_image(part)
-                else part
-                for part in message.parts
-            ],
-        )
-        if isinstance(message, ModelRequest)
-        else message
-        for message in messages
-    ]
-
-
-def _is_image(part: ModelRequestPart | ModelResponsePart) -> bool:
-    return isinstance(part, UserPromptPart) and not isinstance(part.content, str)
-
-
 def summary_request(summary: str) -> ModelRequest:
     """The message for a summary of the beginning of the conversation."""
     text = tag_author("Holdfast: a summary of the conversation so far", summary)
@@ -214,6 +181,7 @@ def summary_request(summary: str) -> ModelRequest:
 
 def tool_return(call: ToolCallPart, text: str, outcome: Outcome) -> ToolReturnPart:
     """The result of a call, as a part of a message. The text says if the call failed, because not every API format has a field for that."""
+    text = text or "(The result is empty.)"  # Anthropic rejects an empty text
     content = text if outcome is Outcome.COMPLETED else f"Failed: {text}"
     return ToolReturnPart(tool_name=call.tool_name, content=content, tool_call_id=call.tool_call_id)
 
@@ -279,49 +247,3 @@ def parse_arguments(raw: str | dict[str, object] | None) -> dict[str, object]:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = None
     return {**value} if isinstance(value, dict) else {"invalid_json": (raw or "")[:1000]}
-
-
-def without_foreign_reasoning(messages: Sequence[ModelMessage], model: Model) -> list[ModelMessage]:
-    """The messages without the reasoning of other providers. It would be sent as plain text."""
-    # By name: its module may not be imported.
-    is_responses_api = type(model).__name__.endswith("ResponsesModel")
-    accepts_reasoning = (
-        not is_responses_api or model.profile.get("openai_supports_encrypted_reasoning_content") is True
-    )
-    provider = model.system if accepts_reasoning else ""
-    kept = (_without_reasoning(message, provider) for message in messages)
-    return [message for message in kept if message.parts]
-
-
-def elide_results(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages, with a note in place of each long result of an earlier call, and of its images."""
-    requests = [index for index, message in enumerate(messages) if isinstance(message, ModelRequest)]
-    kept = {*requests[-_KEPT_REQUESTS:]}
-    return [
-        replace(message, parts=[*map(_elide, message.parts)])
-        if isinstance(message, ModelRequest) and index not in kept and _has_results(message)
-        else message
-        for index, message in enumerate(messages)
-    ]
-
-
-def _has_results(message: ModelRequest) -> bool:
-    return any(isinstance(part, ToolReturnPart) for part in message.parts)
-
-
-def _elide(part: ModelRequestPart) -> ModelRequestPart:
-    match part:
-        case ToolReturnPart() if len(str(part.content)) > _SHORT_RESULT:
-            return replace(part, content=_ELIDED)
-        case UserPromptPart() if _is_image(part):
-            return replace(part, content=_ELIDED)
-        case _:
-            return part
-
-
-def _without_reasoning(message: ModelMessage, provider: str) -> ModelMessage:
-    if isinstance(message, ModelRequest):
-        return message
-    is_kept = message.provider_name == provider
-    parts = [part for part in message.parts if is_kept or not isinstance(part, ThinkingPart)]
-    return message if len(parts) == len(message.parts) else replace(message, parts=parts)

@@ -176,6 +176,9 @@ class ModelAgent:
             self._cost += used.cost
             turn.report_usage(_usage_report(run.usage + used, run.context_tokens, size, self._cost))
         self._history = history
+        is_empty = result.reason is StopReason.END_TURN and not result.text and not run.usage.calls
+        if is_empty and not turn.sender:  # another agent's message needs no answer
+            raise failures.empty_answer(config)
         return result.reason
 
     async def _run_sub_agent(

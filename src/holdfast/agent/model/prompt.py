@@ -4,6 +4,8 @@ import base64
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.agent.model.instructions import tag_author
 from holdfast.model.json import Json, JsonObject
 
@@ -38,6 +40,13 @@ def _image(block: JsonObject) -> PromptImage | None:
                 return None
         case _:
             return None
+
+
+def shown_blocks(content: Sequence[JsonObject], structured: Json) -> Sequence[JsonObject]:
+    """The blocks of a result that the model gets. Some servers send only structured content, without the same content as text."""
+    if content or structured is None:
+        return content
+    return [{"type": "text", "text": msgspec.json.encode(structured).decode()}]
 
 
 def result_parts(content: Iterable[JsonObject], limit: int) -> tuple[str, list[PromptImage]]:

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import (
     InstructionPart,
     ModelMessage,
@@ -26,32 +27,33 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.settings import ModelSettings
 
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.model import failures
+from holdfast.agent.model.answer_size import AnswerSize
 from holdfast.agent.model.budget import NO_BUDGET, Budget
 from holdfast.agent.model.clients import ModelClients
-from holdfast.agent.model.config import ModelConfig, ModelLimits
+from holdfast.agent.model.config import ModelConfig
 from holdfast.agent.model.failures import LimitReachedError
 from holdfast.agent.model.history import (
     COMPACT_AT,
     CUT_OFF,
     call_result,
     clean_response,
-    elide_results,
     encode_response,
-    has_images,
     join_results,
     user_request,
-    without_foreign_reasoning,
-    without_images,
 )
+from holdfast.agent.model.prompt import shown_blocks
 from holdfast.agent.model.request_span import describe_response, trace_request
+from holdfast.agent.model.sent_messages import elide_results, fit_provider, has_images, without_images
 from holdfast.agent.model.timeouts import limit_time
-from holdfast.agent.model.tools import AllowsTool, ToolList, Toolset, allow_all
+from holdfast.agent.model.tools import ToolList, Toolset
 from holdfast.agent.model.transport import Exchange, current_exchange
 from holdfast.agent.model.usage import Usage, cost_of
 from holdfast.connect.call import ToolResult
+from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ModelResponded, StopReason
@@ -63,6 +65,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _BYTES_PER_TOKEN = 4
 _MAX_NAME = 100
+_NO_CALLS = ModelSettings(tool_choice="none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +74,8 @@ class RunOptions:
 
     model: ModelConfig
     instructions: str = ""
-    allows_tool: AllowsTool = allow_all
-    """Which of the session's tools the model may call."""
+    may_call: bool = True
+    """Whether the model may call the session's tools."""
     budget: Budget = NO_BUDGET
     take_messages: Callable[[], Awaitable[Sequence[str]]] | None = None
     """Called between two requests. Returns messages of other agents, already marked as theirs, for the next request."""
@@ -87,25 +90,6 @@ class RunResult:
     usage: Usage
     notice: str = ""
     """Why a limit ended the run; empty if none did."""
-
-
-@dataclass(slots=True)
-class _AnswerSize:
-    """How much of an answer has arrived. Raises `LimitReachedError` if it is too large."""
-
-    limits: ModelLimits
-    characters: int = 0
-    calls: int = 0
-
-    def add_text(self, text: str) -> None:
-        self.characters += len(text)
-        if self.characters > self.limits.max_characters:
-            raise failures.too_large(f"it has more than {self.limits.max_characters} characters")
-
-    def add_call(self) -> None:
-        self.calls += 1
-        if self.calls > self.limits.max_response_calls:
-            raise failures.too_large(f"it asks for more than {self.limits.max_response_calls} calls")
 
 
 class ModelRun:
@@ -136,7 +120,7 @@ class ModelRun:
         self._turn = turn
         self._options = options
         self._model: Model = clients.get(options.model)
-        self._toolset = Toolset(options.allows_tool)
+        self._toolset = Toolset()
         self._model_seconds = 0.0
         self._tracer = clients.tracer
         self._models_without_images = clients.models_without_images
@@ -187,8 +171,8 @@ class ModelRun:
             streamed = await self._traced_stream(tools)
         response = clean_response(streamed)
         self.has_answer = True
-        if response.finish_reason == "length":
-            # The last call may be incomplete.
+        if response.finish_reason == "length" or not self._options.may_call:
+            # Of an answer that was too long, the last call may be incomplete.
             response.parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
         if not response.parts:
             return response
@@ -228,13 +212,15 @@ class ModelRun:
         began = loop.time()
         left = options.model.limits.turn_seconds - self._model_seconds
         stream: StreamedResponse | None = None
+        # Anthropic rejects a conversation with calls if the request has no definitions.
+        has_tools = options.may_call or type(self._model).__name__ == "AnthropicModel"
         parameters = ModelRequestParameters(
-            function_tools=tools.definitions,
+            function_tools=tools.definitions if has_tools else [],
             instruction_parts=[InstructionPart(content=options.instructions)]
             if options.instructions
             else None,
         )
-        messages = without_foreign_reasoning(self.messages, self._model)
+        messages = fit_provider(self.messages, self._model)
         exchange.has_images = has_images(messages)
         if exchange.has_images and options.model.name in self._models_without_images:
             messages, exchange.has_images = without_images(messages), False
@@ -244,7 +230,11 @@ class ModelRun:
             async with (
                 limit_time(exchange, left),
                 model_request_stream(
-                    self._model, messages, model_request_parameters=parameters, instrument=False
+                    self._model,
+                    messages,
+                    model_settings=None if options.may_call or not parameters.function_tools else _NO_CALLS,
+                    model_request_parameters=parameters,
+                    instrument=False,
                 ) as stream,
             ):
                 if self._is_shown:
@@ -253,12 +243,14 @@ class ModelRun:
                     async for _ in stream:
                         exchange.last_progress = loop.time()
                 return stream.get()
-        except (AgentRunError, UserError, ValueError, OSError, RecursionError) as error:
-            await self._keep_partial(stream)
-            raise self._explain(error, exchange) from error
         except LimitReachedError:
             await self._keep_partial(stream)
             raise
+        except HoldfastError:
+            raise
+        except Exception as error:  # a library raises errors of any kind if an answer has an unexpected form
+            await self._keep_partial(stream)
+            raise self._explain(error, exchange) from error
         finally:
             current_exchange.reset(token)
             self._model_seconds += loop.time() - began
@@ -279,7 +271,7 @@ class ModelRun:
 
     async def _publish(self, stream: StreamedResponse, exchange: Exchange) -> None:
         turn, loop = self._turn, asyncio.get_running_loop()
-        size = _AnswerSize(self._options.model.limits)
+        size = AnswerSize(self._options.model.limits)
         async for event in stream:
             exchange.last_progress = loop.time()
             match event:
@@ -329,59 +321,68 @@ class ModelRun:
         """The error to report. The library's own message is not used: it may repeat what the endpoint sent."""
         if exchange.failure is not None:
             return exchange.failure
-        log.warning("model's answer not readable", extra={"kind": type(error).__name__})
+        # Neither the message nor the traceback: they may repeat what the endpoint sent.
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        log.warning("model's answer not readable", extra={"kind": type(error).__name__, "where": where})
         return failures.unreadable(_host(self._model))
 
     async def _make_calls(
         self, calls: Sequence[ToolCallPart], ids: dict[str, str], tools: ToolList
     ) -> list[ModelRequestPart]:
         """Make all calls at once, and collect what other sessions sent while they ran."""
-        if len(calls) == 1:
-            results = [await self._call(calls[0], ids[calls[0].tool_call_id], tools)]
-        else:
-            results = await _run_together([self._call(call, ids[call.tool_call_id], tools) for call in calls])
+        limits = [self._count_call() for _ in calls]
+        work = [
+            self._call(call, ids[call.tool_call_id], tools, limit)
+            for call, limit in zip(calls, limits, strict=True)
+        ]
+        results = [await work[0]] if len(work) == 1 else await _run_together(work)
+        for limit in filter(None, limits):
+            raise limit  # after the calls that were within it
         take_messages = self._options.take_messages
         texts = () if take_messages is None else await take_messages()
         return [*join_results(results), *(UserPromptPart(content=text) for text in texts)]
 
-    async def _call(self, part: ToolCallPart, call_id: str, tools: ToolList) -> list[ModelRequestPart]:
-        limits = self._options.model.limits
-        tool = tools.by_name.get(part.tool_name)
-        arguments: dict[str, Any] = part.args_as_dict()
-        if self._turn.total.usage.calls >= limits.max_calls:
-            raise failures.too_many_calls(limits.max_calls)
-        self._options.budget.start_call()
+    def _count_call(self) -> HoldfastError | None:
+        """Count a call. If a limit is reached, return the error that ends the turn: the call is not made."""
+        max_calls = self._options.model.limits.max_calls
+        if self._turn.total.usage.calls >= max_calls:
+            return failures.too_many_calls(max_calls)
+        try:
+            self._options.budget.start_call()
+        except HoldfastError as error:
+            return error
         self.usage += Usage(calls=1)
         self._turn.total.usage += Usage(calls=1)
-        if tool is None or ("invalid_json" in arguments and len(arguments) == 1):
-            result = await self._reject(part, arguments, call_id, tools)
+        return None
+
+    async def _call(
+        self, part: ToolCallPart, call_id: str, tools: ToolList, limit: HoldfastError | None
+    ) -> list[ModelRequestPart]:
+        tool = tools.by_name.get(part.tool_name)
+        arguments: dict[str, Any] = part.args_as_dict()
+        if tool is None or limit is not None or ("invalid_json" in arguments and len(arguments) == 1):
+            result = await self._reject(part, call_id, tool, limit)
         else:
             result = await self._turn.call(tool.name, arguments, call_id=call_id)
-        return call_result(part, result.content, result.outcome, limits.max_result_characters)
+        content = shown_blocks(result.content, result.data)
+        return call_result(part, content, result.outcome, self._options.model.limits.max_result_characters)
 
     async def _reject(
-        self, part: ToolCallPart, arguments: dict[str, Any], call_id: str, tools: ToolList
+        self, part: ToolCallPart, call_id: str, tool: CatalogTool | None, limit: HoldfastError | None
     ) -> ToolResult:
         """Refuse a call that cannot be made. It is recorded, so that people see that the model tried."""
-        tool = next((tool for tool in tools.tools if tool.model_name == part.tool_name), None)
         if tool is None:
-            name = to_line(part.tool_name[: 2 * _MAX_NAME])[:_MAX_NAME]
-            error = HoldfastError(
-                codes.UNKNOWN_TOOL, f"There is no tool {name!r}. Use one of those that are listed."
-            )
-            return await self._turn.reject_call("", name, arguments, call_id=call_id, error=error)
-        if part.tool_name in tools.by_name:
-            error = HoldfastError(
-                codes.BAD_ARGUMENT,
-                "The arguments are not a JSON object. Nothing was called; send them again.",
-            )
+            server, name = "", to_line(part.tool_name[: 2 * _MAX_NAME])[:_MAX_NAME]
+            message = f"There is no tool {name!r}. Use one of those that are listed."
+            error = HoldfastError(codes.UNKNOWN_TOOL, message)
         else:
-            error = HoldfastError(
-                codes.NOT_PERMITTED,
-                f"This agent may not use {tool.name}. Use one of the tools that are listed.",
-            )
-        server, name = tool.server.name, tool.definition.name
-        return await self._turn.reject_call(server, name, arguments, call_id=call_id, error=error)
+            server, name = tool.server.name, tool.definition.name
+            message = "The arguments are not a JSON object. Nothing was called; send them again."
+            error = HoldfastError(codes.BAD_ARGUMENT, message)
+        if limit is not None:
+            error = HoldfastError(limit.code, f"Nothing was called. {limit.message}")
+        return await self._turn.reject_call(server, name, part.args_as_dict(), call_id=call_id, error=error)
 
 
 def _estimate_tokens(stream: StreamedResponse, exchange: Exchange) -> dict[str, int]:

@@ -1,6 +1,5 @@
 """The session's tools, as a model sees them."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,21 +8,8 @@ from pydantic_ai.tools import ToolDefinition
 
 from holdfast.connect.catalog import CatalogTool
 
-AllowsTool = Callable[[CatalogTool], bool]
 _MAX_DESCRIPTION = 4000
 _NO_ARGUMENTS: dict[str, Any] = {"type": "object", "properties": {}}
-
-
-def allow_all(tool: CatalogTool) -> bool:
-    """Allow every tool of the session."""
-    del tool
-    return True
-
-
-def allow_none(tool: CatalogTool) -> bool:
-    """Allow no tool."""
-    del tool
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,22 +24,21 @@ class ToolList:
 class Toolset:
     """Lists the tools before each request. The list is cached as long as the session's tools are the same."""
 
-    def __init__(self, allows: AllowsTool) -> None:
-        self._allows = allows
+    def __init__(self) -> None:
         self._last: ToolList | None = None
 
     def list(self, tools: tuple[CatalogTool, ...]) -> ToolList:
         """The tools that the model may call now."""
         if self._last is None or self._last.tools is not tools:
-            self._last = _make_list(tools, [tool for tool in tools if self._allows(tool)])
+            self._last = _make_list(tools)
         return self._last
 
 
-def _make_list(tools: tuple[CatalogTool, ...], allowed: Sequence[CatalogTool]) -> ToolList:
+def _make_list(tools: tuple[CatalogTool, ...]) -> ToolList:
     return ToolList(
         tools=tools,
-        definitions=[_definition(tool) for tool in allowed],
-        by_name={tool.model_name: tool for tool in allowed},
+        definitions=[_definition(tool) for tool in tools],
+        by_name={tool.model_name: tool for tool in tools},
     )
 
 

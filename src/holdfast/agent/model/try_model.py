@@ -1,7 +1,6 @@
 """Try a model with one short request."""
 
 from pydantic_ai.direct import model_request_stream
-from pydantic_ai.exceptions import AgentRunError, UserError
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
 from holdfast.agent.model import failures
@@ -9,6 +8,7 @@ from holdfast.agent.model.clients import ModelClients
 from holdfast.agent.model.config import ModelConfig
 from holdfast.agent.model.timeouts import limit_time
 from holdfast.agent.model.transport import Exchange, current_exchange
+from holdfast.model.errors import HoldfastError
 
 _TIMEOUT_SECONDS = 60.0
 _PROMPT = "Answer with the word: ready"
@@ -29,7 +29,9 @@ async def try_model(config: ModelConfig) -> str:
             async for _ in stream:
                 pass
             return stream.get().text or ""
-    except (AgentRunError, UserError, ValueError, OSError) as error:
+    except HoldfastError:
+        raise
+    except Exception as error:  # a library raises errors of any kind if an answer has an unexpected form
         raise exchange.failure or failures.unreadable(config.base_url or config.name) from error
     finally:
         current_exchange.reset(token)
