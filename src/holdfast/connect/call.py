@@ -6,7 +6,7 @@ import time
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import Any, Self
 
 import msgspec
 from msgspec import Raw, UnsetType
@@ -24,7 +24,7 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import context_meta
 from holdfast.model.context_aliases import ContextAliases
-from holdfast.model.errors import HoldfastError, missing_attribute
+from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.model.event import Outcome
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json, JsonObject
@@ -57,6 +57,10 @@ _OTHER_NAMES = {
 """What to write instead of names of the MCP SDK."""
 # How many characters and blocks of a failure are searched for paths and hosts.
 _MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = 4000, 4
+# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+_HOST = Lifetime.HOST
+_FAILED = Outcome.FAILED
+_COMPLETED = Outcome.COMPLETED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,7 @@ class ResultImage:
     mime_type: str
 
 
+@advise_about_names(_OTHER_NAMES)
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ToolResult:
     """The result of a tool call: its content, and whether and why it failed."""
@@ -90,11 +95,6 @@ class ToolResult:
     """The whole result as the server sent it, if the call came from a client of the gateway."""
     error: PeerError | None = None
     """The server's error response, if it sent one. The gateway passes it on to its client."""
-
-    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name, _OTHER_NAMES)
 
     def __repr__(self) -> str:
         first = " ".join(" ".join(block.text.split()) for block in self.first_blocks(3, _REPR_LENGTH))
@@ -116,7 +116,7 @@ class ToolResult:
     @property
     def ok(self) -> bool:
         """Whether the call completed without an error."""
-        return self.outcome is Outcome.COMPLETED
+        return self.outcome is _COMPLETED
 
     @property
     def text(self) -> str:
@@ -200,7 +200,7 @@ async def call(
         with link.use():
             try:
                 meta = _call_meta(scope, spec, links.aliases, tool_call)
-                owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+                owner = scope.context.session_id if spec.lifetime is _HOST else ""
                 raw, result = await _send(
                     connection,
                     tool,
@@ -236,7 +236,7 @@ async def call(
         code, message = read_failure(result) if result.is_error else ("", "")
         tool_result = ToolResult(
             result=result,
-            outcome=Outcome.FAILED if result.is_error else Outcome.COMPLETED,
+            outcome=_FAILED if result.is_error else _COMPLETED,
             code=code,
             message=message,
             raw=raw,
@@ -325,7 +325,7 @@ def build_meta(
 ) -> JsonObject | None:
     """The `_meta` of a request. For a server that sessions share, it contains the context of the sending session."""
     kept = {key: value for key, value in meta.items() if not _is_reserved(key, aliases)} if meta else None
-    if server.lifetime is Lifetime.HOST:
+    if server.lifetime is _HOST:
         context = server.lower_context(scope.context)
         folder = context.workspace_path if isinstance(server.transport, Stdio) else ""
         return {**(kept or {}), **aliases.meta(context, folder), **context_meta(context)}

@@ -5,12 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
 
 from msgspec import Raw, UnsetType
 
 from holdfast.model import codes
-from holdfast.model.errors import HoldfastError, missing_attribute
+from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.model.json import JsonObject
 from holdfast.model.server import ServerSpec
 from holdfast.model.similar_names import closest_tool
@@ -36,6 +35,7 @@ _MAX_COMPARED = 300  # difflib is slow with more names
 _INVALID_IN_MODEL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
+@advise_about_names(_OTHER_NAMES)
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CatalogTool:
     """One tool of one server: `name` is `server.tool`, `model_name` is `server__tool`."""
@@ -44,11 +44,6 @@ class CatalogTool:
     definition: Tool
     name: str
     model_name: str
-
-    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name, _OTHER_NAMES)
 
     def __repr__(self) -> str:
         return f"<CatalogTool {self.name}>"

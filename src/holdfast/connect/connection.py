@@ -34,6 +34,8 @@ _MAX_INPUT_REQUESTS = 10
 _POLL_SECONDS = 0.1  # how long to wait if the server wants the request again but asks for no input
 
 OnTools: TypeAlias = Callable[[Sequence[Tool]], Awaitable[None]]
+# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+_HANDSHAKE = Era.HANDSHAKE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,11 +201,10 @@ class Connection:
             )
 
         raw = await send({})
-        relay = requests.relay
-        is_modern = relay is not None and relay.era is Era.MODERN
         if self.server_info.era is Era.HANDSHAKE:
             return raw
-        if is_modern and requests.may_skip_checks:
+        relay = requests.relay
+        if relay is not None and relay.era is Era.MODERN and requests.may_skip_checks:
             return requests.name_questions(raw)
         async with asyncio.timeout(timeout):
             return await self._resolve_input_requests(raw, send)

@@ -39,6 +39,10 @@ class LinkState(StrEnum):
     CLOSED = "closed"
 
 
+# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+_LIVE = LinkState.LIVE
+
+
 class Link:
     """A link to one server. Its own task opens, holds and closes the connection, so any other task may use or close it."""
 
@@ -83,7 +87,7 @@ class Link:
         """Whether the link is connecting or live, is not being closed, and its server has not ended."""
         if self._closing.is_set():
             return False
-        if self.state is LinkState.LIVE:
+        if self.state is _LIVE:
             return not self._ready.result().ended.is_set()
         return self.state is LinkState.CONNECTING
 
@@ -133,7 +137,7 @@ class Link:
     @property
     def live_connection(self) -> Connection | None:
         """The connection if the link is live, else None."""
-        return self._ready.result() if self.state is LinkState.LIVE else None
+        return self._ready.result() if self.state is _LIVE else None
 
     def touch(self) -> None:
         """Restart the idle time."""

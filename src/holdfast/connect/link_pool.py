@@ -16,6 +16,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.server import InProcess, Lifetime, ServerSpec, Source
 
 Key = TypeVar("Key")
+# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+_HOST = Lifetime.HOST
+_SESSION = Lifetime.SESSION
 
 
 class LinkPool:
@@ -50,7 +53,7 @@ class LinkPool:
         """
         scope.check_open()
         _check_trust(scope, spec)
-        if spec.lifetime is Lifetime.HOST:
+        if spec.lifetime is _HOST:
             # Confinement and variables may differ between sessions, so only sessions with the same spec share a process.
             return self._get_or_replace(self._shared, spec, spec, None, ignore_back_off=ignore_back_off)
         owning_scope = _owning_scope(scope, spec)
@@ -93,7 +96,7 @@ class LinkPool:
         """
         link = self.get_or_open(scope, spec)
         connection = link.live_connection
-        return (link, connection) if connection is not None and spec.lifetime is not Lifetime.HOST else None
+        return (link, connection) if connection is not None and spec.lifetime is not _HOST else None
 
     async def connect(
         self, scope: Scope, spec: ServerSpec, *, ignore_back_off: bool = False
@@ -106,7 +109,7 @@ class LinkPool:
         """
         link = self.get_or_open(scope, spec, ignore_back_off=ignore_back_off)
         connection = await link.wait_for_connection()
-        if spec.lifetime is Lifetime.HOST and not reads_context(connection.server_info):
+        if spec.lifetime is _HOST and not reads_context(connection.server_info):
             await link.close()
             raise HoldfastError(
                 codes.NOT_SHAREABLE,
@@ -155,9 +158,10 @@ class LinkPool:
             await asyncio.wait(self._closing)
 
     def _find(self, scope: Scope, spec: ServerSpec) -> Link | None:
-        if spec.lifetime is Lifetime.HOST:
+        if spec.lifetime is _HOST:
             return self._shared.get(spec)
-        links = self._by_scope.get(_owning_scope(scope, spec))
+        owner = scope.session_scope if spec.lifetime is _SESSION else scope
+        links = self._by_scope.get(owner)
         return None if links is None else links.get(spec.name)
 
     def _get_or_replace(
@@ -257,7 +261,7 @@ def _was_used_before(spec: ServerSpec, owning_scope: Scope | None) -> bool:
 
 def _owning_scope(scope: Scope, spec: ServerSpec) -> Scope:
     """The scope that owns the link to a server that sessions do not share."""
-    return scope.session_scope if spec.lifetime is Lifetime.SESSION else scope
+    return scope.session_scope if spec.lifetime is _SESSION else scope
 
 
 def _count_open(links: Iterable[Link]) -> int:

@@ -41,6 +41,8 @@ class Answering:
         self.client_session = client_session
         self._sealer = sealer
         self._offer: Offer | None = None
+        self._requests: RequestsToServers
+        """Set with the offer."""
 
     async def offer(self) -> Offer:
         """What the session offers. The first request opens the session."""
@@ -50,6 +52,7 @@ class Answering:
                 self._offer = Offer(
                     session, self.client_session.era, bare_names=self.client_session.options.bare_names
                 )
+                self._requests = RequestsToServers(self.client_session, self._offer)
                 session.on_servers_changed(self._servers_changed)
         return self._offer
 
@@ -94,22 +97,24 @@ class Answering:
         try:
             members = read_members(params)
             members.pop("_meta", None)
-            if isinstance(call, ModernCall) and method in _INTERRUPTIBLE:
-                return await self._answer_interruptible(method, members, call)
+            if method in _INTERRUPTIBLE:
+                if isinstance(call, ModernCall):
+                    return await self._answer_interruptible(method, members, call)
+                return await self._dispatch_interruptible(method, members, call)
             result = await self._dispatch(request_id, method, members, call)
             if client_session.era is Era.MODERN and not isinstance(result, Raw):
                 result = modern_result(result, method)
             return result
         finally:
             current_call.reset(token)
-            await call.finish()
+            call.is_done = True  # later notifications are dropped: nothing may follow a result
+            if call.has_notifications:
+                await call.wait_until_sent()
             client_session.end(call)
 
     async def _dispatch(self, request_id: Id, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
         offer = await self.offer()
         match method:
-            case _ if method in _INTERRUPTIBLE:
-                return await self._dispatch_interruptible(method, members, call)
             case "completion/complete":
                 return await self._complete(offer, members, call)
             case _ if method.endswith("/list") and not method.startswith("tasks/"):
@@ -184,7 +189,7 @@ class Answering:
 
         If the client continues a request by answering a server's question, `asked_by` is that server.
         """
-        offer = await self.offer()
+        offer = self._offer or await self.offer()
         match method:
             case "tools/call":
                 return await self._call_tool(offer, members, call, asked_by)
@@ -205,9 +210,7 @@ class Answering:
         del members["name"]
         # The gateway does not declare tasks, so `task` is ignored and the client gets a plain result.
         members.pop("task", None)
-        return await self._requests(offer).call_tool(
-            tool, arguments, members, call, is_permitted=bool(asked_by)
-        )
+        return await self._requests.call_tool(tool, arguments, members, call, is_permitted=bool(asked_by))
 
     async def _status(self, session: Session, call: ClientCall) -> dict[str, object]:
         """What is missing. If a server needs a login, the client's user can log in first."""
@@ -227,7 +230,7 @@ class Answering:
         origin = await offer.find_prompt(read_text(members, "name"))
         _check_asker(asked_by, origin.server)
         params = {**members, "name": Raw(encode(origin.name))}
-        return await self._requests(offer).perform(origin.server, "prompts/get", params, call)
+        return await self._requests.perform(origin.server, "prompts/get", params, call)
 
     async def _read_resource(
         self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
@@ -238,7 +241,7 @@ class Answering:
             raise HoldfastError(codes.METHOD_NOT_FOUND, "No server of this session has resources.")
         for server in servers:
             try:
-                result = await self._requests(offer).perform(server, "resources/read", members, call)
+                result = await self._requests.perform(server, "resources/read", members, call)
             except PeerError as error:
                 if server == servers[-1] or error.rpc_code not in _NOT_FOUND_CODES:
                     raise bridge_error(
@@ -267,7 +270,7 @@ class Answering:
             origin = await offer.find_prompt(read_text(reference, "name"))
             server, reference = origin.server, {**reference, "name": Raw(encode(origin.name))}
         params = {**members, "ref": reference}
-        return await self._requests(offer).forward(server, "completion/complete", params, call)
+        return await self._requests.forward(server, "completion/complete", params, call)
 
     async def _subscribe(self, offer: Offer, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
         uri = read_uri(members)
@@ -278,22 +281,19 @@ class Answering:
             )
         era = offer.era_of(server)
         if era is Era.HANDSHAKE:
-            return await self._requests(offer).forward(server, method, members, call)
+            return await self._requests.forward(server, method, members, call)
         if method == "resources/subscribe":
             await self.client_session.watches.add(offer.session, server, era, uri)
         else:
             self.client_session.watches.remove(offer.session, server, era, uri)
         return EMPTY_OBJECT
 
-    def _requests(self, offer: Offer) -> RequestsToServers:
-        return RequestsToServers(self.client_session, offer)
-
 
 async def _list(offer: Offer, method: str, members: dict[str, Raw]) -> dict[str, Any]:
     cursor = read_text(members, "cursor") if "cursor" in members else None
     match method:
         case "tools/list":
-            return page_of("tools", (await offer.tools()).definitions, cursor)
+            return page_of("tools", await offer.tool_definitions(), cursor)
         case "prompts/list":
             return page_of("prompts", await offer.prompts(), cursor)
         case "resources/list":

@@ -1,9 +1,9 @@
 """One request of a client while it is answered, and how messages about it reach the client."""
 
-import itertools
 from contextvars import ContextVar
 from typing import Any
 
+from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.notification_queue import NotificationQueue
 from holdfast.model.json import Json, JsonObject
 from holdfast.wire.mcp.eras import Era
@@ -11,24 +11,24 @@ from holdfast.wire.mcp.server import BackChannel, ClientInfo
 from holdfast.wire.messages import Raw
 
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
-_numbers = itertools.count(1)
 
 
 class ClientCall:
     """A request of the client that is being answered. Notifications about it are sent before its result, in order."""
 
     def __init__(self, meta: JsonObject, client_info: ClientInfo, back_channel: BackChannel) -> None:
-        self.number = next(_numbers)
         self.meta = meta
         self.client_info = client_info
         self.server = ""
         """The server that the request was sent to; empty if it is not known yet."""
         self.is_done = False
+        """Whether the request is answered. Then no more notifications are sent."""
         self._back_channel = back_channel
         self.size = 0
         """How many bytes the params have."""
-        self.notifications = NotificationQueue(self._send)
-        """The notifications that the client has not read."""
+        self.kept: KeptBytes | None = None
+        """Counts the bytes of the notifications."""
+        self._notifications: NotificationQueue | None = None
 
     @property
     def progress_token(self) -> Json:
@@ -40,6 +40,19 @@ class ClientCall:
         """The least severe level of log messages that a modern client wants for this request, or None."""
         return self.meta.get(LOG_LEVEL_KEY) if self.client_info.era is Era.MODERN else None
 
+    @property
+    def has_notifications(self) -> bool:
+        """Whether there was a notification about this request."""
+        return self._notifications is not None
+
+    @property
+    def notifications(self) -> NotificationQueue:
+        """The notifications that the client has not read. Most requests have none."""
+        if self._notifications is None:
+            self._notifications = NotificationQueue(self._send)
+            self._notifications.kept = self.kept
+        return self._notifications
+
     def notify(self, method: str, params: Any) -> None:
         """Send the client a notification about this request, unless it is answered already. Never blocks."""
         if not self.is_done:
@@ -49,9 +62,8 @@ class ClientCall:
         """Send the client a request, and wait for its answer. `is_own`: whether Holdfast asks, and not a server."""
         return await self._back_channel.ask(method, params)
 
-    async def finish(self) -> None:
-        """Wait until all notifications are sent. Later ones are dropped: nothing may follow a result."""
-        self.is_done = True
+    async def wait_until_sent(self) -> None:
+        """Wait until all notifications are sent."""
         try:
             await self.notifications.wait_until_sent()
         finally:

@@ -209,7 +209,7 @@ class ClientSession:
 
     def begin(self, call: ClientCall) -> None:
         """Count a request as in flight."""
-        call.notifications.kept = self.kept
+        call.kept = self.kept
         self._calls[call] = None
         self.touch()
         self.is_used = True

@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from holdfast.gateway.kept_bytes import KeptBytes
@@ -177,9 +178,15 @@ class PostResponse:
         self._send = send
         self._streams = streams
         self._stream: EventStream | None = None
-        self._starting = asyncio.Lock()
-        self._response = EventResponse(send)
         self.can_stream = can_stream
+
+    @cached_property
+    def _starting(self) -> asyncio.Lock:
+        return asyncio.Lock()  # created when needed: most requests have no stream
+
+    @cached_property
+    def _response(self) -> "EventResponse":
+        return EventResponse(self._send)
 
     async def notify(self, method: str, params: Any) -> None:
         """Send a notification before the result, if the client accepts a stream."""

@@ -16,6 +16,8 @@ from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 _decode_members = make_decoder(dict[str, Raw])
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+_HANDSHAKE = Era.HANDSHAKE
 
 
 class LogLevels:
@@ -36,18 +38,24 @@ class LogLevels:
         for server in await offer.with_capability("logging"):
             await self._send(offer, server, level)
 
-    async def set_for(self, offer: Offer, server: str, call: ClientCall) -> None:
-        """Before a request to a server, send it the level that the client wants, unless the server has it already.
+    def wanted_by(self, call: ClientCall) -> str:
+        """The level that the client wants for a request; empty if it has chosen none.
 
         A modern client gives its level in each request. A handshake-era client has set it, perhaps before the server started.
         """
-        level = call.log_level if self._era is Era.MODERN else self._wanted
-        if level in LEVELS and server in await offer.with_capability("logging"):
-            await self._send(offer, server, str(level))
+        if self._era is _HANDSHAKE:
+            return self._wanted
+        level = call.log_level
+        return level if isinstance(level, str) and level in LEVELS else ""
+
+    async def send_to(self, offer: Offer, server: str, level: str) -> None:
+        """Before a request to a server, send it this level, unless the server has it already."""
+        if server in await offer.with_capability("logging"):
+            await self._send(offer, server, level)
 
     def meta_for(self, offer: Offer, server: str, call: ClientCall) -> JsonObject | None:
         """The client's `_meta`, with the level that a handshake-era client has set if the server is modern."""
-        if self._era is Era.HANDSHAKE and self._wanted and offer.era_of(server) is Era.MODERN:
+        if self._era is _HANDSHAKE and self._wanted and offer.era_of(server) is Era.MODERN:
             return {**call.meta, LOG_LEVEL_KEY: self._wanted}
         return call.meta
 

@@ -14,7 +14,7 @@ from holdfast.connect.catalog import CatalogTool
 from holdfast.gateway.names import NameTable, Origin, build_names
 from holdfast.gateway.offered_tools import OfferedTools
 from holdfast.gateway.params import MAX_URI
-from holdfast.gateway.status import has_missing
+from holdfast.gateway.status import has_missing, status_definition
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.visible_text import to_line
@@ -55,7 +55,6 @@ class Offer:
         self._tools: OfferedTools | None = None
         self._offered_from: tuple[CatalogTool, ...] = ()
         """The tools that `_tools` was made from."""
-        self._has_status = False
         self._infos: dict[str, ServerInfo] = {}
         self._prompts = NameTable()
         self._routes: OrderedDict[bytes, str] = OrderedDict()
@@ -113,17 +112,17 @@ class Offer:
 
     async def tools(self) -> OfferedTools:
         """The tools that can be called now."""
-        tools, has_status = self.session.available_tools, has_missing(self.session)
-        if self._tools is None or self._offered_from is not tools or self._has_status is not has_status:
+        tools = self.session.available_tools
+        if self._tools is None or self._offered_from is not tools:
             await self.infos()
-            self._offered_from, self._has_status = tools, has_status
-            self._tools = OfferedTools(
-                tools,
-                is_bare=self.is_bare,
-                has_status=has_status,
-                client_era=self._era,
-            )
+            self._offered_from = tools
+            self._tools = OfferedTools(tools, is_bare=self.is_bare, client_era=self._era)
         return self._tools
+
+    async def tool_definitions(self) -> list[Raw]:
+        """The definitions of the tools. If something is missing, the tool that says so is one of them."""
+        definitions = (await self.tools()).definitions
+        return [*definitions, status_definition()] if has_missing(self.session) else definitions
 
     # Prompts
 

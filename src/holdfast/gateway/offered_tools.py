@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.http.param_headers import param_headers_of
 from holdfast.gateway.names import Origin, build_names
-from holdfast.gateway.status import STATUS_TOOL, status_definition
+from holdfast.gateway.status import STATUS_TOOL
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import ParamHeader, Tool
 from holdfast.wire.strict_json import DECODE_ERRORS
@@ -24,7 +24,6 @@ class OfferedTools:
         tools: Sequence[CatalogTool],
         *,
         is_bare: Callable[[str], bool],
-        has_status: bool,
         client_era: Era,
     ) -> None:
         kept = [tool for tool in tools if _is_usable(tool.definition)]
@@ -36,12 +35,15 @@ class OfferedTools:
             for name, tool in self._tools.items()
             if (headers := param_headers_of(tool.definition))
         }
-        self.definitions = [
-            Raw(msgspec.json.encode(_bridge(tool.definition, name, client_era)))
+        self._client_era = client_era
+
+    @property
+    def definitions(self) -> list[Raw]:
+        """The definitions of the tools, as the client gets them."""
+        return [
+            Raw(msgspec.json.encode(_bridge(tool.definition, name, self._client_era)))
             for name, tool in self._tools.items()
         ]
-        if has_status:
-            self.definitions.append(status_definition())
 
     def find(self, name: str) -> CatalogTool | None:
         return self._tools.get(name)

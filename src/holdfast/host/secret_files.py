@@ -6,9 +6,9 @@ the session was opened. So they are checked before a result is stored, and read 
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from os import F_OK, access, stat
 from pathlib import Path
 
 from holdfast.audit.argument_hash import audit_key_secrets
@@ -50,10 +50,9 @@ class SecretFiles:
             str(data / WORKSPACES_FOLDER): lambda: _secrets_in_workspaces(registry),
         }
         """By path: reads the secrets in this file or folder."""
-        self._paths = (*self._readers, str(self._logins))
-        """The files, and folders, which change when one of their files is replaced."""
         self._obtained = obtained
-        self._versions: dict[str, Version] = {}
+        self._versions: dict[str, Version] = dict.fromkeys((*self._readers, str(self._logins)))
+        """The files, and folders, which change when one of their files is replaced: as they were when they were read."""
         self._next_check = self._next_read = 0.0
         self._reading = asyncio.Lock()
 
@@ -88,15 +87,14 @@ class SecretFiles:
     def _changed(self) -> dict[str, Version]:
         """The files that have changed, with their versions."""
         changed: dict[str, Version] = {}
-        for path in self._paths:  # no function per file: every call waits for this
-            known = self._versions.get(path)
-            version = None
-            if known is not None or os.access(path, os.F_OK):  # fast for a file that does not exist
-                try:
-                    status = os.stat(path)  # noqa: PTH116 - with a `Path`, it takes twice as long
-                    version = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
-                except OSError:
-                    pass
+        for path, known in self._versions.items():  # no function per file: every call waits for this
+            if known is None and not access(path, F_OK):  # fast for a file that does not exist
+                continue
+            try:
+                status = stat(path)  # noqa: PTH116 - with a `Path`, it takes twice as long
+                version = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
+            except OSError:
+                version = None
             if version != known:
                 changed[path] = version
         return changed

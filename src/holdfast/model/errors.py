@@ -1,9 +1,12 @@
 """The error that callers can act on, and that for a missing attribute."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
 
 from holdfast.model.codes import Code, named
 from holdfast.model.json import Json
+
+T = TypeVar("T")
 
 IT_IS_REQUIRED = "It is required"
 """The message about a missing argument. It is the same everywhere."""
@@ -31,8 +34,27 @@ class HoldfastError(Exception):
         return hint if isinstance(hint, str) and hint else self.code.hint
 
 
-def missing_attribute(thing: object, name: str, advice: Mapping[str, str]) -> AttributeError:
-    """The error for `thing.name`. `advice` has what to write instead of names that other libraries use."""
-    instead = f" Write: {advice[name]}" if name in advice else ""
-    kind = type(thing).__name__
-    return AttributeError(f"{kind!r} object has no attribute {name!r}.{instead}", name=name, obj=thing)
+def advise_about_names(advice: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """A decorator for a class. Its objects do not have the attributes in `advice`; the error says what to write instead.
+
+    The names are those of other libraries. With a `__getattr__` in the class, each read of any attribute would take about five times as long.
+    """
+
+    def add(kind: type[T]) -> type[T]:
+        for name, instead in advice.items():
+            if hasattr(kind, name):
+                raise TypeError(f"{kind.__name__} has the attribute {name!r}.")
+            setattr(kind, name, _MissingName(name, instead))
+        return kind
+
+    return add
+
+
+class _MissingName:
+    def __init__(self, name: str, instead: str) -> None:
+        self._name = name
+        self._instead = instead
+
+    def __get__(self, thing: object, kind: type) -> NoReturn:
+        message = f"{kind.__name__!r} object has no attribute {self._name!r}. Write: {self._instead}"
+        raise AttributeError(message, name=self._name, obj=thing)

@@ -19,6 +19,8 @@ SHELL_SERVER = "shell"
 SPAWNING_TOOLS = frozenset({("agents", "delegate"), ("team", "create_session")})
 """The tools that start further agents, as server and tool. A session that may start no further agent does not get them."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
+# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+_DIRECT = Trust.DIRECT
 
 
 class Source(StrEnum):
@@ -180,7 +182,7 @@ class ServerSpec:
 
     def may_be_connected_by(self, trust: Trust) -> bool:
         """Whether a session of this trust may connect to it: for a sandboxed session, a local program must be confined."""
-        if trust is Trust.DIRECT:
+        if trust is _DIRECT:
             return True
         return self.may_be_used_by(trust) and (
             self.confinement is not None or self.confines_itself or not isinstance(self.transport, Stdio)

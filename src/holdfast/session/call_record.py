@@ -37,6 +37,8 @@ _LARGE_EVENT_BYTES = 512 * 1024
 """The minimum size that the end of a call with a large result counts as: a few bytes of JSON may be thousands of objects in memory."""
 _MAX_TEXT = 16 * 1024
 _MAX_BLOCKS = 100
+# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+_CALL = AuditKind.CALL
 
 
 class CallRecord:
@@ -215,7 +217,7 @@ class CallRecord:
         context = self._writer.context
         return AuditRecord(
             at=self._writer.store.now(),
-            kind=AuditKind.CALL,
+            kind=_CALL,
             session_id=context.session_id,
             workspace_id=context.workspace_id,
             trust_level=context.trust_level,

@@ -50,6 +50,11 @@ _PROGRAM_MODE = "program_mode"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_NAME = 128
 _MAX_TITLE = 80
+# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+_AUTO = Mode.AUTO
+_MUST_ASK = Access.MUST_ASK
+_ACCESS_REFUSED = Access.REFUSED
+_BY_MODE = Step.MODE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +127,7 @@ class PermissionPolicy:
     def decide(self, tool: CatalogTool, tool_call: ToolCall | None = None) -> AccessDecision:
         """Whether the tool may be called now, and why. With `tool_call`, count answers that were remembered for its arguments."""
         mode = self.mode
-        if tool_call is not None and (_is_shell(tool) or tool_call.max_mode is not Mode.AUTO):
+        if tool_call is not None and (_is_shell(tool) or tool_call.max_mode is not _AUTO):
             key, mode = remembered_key(tool, tool_call), lowest_mode(mode, tool_call.max_mode)
             return decide(tool, mode, self.rules, self._always_allowed, key)
         known = self._decided.get(tool.name)
@@ -135,7 +140,7 @@ class PermissionPolicy:
     def decide_without_asking(self, tool_call: ToolCall, tool: CatalogTool) -> Permission | None:
         """Whether the call may run; None if the user must be asked."""
         decision = self.decide(tool, tool_call)
-        return None if decision.access is Access.MUST_ASK else self._permission(decision, is_asked=False)
+        return None if decision.access is _MUST_ASK else self._permission(decision, is_asked=False)
 
     async def check(
         self, tool_call: ToolCall, tool: CatalogTool, preview: Callable[[], Awaitable[ToolResult]]
@@ -187,10 +192,10 @@ class PermissionPolicy:
         return f"{needed} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
 
     def _permission(self, decision: AccessDecision, *, is_asked: bool) -> Permission:
-        if decision.access is Access.REFUSED:
-            is_by_mode = decision.step is Step.MODE and self.rules.max_mode is Mode.AUTO
+        if decision.access is _ACCESS_REFUSED:
+            is_by_mode = decision.step is _BY_MODE and self.rules.max_mode is _AUTO
             return _refused(f"{decision.reason} {self.how_to_choose_mode if is_by_mode else ''}".rstrip())
-        is_confirmed = (is_asked or decision.step is not Step.MODE) and self.mode is not Mode.AUTO
+        is_confirmed = (is_asked or decision.step is not _BY_MODE) and self.mode is not _AUTO
         if is_asked:
             return Permission(is_confirmed=is_confirmed, was_asked=True)
         return _CONFIRMED if is_confirmed else _ALLOWED
@@ -227,7 +232,9 @@ class PermissionPolicy:
 
         No argument is masked because of its name: the server chooses the names of its parameters.
         """
-        return replace(tool_call, arguments=await self._record.masks.mask_for_question(tool_call.arguments))
+        return msgspec.structs.replace(
+            tool_call, arguments=await self._record.masks.mask_for_question(tool_call.arguments)
+        )
 
     async def _shown_change(self, preview: ToolResult) -> FileChange | None:
         """The change as a question shows it, with the user's secrets masked. None if it is too large to be shown."""

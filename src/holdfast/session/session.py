@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, Unpack, cast
+from typing import Any, Self, Unpack, cast
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.model.budget import TurnTotal
@@ -23,7 +23,7 @@ from holdfast.model.budget_limits import NO_LIMITS, BudgetLimits
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
-from holdfast.model.errors import HoldfastError, missing_attribute
+from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.model.event import OWN_AGENT, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
@@ -98,6 +98,7 @@ class SessionConfig:
     """Whether the session's agent may start another one now, with this tool."""
 
 
+@advise_about_names(_OTHER_NAMES)
 class Session:
     """One live session. Any task may use it; `close` closes it for every attached door."""
 
@@ -196,6 +197,10 @@ class Session:
 
         def __getattr__(self, name: str) -> NoReturn:
             raise missing_attribute(self, name, _OTHER_NAMES)
+
+    def set_capability_advice(self, text: str) -> None:
+        """Add this sentence to the message of each call that fails because the program lacks a capability."""
+        self._calls.how_to_give_capability = text
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closing else "open"

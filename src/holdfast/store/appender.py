@@ -124,7 +124,7 @@ class Appender:
     def _enqueue(self, pending: PendingEvent, depends_on: PendingEvent | None) -> None:
         error = self._error or (depends_on.error if depends_on is not None else None)
         if error is not None:
-            self._settle(pending, self._after_failure(error))
+            self._fail(pending, self._after_failure(error))
             return
         self._queue.append(pending)
         if not (self._is_committing or self._is_scheduled):
@@ -226,7 +226,7 @@ class Appender:
             await self._commit_one_by_one(good)
         if self._error is None:
             self._error = error
-            self._settle(bad[0], error)
+            self._fail(bad[0], error)
             bad = bad[1:]
         self._fail_all(bad, self._error)
 
@@ -250,7 +250,7 @@ class Appender:
                 last = results[-1]
                 feed.advance(last.seq if last.is_new else max(result.seq for result in results))
         for entry, result in zip(entries, results, strict=True):
-            entry.settle(result)
+            entry.set_durable(result)
             self.bytes += result.size - entry.size
         self._free += len(entries)
         if self._waiting:
@@ -258,11 +258,11 @@ class Appender:
 
     def _fail_all(self, entries: list[PendingEvent], reason: BaseException) -> None:
         for entry in entries:
-            self._settle(entry, self._after_failure(reason))
+            self._fail(entry, self._after_failure(reason))
 
-    def _settle(self, entry: PendingEvent, result: AppendResult | BaseException) -> None:
-        entry.settle(result)
-        self.bytes += (result.size if isinstance(result, AppendResult) else 0) - entry.size
+    def _fail(self, entry: PendingEvent, error: BaseException) -> None:
+        entry.set_failed(error)
+        self.bytes -= entry.size
         self._free += 1
         if self._waiting:
             self._grant_places()

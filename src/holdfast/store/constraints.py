@@ -1,5 +1,9 @@
 """Constraints that every store enforces, and their errors."""
 
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Event, MessageReceived, ToolCalled, ToolEnded, TurnEnded
@@ -8,7 +12,13 @@ from holdfast.model.json import JsonObject
 from holdfast.store.types import NewSession, SessionChange, StoredSession
 
 CALLED_PREFIX, ENDED_PREFIX, RECEIVED_PREFIX = "called:", "ended:", "received:"
-_KEYED_EVENTS = frozenset({ToolCalled, ToolEnded, TurnEnded, MessageReceived})
+_KEYED_EVENTS: dict[type[Event], tuple[str, Callable[[Any], str]]] = {
+    ToolCalled: (CALLED_PREFIX, attrgetter("call_id")),
+    ToolEnded: (ENDED_PREFIX, attrgetter("call_id")),
+    TurnEnded: (ENDED_PREFIX, attrgetter("turn_id")),
+    MessageReceived: (RECEIVED_PREFIX, attrgetter("message_id")),
+}
+"""The events that can occur only once: how their keys begin, and the id that follows."""
 MAX_TAGS = 64
 MAX_TAG_LENGTH = 128
 MAX_TITLE_LENGTH = 1000
@@ -41,19 +51,11 @@ def check_same_session(stored: StoredSession, new: NewSession) -> StoredSession:
 
 def default_key(event: Event) -> str | None:
     """The key of an event that can occur only once, such as the end of a call; None for other events."""
-    if type(event) not in _KEYED_EVENTS:  # true for nearly all events, so it is checked first
+    keyed = _KEYED_EVENTS.get(type(event))
+    if keyed is None:
         return None
-    match event:
-        case ToolCalled(call_id=call_id):
-            return f"{CALLED_PREFIX}{call_id}"
-        case ToolEnded(call_id=call_id):
-            return f"{ENDED_PREFIX}{call_id}"
-        case TurnEnded(turn_id=turn_id):
-            return f"{ENDED_PREFIX}{turn_id}"
-        case MessageReceived(message_id=message_id):
-            return f"{RECEIVED_PREFIX}{message_id}"
-        case _:
-            return None
+    prefix, read_id = keyed
+    return f"{prefix}{read_id(event)}"
 
 
 def unknown_session(session_id: SessionId) -> HoldfastError:

@@ -406,18 +406,18 @@ class _MemoryTx:
     def append(
         self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
     ) -> AppendResult:
-        session, session_id = self._check_writable(hold), hold.session_id
-        log = self._db.events[session_id]
+        session, session_id, db = self._check_writable(hold), hold.session_id, self._db
+        log = db.events[session_id]
         _, body = encode_event(event)
         given, key = key, key or default_key(event)
-        by_key = self._db.by_key[session_id]
+        by_key = db.by_key[session_id]
         if key is not None and (known := by_key.get(key)) is not None:
             if given is not None and known.event != event:
                 raise key_reused(session_id, key, known.seq)
             return AppendResult(known.seq, is_new=False, at_microseconds=known.at_microseconds)
-        now = self._now()
+        now, seq = self._now(), len(log) + 1
         stored = StoredEvent(
-            seq=len(log) + 1,
+            seq=seq,
             at_microseconds=now,
             event=event,
             key=key,
@@ -425,11 +425,13 @@ class _MemoryTx:
             parent_call=origin.parent_call,
             cause=origin.cause,
         )
-        self._db.add(log, stored)
-        if key is not None:
-            self._db.put(by_key, key, stored)
+        log.append(stored)
+        db.undo.append(log.pop)
+        if key is not None:  # a new one
+            by_key[key] = stored
+            db.undo.append(by_key.popitem)
         if isinstance(event, EVENTS_OF_CALLS):
-            return AppendResult(stored.seq, is_new=True, at_microseconds=now, size=len(body))
+            return AppendResult(seq, True, now, len(body))
         searchable = searchable_text(event)
         if searchable is not None:
             message_id, _ = searchable

@@ -111,17 +111,23 @@ class PendingEvent:
             raise cancelled
         return self._appended is not None
 
-    def settle(self, result: AppendResult | BaseException) -> None:
-        """Set the result or the error, and wake the waiting tasks."""
-        if isinstance(result, AppendResult):
-            self._appended = result
-        else:
-            self._error = result
+    def set_durable(self, result: AppendResult) -> None:
+        """Set the result, and wake the waiting tasks."""
+        self._appended = result
         if self._waiters is not None:
-            for waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
-            self._waiters = None
+            self._wake()
+
+    def set_failed(self, error: BaseException) -> None:
+        """Set the error, and wake the waiting tasks."""
+        self._error = error
+        if self._waiters is not None:
+            self._wake()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = None
 
     async def _wait(self) -> None:
         # Each caller has its own future, so that the cancellation of one does not affect the others.

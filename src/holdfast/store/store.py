@@ -208,7 +208,7 @@ OnDone = Callable[[Any, BaseException | None], object]
 """Called on the event loop with the result of a write, or with its error."""
 
 AfterCommit = Callable[[ReadTx], float | None]
-"""Called after a commit, in the writer thread. Returns the seconds after which to call it again, or None."""
+"""Called after a commit, in the writer thread. Returns the seconds after which to call it again, or None: after the next commit."""
 
 
 class Store(ABC):
@@ -262,7 +262,7 @@ class Store(ABC):
 
     @abstractmethod
     def after_commit(self, hook: AfterCommit) -> None:
-        """Run this hook after every commit from now on."""
+        """Run this hook after every commit from now on, unless it has asked to be run later."""
 
     @abstractmethod
     async def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 from weakref import WeakSet
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
-from holdfast.model.errors import HoldfastError, missing_attribute
+from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.check_options import check_takes
@@ -56,6 +56,7 @@ _METHODS_OF_FASTMCP = {
 """What to write instead of methods that authors know from FastMCP and the MCP SDK."""
 
 
+@advise_about_names(_METHODS_OF_FASTMCP)
 class Toolbox:
     """The tools of one server, with their error codes and observers. A tool is checked when it is added.
 
@@ -114,11 +115,6 @@ class Toolbox:
         return bool(
             self._lifespans or self._driven or any(parameter.provider.per != "call" for parameter in given)
         )
-
-    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name, _METHODS_OF_FASTMCP)
 
     def code(self, name: str, *, http: int, hint: str, retryable: bool = False) -> Code:
         """Add an error code for the tools of this box; raises BAD_TOOL when its name is taken or not valid."""

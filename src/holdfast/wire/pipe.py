@@ -79,24 +79,29 @@ def take_stdio() -> tuple[IO[bytes], IO[bytes]]:
 
 
 class _PipeTransport:
-    """The transport of `connect_pipes`. Lines of one iteration of the event loop are sent in one write."""
+    """The transport of `connect_pipes`. The first line of an iteration of the event loop is sent at once, and the others in one write."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._loop = asyncio.get_running_loop()
         self._buffer: list[bytes] = []
         self._size = 0
+        self._is_flush_scheduled = False
         self.closed = LightEvent()
         self.reader: asyncio.ReadTransport | None = None
         self.writer: asyncio.WriteTransport | None = None
 
     def write(self, data: bytes) -> None:
-        if not self._buffer:
+        if not self._is_flush_scheduled:
+            self._is_flush_scheduled = True
             self._loop.call_soon(self._flush)
+            if self.writer is not None and not self.closed.is_set():
+                self.writer.write(data)
+                return
         self._buffer.append(data)
         self._size += len(data)
         if self._size > _FLUSH_BYTES:
-            self._flush()  # now, so that the writer can pause the peer before its next line
+            self._write_buffered()  # now, so that the writer can pause the peer before its next line
 
     def pause_reading(self) -> None:
         if self.reader is not None and not self.reader.is_closing():
@@ -140,9 +145,14 @@ class _PipeTransport:
         self._peer.resume_writing()
 
     def _flush(self) -> None:
+        self._is_flush_scheduled = False
+        if self._buffer:
+            self._write_buffered()
+
+    def _write_buffered(self) -> None:
         buffered, self._buffer = self._buffer, []
         self._size = 0
-        if buffered and self.writer is not None and not self.closed.is_set():
+        if self.writer is not None and not self.closed.is_set():
             self.writer.write(buffered[0] if len(buffered) == 1 else b"".join(buffered))
 
 

@@ -58,7 +58,8 @@ class Writer:
         self._transaction_lock = new_transaction_lock()
         self._closed = False
         self._failed: HoldfastError | None = None
-        self._hooks: list[AfterCommit] = []
+        self._hooks: dict[AfterCommit, float | None] = {}
+        """The hooks, and the time at which each wants to be run again; None means after the next commit."""
         self._holds_leases = False
         self._postponed: list[WorkItem] = []
         """The writes with `must_happen` that have failed so far."""
@@ -109,7 +110,7 @@ class Writer:
 
     def after_commit(self, hook: AfterCommit) -> None:
         """Run this hook after every commit from now on."""
-        self._hooks.append(hook)
+        self._hooks[hook] = None
 
     @property
     def postponed_writes(self) -> int:
@@ -284,7 +285,16 @@ class Writer:
 
     def _run_hooks(self, db: Database, tx: SqlTx) -> float | None:
         """Run the hooks, and renew the leases if it is time. Return how many seconds to wait for items at most, or None for no limit."""
-        waits = [wait for hook in self._hooks if (wait := _run_hook(hook, tx)) is not None]
+        waits: list[float] = []
+        now = time.monotonic()
+        for hook in [*self._hooks]:
+            # A hook that is not due is not called: callers that wait for the last commit cannot continue while this thread runs Python.
+            due = self._hooks[hook]
+            if due is None or now >= due:
+                wait = _run_hook(hook, tx)
+                due = self._hooks[hook] = None if wait is None else now + wait
+            if due is not None:
+                waits.append(due - now)
         if not self._holds_leases:
             self._renew_at = None
         elif self._renew_at is None:

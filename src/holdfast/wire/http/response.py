@@ -9,7 +9,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.request import BadHeadError, Send
 from holdfast.wire.messages import Id, PeerError, error_line, notification_line
 
-_JSON_HEADER = (b"content-type", b"application/json")
+JSON_HEADER = (b"content-type", b"application/json")
 _STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -64,7 +64,7 @@ class AsgiResponse:
             if self._is_streaming:
                 await self._send_body(_event(line), more=False)
             else:
-                await send_response(self._send, status, line.rstrip(b"\n"), (_JSON_HEADER, *headers))
+                await send_response(self._send, status, line.rstrip(b"\n"), (JSON_HEADER, *headers))
 
     async def end(self) -> None:
         """End the stream without a result."""
@@ -95,7 +95,7 @@ async def send_response(
     send: Send, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> None:
     """Send a whole response."""
-    length = (b"content-length", str(len(body)).encode())
+    length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
 
@@ -116,7 +116,7 @@ async def send_error(
         send,
         status,
         encode_error(error, request_id).rstrip(b"\n"),
-        (_JSON_HEADER, *allow, *_extra_headers(error.code, status, challenge)),
+        (JSON_HEADER, *allow, *_extra_headers(error.code, status, challenge)),
     )
 
 

@@ -40,16 +40,16 @@ async def run_request(
     """Wait for the result and send it. A cancelled request gets no result."""
     running.start(request_id)
     try:
-        line, status = await _encode_answer(request_id, result, modern=running.session is None)
-        running.stop(request_id)
+        try:
+            line, status = await _encode_answer(request_id, result, modern=running.session is None)
+        finally:
+            running.stop(request_id)
         await response.send_result(line, status)
     except asyncio.CancelledError:
         if not running.is_cancelled:
             raise
         running.task.uncancel()
         await response.end()
-    finally:
-        running.stop(request_id)
 
 
 class RunningRequest:
