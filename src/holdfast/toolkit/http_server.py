@@ -287,7 +287,12 @@ class BoundedConnection(asyncio.Protocol):
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol. Answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head."""
+    """uvicorn's protocol, without two ways to hide a request in another one.
+
+    It answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head. And it ends the connection after
+    the answer to a request that asks for another protocol (`Upgrade`, CONNECT): the parser would read the body of such a request as
+    the next request.
+    """
 
     _is_head_complete = False
 
@@ -298,6 +303,8 @@ class _HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_head_complete = True
         super().on_headers_complete()
+        if self.parser.should_upgrade():
+            self.cycle.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_head_complete:

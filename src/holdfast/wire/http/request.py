@@ -22,11 +22,13 @@ _LIST_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cach
 class BadHeadError(HoldfastError):
     """The head of a request is not acceptable. `status` is the HTTP status of the answer."""
 
-    def __init__(self, status: int, message: str, *, allow: str = "") -> None:
+    def __init__(self, status: int, message: str, *, allow: str = "", closes: bool = False) -> None:
         super().__init__(codes.BAD_HTTP, message)
         self.status = status
         self.allow = allow
         """The methods that are allowed instead."""
+        self.closes = closes
+        """Whether the connection must end with the answer: what follows the head may not be the next request."""
 
 
 class ClientDisconnectedError(Exception):
@@ -37,6 +39,15 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
     """Return the headers by lower-case name. Repeated list headers are joined; other repeated headers are refused."""
     if len(raw) > MAX_HEADERS:
         raise BadHeadError(431, f"The request has {len(raw)} headers; the maximum is {MAX_HEADERS}.")
+    if any(name == b"upgrade" for name, _ in raw) and any(
+        name == b"connection" and b"upgrade" in value.lower() for name, value in raw
+    ):
+        # Some HTTP servers read the body of such a request as the next request.
+        raise BadHeadError(
+            400,
+            "This server changes to no other protocol. Send the request without the header Upgrade (in Java: with HttpClient.Version.HTTP_1_1).",
+            closes=True,
+        )
     headers: dict[str, str] = {}
     for name_bytes, value_bytes in raw:
         name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1").strip(" \t")
@@ -55,7 +66,9 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
 def check_method(method: str, headers: Headers) -> None:
     """Raise unless MCP uses this HTTP method, and the headers have the media types that the method requires."""
     if method not in _METHODS:
-        raise BadHeadError(405, "Use POST, GET or DELETE.", allow=", ".join(_METHODS))
+        raise BadHeadError(
+            405, "Use POST, GET or DELETE.", allow=", ".join(_METHODS), closes=method == "CONNECT"
+        )
     if method == "POST":
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
