@@ -23,6 +23,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.connection import CONNECTION_EXTENSION
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.task_turns import TaskTurns, current_turns, run_in_turns
 
 HEAD_SECONDS = 10.0
 WRITE_SECONDS = 30.0
@@ -159,7 +160,7 @@ class BoundedConnection(asyncio.Protocol):
         else:
             self._unparsed += data
         if not self._is_parse_scheduled:
-            if self.throttle.must_wait(monotonic()):
+            if self.throttle.must_wait(monotonic()) or self.throttle.task_turns.must_wait:
                 self._wait_turn()
             else:
                 self._parse()
@@ -179,6 +180,7 @@ class BoundedConnection(asyncio.Protocol):
             # After a piece of a head, let the application start: the rest may be a body.
             if not self._running or monotonic() - started > _SLICE_SECONDS:
                 break
+        self.throttle.task_turns.charge(monotonic() - started)
         must_pause = self.throttle.charge_since(started) and self.throttle.begin_pause() > 0
         if self._transport.is_closing():
             return
@@ -231,6 +233,10 @@ class BoundedConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._stop_write_timer()
         self._protocol.resume_writing()
+
+    def find_turns(self) -> TaskTurns:
+        """The turns of the tasks that answer the requests on this connection: those of its caller, if the caller is known."""
+        return self.throttle.task_turns
 
     def request_started(self) -> None:
         """Stop the head timer: the head is complete. The application has its own deadline for the body."""
@@ -326,8 +332,9 @@ async def serve_app(
             return
         scope["extensions"] = {CONNECTION_EXTENSION: connection}
         connection.request_started()
+        current_turns.set(connection.find_turns)
         try:
-            await app(scope, receive, send)
+            await run_in_turns(app(scope, receive, send), connection.find_turns)
         finally:
             connection.request_finished()
 

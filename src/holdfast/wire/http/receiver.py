@@ -13,7 +13,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.wire.http.allowed_hosts import AllowedHosts
 from holdfast.wire.http.bodies import Bodies, discard_body, parse_body
-from holdfast.wire.http.connection import Connection, connection_of
+from holdfast.wire.http.connection import Connection, connection_of, report_refusal
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.http.request import (
     ClientDisconnectedError,
@@ -130,9 +130,7 @@ class HttpReceiver(Generic[C]):
         try:
             http = self._read_head(scope, receive, send)
         except HoldfastError as error:
-            if connection is not None:
-                is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-                connection.request_refused(is_chunked=is_chunked)
+            report_refusal(scope)
             await discard_body(receive, self._http_limits)
             await self._send_error(send, error)
             return
