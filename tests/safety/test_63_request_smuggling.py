@@ -166,8 +166,8 @@ async def test_the_body_of_a_request_for_another_protocol_is_no_request(
     found = await answers(tmp_path / "protected")
     monkeypatch.setattr(http_server, "_HttpProtocol", HttpToolsProtocol)
     with_other_server = await answers(tmp_path / "in an application")
-    monkeypatch.setattr(receiver, "read_headers", lambda raw: dict[str, str](_decoded(raw)))
-    monkeypatch.setattr(handles, "read_headers", lambda raw: dict[str, str](_decoded(raw)))
+    monkeypatch.setattr(receiver, "read_headers", _join_headers)
+    monkeypatch.setattr(handles, "read_headers", _join_headers)
     control = await answers(tmp_path / "control")
 
     refused = {key: ["400"] for key in OTHER_PROTOCOLS}
@@ -177,5 +177,6 @@ async def test_the_body_of_a_request_for_another_protocol_is_no_request(
     assert {name: codes[1:] for name, codes in control.items()} == {key: ["200"] for key in OTHER_PROTOCOLS}
 
 
-def _decoded(raw: Collection[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    return [(name.decode(), value.decode()) for name, value in raw]
+def _join_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers, unchecked."""
+    return {name.decode(): value.decode() for name, value in raw}

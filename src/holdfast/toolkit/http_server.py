@@ -21,12 +21,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.toolkit.unread_answers import UnreadAnswers
 from holdfast.wire.http.connection import CONNECTION_EXTENSION
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.task_turns import TaskTurns, current_turns, run_in_turns
 
 HEAD_SECONDS = 10.0
 WRITE_SECONDS = 30.0
+_CROWDED_WRITE_SECONDS = 2.0
+_UNREAD_BYTES = 32 * 1024 * 1024
 HEAD_BYTES = 64 * 1024
 MAX_HEAD_LINES = 600
 MAX_CONNECTIONS = 4096
@@ -56,6 +59,9 @@ class ConnectionLimits:
     """How long a client may take to send the head of a request."""
     write_seconds: float = WRITE_SECONDS
     """How long a client may leave an answer unread."""
+    crowded_write_seconds: float = _CROWDED_WRITE_SECONDS
+    """The same, while the unread answers of its caller have more than `unread_bytes` together."""
+    unread_bytes: int = _UNREAD_BYTES
     connections: int = MAX_CONNECTIONS
 
 
@@ -70,6 +76,7 @@ class Connections:
         self._throttles: dict[str, LoopThrottle] = {}  # by network; the one used last is last
         self._open: dict[Peername, BoundedConnection] = {}
         self._waiting: dict[BoundedConnection, None] = {}  # the one that has waited longest first
+        self.unread = UnreadAnswers(limits.unread_bytes, limits.crowded_write_seconds)
 
     def add(self, connection: "BoundedConnection") -> None:
         if len(self._open) >= self.limits.connections:
@@ -113,7 +120,7 @@ class BoundedConnection(asyncio.Protocol):
     A limit is exceeded if
 
     * a head takes too long, is too large or has too many lines;
-    * the client does not read its answers;
+    * the client does not read its answers for long, or not for a while if those of its caller have many bytes;
     * the client sends too many requests before the first one is answered.
 
     If parsing takes long, the connections of the caller are read more slowly, and take turns.
@@ -125,6 +132,7 @@ class BoundedConnection(asyncio.Protocol):
         self._connections = connections
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._unread_caller: LoopThrottle | None = None  # who does not read an answer on this connection
         self._head_size = 0
         self._head_lines = 0
         self._last_bytes = b""  # of the previous piece, to find the end of the head across pieces
@@ -228,11 +236,18 @@ class BoundedConnection(asyncio.Protocol):
         if self._write_timer is None:
             seconds = self._connections.limits.write_seconds
             self._write_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+            self._unread_caller = self.throttle
+            self._connections.unread.add(self, self._unread_caller)
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
         self._stop_write_timer()
         self._protocol.resume_writing()
+
+    @property
+    def unread_bytes(self) -> int:
+        """How many bytes of answers wait until the client reads."""
+        return self._transport.get_write_buffer_size()
 
     def find_turns(self) -> TaskTurns:
         """The turns of the tasks that answer the requests on this connection: those of its caller, if the caller is known."""
@@ -290,6 +305,9 @@ class BoundedConnection(asyncio.Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+        if self._unread_caller is not None:
+            self._connections.unread.remove(self, self._unread_caller)
+            self._unread_caller = None
 
 
 class _HttpProtocol(HttpToolsProtocol):
@@ -309,7 +327,7 @@ class _HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_head_complete = True
         super().on_headers_complete()
-        if self.parser.should_upgrade():
+        if self.parser is not None and self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
