@@ -33,6 +33,7 @@ from holdfast.wire.messages import (
     Request,
     Response,
 )
+from holdfast.wire.task_turns import current_turns, run_in_turns
 
 _MAX_THROTTLES = 1024  # how many callers are remembered
 
@@ -135,10 +136,22 @@ class HttpReceiver(Generic[C]):
             await self._send_error(send, error)
             return
         throttle = self._throttle_of(http.caller.caller_id, connection)
+        work = self._receive(scope["method"], http, throttle, connection)
+        if connection is not None:  # the server lets the requests of a caller take turns
+            await work
+            return
+        current_turns.set(lambda: throttle.task_turns)
+        await run_in_turns(work, lambda: throttle.task_turns)
+
+    async def _receive(
+        self, method: str, http: HttpExchange[C], throttle: LoopThrottle, connection: Connection | None
+    ) -> None:
         try:
-            match scope["method"]:
+            match method:
                 case "POST":
-                    async with self.bodies.read(receive, http.headers, http.caller.caller_id) as http.body:
+                    async with self.bodies.read(
+                        http.receive, http.headers, http.caller.caller_id
+                    ) as http.body:
                         if connection is not None:
                             connection.request_received()
                         message = await parse_body(http.body, self._limits, throttle)
@@ -151,7 +164,7 @@ class HttpReceiver(Generic[C]):
                     await self._handler.end_session(http)
         except HoldfastError as error:
             self._handler.on_refusal(error, http.caller)
-            await self._send_error(send, error)
+            await self._send_error(http.send, error)
         except ClientDisconnectedError:
             pass
 
