@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -9,7 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.gateway import handles
 from holdfast.toolkit import http_server
+from holdfast.wire.http import receiver
 from tests.gateway.running import Client, RunningGateway, modern_call, running_gateway
 
 pytestmark = pytest.mark.anyio
@@ -121,3 +124,59 @@ async def test_headers_after_the_body_do_not_count(tmp_path: Path, monkeypatch: 
 
     assert (found, sessions) == ([["HTTP/1.1 400 Bad Request"]] * 4, 0)
     assert control == [["HTTP/1.1 200 OK"]] * 4  # they count, if they arrive with the head
+
+
+OTHER_PROTOCOLS = {
+    "a WebSocket": (b"POST", b"Connection: Upgrade\r\nUpgrade: websocket\r\n"),
+    "HTTP/2": (b"POST", b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n"),
+    "an unknown one": (b"DELETE", b"Upgrade: x\r\nConnection: keep-alive, upgrade\r\n"),
+    "two headers": (b"POST", b"Connection: keep-alive\r\nConnection: upgrade\r\nUpgrade: x\r\n"),
+    "a tunnel": (b"CONNECT", b""),
+}
+
+
+async def send_body_later(running: RunningGateway, method: bytes, more: bytes, hidden: bytes) -> list[str]:
+    """The status codes of the answers to a head, and to a request that is sent as its body once the head is answered."""
+    url = urlsplit(running.url)
+    reader, writer = await asyncio.open_connection(url.hostname, url.port)
+    head = b"%b /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%bContent-Length: %d\r\n\r\n"
+    writer.write(head % (method, more, len(hidden)))
+    answers = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+    with suppress(ConnectionError):
+        writer.write(hidden)
+        while len(_status_lines(answers)) < 2 and (part := await asyncio.wait_for(reader.read(65536), 60)):
+            answers = answers.replace(b"}HTTP/", b"}\r\nHTTP/") + b"\r\n" + part
+    writer.close()
+    return [
+        line.split()[1] for line in answers.decode("latin-1").split("\r\n") if line.startswith("HTTP/1.1 ")
+    ]
+
+
+async def test_the_body_of_a_request_for_another_protocol_is_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    async def answers(folder: Path) -> dict[str, list[str]]:
+        folder.mkdir()
+        async with running_gateway(folder) as running:
+            hidden = request(running.token())
+            return {
+                name: await send_body_later(running, *head, hidden) for name, head in OTHER_PROTOCOLS.items()
+            }
+
+    found = await answers(tmp_path / "protected")
+    monkeypatch.setattr(http_server, "_HttpProtocol", HttpToolsProtocol)
+    with_other_server = await answers(tmp_path / "in an application")
+    monkeypatch.setattr(receiver, "read_headers", _join_headers)
+    monkeypatch.setattr(handles, "read_headers", _join_headers)
+    control = await answers(tmp_path / "control")
+
+    refused = {key: ["400"] for key in OTHER_PROTOCOLS}
+    assert found == refused | {"a tunnel": ["401"]}
+    # In the application of another server, the gateway sees the headers, but not that a request is a CONNECT before its token is missing.
+    assert with_other_server == refused | {"a tunnel": ["401", "200"]}
+    assert {name: codes[1:] for name, codes in control.items()} == {key: ["200"] for key in OTHER_PROTOCOLS}
+
+
+def _join_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers, unchecked."""
+    return {name.decode(): value.decode() for name, value in raw}

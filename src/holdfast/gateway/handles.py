@@ -9,6 +9,7 @@ from holdfast.gateway.gateway_app import GatewayApp
 from holdfast.gateway.options import GatewayOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.bodies import discard_body
+from holdfast.wire.http.connection import report_refusal
 from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS
 from holdfast.wire.http.request import BadHeadError, Receive, Send, read_headers
 from holdfast.wire.http.response import send_error, send_response
@@ -41,6 +42,7 @@ class HandleApp:
             handle = self._app.issue_handle(credential)
         except HoldfastError as error:
             self._options.on_refusal(error, credential)
+            report_refusal(scope)
             await discard_body(receive, self._limits)
             await send_error(send, error, challenge=self._options.challenge)
             return

@@ -19,6 +19,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.wire.mcp.server import BackChannel, ClientInfo
 from holdfast.wire.messages import Raw
+from holdfast.wire.task_turns import run_in_current_turns
 
 MAX_PARKED = 64  # of one session
 _CAPABILITY_OF = {
@@ -103,7 +104,7 @@ class ParkedCalls:
 
     async def run(self, call: ModernCall, work: Coroutine[Any, Any, Any]) -> Any:
         """Do the work. Return its result, or `Parked` if the client must answer a question first."""
-        return await self._wait(call, asyncio.create_task(work))
+        return await self._wait(call, asyncio.create_task(run_in_current_turns(work)))
 
     async def resume(self, parked_id: str, newest: ClientCall, answers: Mapping[str, Raw]) -> Any:
         """Continue with the answers of the client. Return as `run` does."""

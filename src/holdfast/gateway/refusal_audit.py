@@ -1,11 +1,13 @@
-"""Record refused requests in the audit, without letting a flood of them fill the disk.
+"""Record refused requests in the audit, without letting a flood of them fill the disk or hide those of others.
 
-Refusals with the same code, sender and reason are counted. Once a second, they are written as one record with their number.
+Refusals of one sender with the same code are counted. Once a second, they are written as one record with their number and the reason
+of the first one. A reason may contain text that the sender chose, such as a host name, so it does not make a record of its own.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 
 from holdfast.gateway.credential import Credential, NotAuthenticatedError
 from holdfast.model.codes import Code
@@ -14,11 +16,23 @@ from holdfast.model.errors import HoldfastError
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 1.0
+# Of senders without a token. Those with a token are counted apart, so that the others cannot hide them.
 _MAX_KINDS = 64
+_MAX_KINDS_WITH_TOKEN = 1024
 _MAX_REASON = 200
-_OTHERS = "other senders and reasons"
+_OTHERS = "other senders"
+_TOKEN = "token "
 
-Key = tuple[Code, str]
+Key = tuple[Code, str, str]
+"""The code, the sender, and the reason if it is one of a few."""
+
+
+@dataclass(slots=True)
+class _Count:
+    reason: str
+    """Of the first refusal."""
+    number: int = 0
+    has_other_reasons: bool = False
 
 
 class RefusalAudit:
@@ -26,16 +40,29 @@ class RefusalAudit:
 
     def __init__(self, write: Callable[[Code, str], Awaitable[None]]) -> None:
         self._write = write
-        self._counts: dict[Key, int] = {}
+        self._counts: dict[Key, _Count] = {}
+        self._with_token = 0
+        """How many of the counts are of senders with a token."""
         self._wake = asyncio.Event()
 
     def add(self, error: HoldfastError, credential: Credential | None) -> None:
         """Count one refusal. Does not wait."""
-        key = error.code, _describe(error, credential)
-        if key not in self._counts and len(self._counts) >= _MAX_KINDS:
-            key = error.code, _OTHERS
-        self._counts[key] = self._counts.get(key, 0) + 1
+        sender, reason = _describe(error, credential)
+        has_token = sender.startswith(_TOKEN)
+        key = error.code, sender, reason if isinstance(error, NotAuthenticatedError) else ""
+        if key not in self._counts and self._is_full(has_token=has_token):
+            key, reason = (error.code, _OTHERS, ""), _OTHERS
+        elif key not in self._counts and has_token:
+            self._with_token += 1
+        count = self._counts.setdefault(key, _Count(reason))
+        count.number += 1
+        count.has_other_reasons |= reason != count.reason
         self._wake.set()
+
+    def _is_full(self, *, has_token: bool) -> bool:
+        if has_token:
+            return self._with_token >= _MAX_KINDS_WITH_TOKEN
+        return len(self._counts) - self._with_token >= _MAX_KINDS
 
     async def run(self) -> None:
         """Write what was counted, at most once a second, until cancelled; then write the rest."""
@@ -49,10 +76,13 @@ class RefusalAudit:
 
     async def flush(self) -> None:
         """Write what was counted."""
-        counts, self._counts = self._counts, {}
+        counts, self._counts, self._with_token = self._counts, {}, 0
         self._wake.clear()
-        for (code, reason), count in counts.items():
-            text = reason if count == 1 else f"{reason} ({count} times)"
+        for (code, sender, _), count in counts.items():
+            text = f"MCP client ({sender}): {count.reason}" if sender not in ("", _OTHERS) else count.reason
+            if count.number > 1:
+                others = ", also for other reasons" if count.has_other_reasons else ""
+                text += f" ({count.number} times{others})"
             try:
                 await self._write(code, text)
             except HoldfastError as error:
@@ -60,11 +90,11 @@ class RefusalAudit:
                 log.error("a refusal was not recorded", extra={"code": code.name, "reason": error.message})
 
 
-def _describe(error: HoldfastError, credential: Credential | None) -> str:
-    """Who was refused, and why. The text never contains a token."""
+def _describe(error: HoldfastError, credential: Credential | None) -> tuple[str, str]:
+    """Who was refused, and why. The texts never contain a token."""
     token_id, peer, reason = "", "", error.message
     if isinstance(error, NotAuthenticatedError):
         token_id, peer, reason = error.credential_id, error.peer, error.reason
     token_id = credential.id if credential is not None else token_id
-    sender = [*([f"token {token_id}"] if token_id else []), *([f"address {peer}"] if peer else [])]
-    return f"MCP client ({', '.join(sender)}): {reason[:_MAX_REASON]}" if sender else reason[:_MAX_REASON]
+    sender = [*([f"{_TOKEN}{token_id}"] if token_id else []), *([f"address {peer}"] if peer else [])]
+    return ", ".join(sender), reason[:_MAX_REASON]

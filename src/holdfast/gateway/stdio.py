@@ -75,10 +75,7 @@ class StdioClient:
         if request.method == "ping":
             return EMPTY_OBJECT
         if request.method == "initialize":
-            info = read_client(request)
-            if (old := self._sessions.pop(Era.HANDSHAKE, None)) is not None:
-                await old.client_session.close("the client sent initialize again")
-            return initialize_result(info, await self._open(info).info())
+            return await self._initialize(read_client(request))
         answering = self._sessions.get(Era.HANDSHAKE)
         if answering is None:
             raise HoldfastError(
@@ -87,6 +84,15 @@ class StdioClient:
             )
         call = ClientCall(meta, answering.client_session.client_info, self._channel)
         return await answering.answer(request.id, request.method, request.params, call)
+
+    async def _initialize(self, info: ClientInfo) -> Any:
+        """Open a session in place of the one that the client has."""
+        # The new session takes the place at once, so that each one is closed, even if the client sends `initialize` many times.
+        old = self._sessions.pop(Era.HANDSHAKE, None)
+        answering = self._open(info)
+        if old is not None:
+            await old.client_session.close("the client sent initialize again")
+        return initialize_result(info, await answering.info())
 
     def _open(self, info: ClientInfo) -> Answering:
         session = ClientSession(self._host, self._credential, self._options, info, "stdio")

@@ -198,10 +198,6 @@ class Session:
         def __getattr__(self, name: str) -> NoReturn:
             raise missing_attribute(self, name, _OTHER_NAMES)
 
-    def set_capability_advice(self, text: str) -> None:
-        """Add this sentence to the message of each call that fails because the program lacks a capability."""
-        self._calls.how_to_give_capability = text
-
     def __repr__(self) -> str:
         state = "closed" if self.is_closing else "open"
         return f"<Session {self.context.session_id} {self.context.trust_level.value}, {state}>"

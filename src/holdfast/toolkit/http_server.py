@@ -21,12 +21,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.toolkit.unread_answers import UnreadAnswers
 from holdfast.wire.http.connection import CONNECTION_EXTENSION
 from holdfast.wire.http.response import JSON_HEADER
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.task_turns import TaskTurns, current_turns, run_in_turns
 
 HEAD_SECONDS = 10.0
 WRITE_SECONDS = 30.0
+_CROWDED_WRITE_SECONDS = 2.0
+_UNREAD_BYTES = 32 * 1024 * 1024
 HEAD_BYTES = 64 * 1024
 MAX_HEAD_LINES = 600
 MAX_CONNECTIONS = 4096
@@ -56,6 +60,9 @@ class ConnectionLimits:
     """How long a client may take to send the head of a request."""
     write_seconds: float = WRITE_SECONDS
     """How long a client may leave an answer unread."""
+    crowded_write_seconds: float = _CROWDED_WRITE_SECONDS
+    """The same, while the unread answers of its caller have more than `unread_bytes` together."""
+    unread_bytes: int = _UNREAD_BYTES
     connections: int = MAX_CONNECTIONS
 
 
@@ -70,6 +77,7 @@ class Connections:
         self._throttles: dict[str, LoopThrottle] = {}  # by network; the one used last is last
         self._open: dict[Peername, BoundedConnection] = {}
         self._waiting: dict[BoundedConnection, None] = {}  # the one that has waited longest first
+        self.unread = UnreadAnswers(limits.unread_bytes, limits.crowded_write_seconds)
 
     def add(self, connection: "BoundedConnection") -> None:
         if len(self._open) >= self.limits.connections:
@@ -113,7 +121,7 @@ class BoundedConnection(asyncio.Protocol):
     A limit is exceeded if
 
     * a head takes too long, is too large or has too many lines;
-    * the client does not read its answers;
+    * the client does not read its answers for long, or not for a while if those of its caller have many bytes;
     * the client sends too many requests before the first one is answered.
 
     If parsing takes long, the connections of the caller are read more slowly, and take turns.
@@ -125,6 +133,7 @@ class BoundedConnection(asyncio.Protocol):
         self._connections = connections
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._unread_caller: LoopThrottle | None = None  # who does not read an answer on this connection
         self._head_size = 0
         self._head_lines = 0
         self._last_bytes = b""  # of the previous piece, to find the end of the head across pieces
@@ -163,7 +172,8 @@ class BoundedConnection(asyncio.Protocol):
         if not self._is_parse_scheduled:
             started = monotonic()
             # `free_at` is compared first because that is cheaper than the call of `must_wait`.
-            if self.throttle.free_at > started and self.throttle.must_wait(started):
+            is_late = self.throttle.free_at > started and self.throttle.must_wait(started)
+            if is_late or self.throttle.task_turns.must_wait:
                 self._wait_turn()
             else:
                 self._parse()
@@ -183,6 +193,7 @@ class BoundedConnection(asyncio.Protocol):
             # After a piece of a head, let the application start: the rest may be a body.
             if not self._running or monotonic() - started > _SLICE_SECONDS:
                 break
+        self.throttle.task_turns.charge(monotonic() - started)
         must_pause = self.throttle.charge_since(started) and self.throttle.begin_pause() > 0
         if self._transport.is_closing():
             return
@@ -231,11 +242,22 @@ class BoundedConnection(asyncio.Protocol):
         if self._write_timer is None:
             seconds = self._connections.limits.write_seconds
             self._write_timer = asyncio.get_running_loop().call_later(seconds, self.abort)
+            self._unread_caller = self.throttle
+            self._connections.unread.add(self, self._unread_caller)
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
         self._stop_write_timer()
         self._protocol.resume_writing()
+
+    @property
+    def unread_bytes(self) -> int:
+        """How many bytes of answers wait until the client reads."""
+        return self._transport.get_write_buffer_size()
+
+    def find_turns(self) -> TaskTurns:
+        """The turns of the tasks that answer the requests on this connection: those of its caller, if the caller is known."""
+        return self.throttle.task_turns
 
     def request_started(self) -> None:
         """Stop the head timer: the head is complete. The application has its own deadline for the body."""
@@ -290,10 +312,18 @@ class BoundedConnection(asyncio.Protocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+        if self._unread_caller is not None:
+            self._connections.unread.remove(self, self._unread_caller)
+            self._unread_caller = None
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol. Answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head."""
+    """uvicorn's protocol, without two ways to hide a request in another one.
+
+    It answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head. And it ends the connection after
+    the answer to a request that asks for another protocol (`Upgrade`, CONNECT): the parser would read the body of such a request as
+    the next request.
+    """
 
     _is_head_complete = False
     heads = 0
@@ -307,10 +337,10 @@ class _HttpProtocol(HttpToolsProtocol):
         self._is_head_complete = True
         self.heads += 1
         super().on_headers_complete()
-        if (
-            type(self.cycle) is RequestResponseCycle
-        ):  # the request was accepted, and its task has not started yet
-            self.cycle.__class__ = _Cycle
+        if type(self.cycle) is RequestResponseCycle:
+            self.cycle.__class__ = _Cycle  # the request was accepted, and its task has not started yet
+        if self.parser is not None and self.parser.should_upgrade():
+            self.cycle.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_head_complete:
@@ -377,8 +407,9 @@ async def serve_app(
             return
         scope["extensions"] = {CONNECTION_EXTENSION: connection}
         connection.request_started()
+        current_turns.set(connection.find_turns)
         try:
-            await app(scope, receive, send)
+            await run_in_turns(app(scope, receive, send), connection.find_turns)
         finally:
             connection.request_finished()
 

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TypeVar
 
 from holdfast.wire.lines import LongLineMemory
+from holdfast.wire.task_turns import TaskTurns
 
 T = TypeVar("T")
 BURST_SECONDS = 0.01
@@ -37,6 +38,7 @@ class LoopThrottle:
         "_credit",
         "_is_turn_scheduled",
         "_since_pause",
+        "_task_turns",
         "_waiting",
         "free_at",
         "long_line_memory",
@@ -54,6 +56,14 @@ class LoopThrottle:
         self._since_pause = 0.0  # seconds of work since the last pause
         self._waiting: deque[Callable[[], None]] | None = None  # created when needed: most owners never wait
         self._is_turn_scheduled = False
+        self._task_turns: TaskTurns | None = None  # created when needed, too
+
+    @property
+    def task_turns(self) -> TaskTurns:
+        """The turns of the tasks that answer the owner's requests."""
+        if self._task_turns is None:
+            self._task_turns = TaskTurns()
+        return self._task_turns
 
     def charge_since(self, started: float, *, includes_waiting: bool = False) -> bool:
         """Charge the owner for work from this time (`monotonic`) until now. Return whether to pause now.

@@ -27,3 +27,10 @@ class Connection(Protocol):
 def connection_of(scope: Mapping[str, Any]) -> Connection | None:
     """The connection of a request; None if the server does not show it."""
     return scope.get("extensions", {}).get(CONNECTION_EXTENSION)
+
+
+def report_refusal(scope: Mapping[str, Any]) -> None:
+    """Tell the connection of a request that the request is refused before its body is read."""
+    if (connection := connection_of(scope)) is not None:
+        is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
+        connection.request_refused(is_chunked=is_chunked)

@@ -13,7 +13,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.wire.http.allowed_hosts import AllowedHosts
 from holdfast.wire.http.bodies import Bodies, discard_body, parse_body
-from holdfast.wire.http.connection import Connection, connection_of
+from holdfast.wire.http.connection import Connection, connection_of, report_refusal
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.http.request import (
     ClientDisconnectedError,
@@ -33,6 +33,7 @@ from holdfast.wire.messages import (
     Request,
     Response,
 )
+from holdfast.wire.task_turns import current_turns, run_in_turns
 
 _MAX_THROTTLES = 1024  # how many callers are remembered
 
@@ -130,17 +131,27 @@ class HttpReceiver(Generic[C]):
         try:
             http = self._read_head(scope, receive, send)
         except HoldfastError as error:
-            if connection is not None:
-                is_chunked = any(name == b"transfer-encoding" for name, _ in scope["headers"])
-                connection.request_refused(is_chunked=is_chunked)
+            report_refusal(scope)
             await discard_body(receive, self._http_limits)
             await self._send_error(send, error)
             return
         throttle = self._throttle_of(http.caller.caller_id, connection)
+        work = self._receive(scope["method"], http, throttle, connection)
+        if connection is not None:  # the server lets the requests of a caller take turns
+            await work
+            return
+        current_turns.set(lambda: throttle.task_turns)
+        await run_in_turns(work, lambda: throttle.task_turns)
+
+    async def _receive(
+        self, method: str, http: HttpExchange[C], throttle: LoopThrottle, connection: Connection | None
+    ) -> None:
         try:
-            match scope["method"]:
+            match method:
                 case "POST":
-                    async with self.bodies.read(receive, http.headers, http.caller.caller_id) as http.body:
+                    async with self.bodies.read(
+                        http.receive, http.headers, http.caller.caller_id
+                    ) as http.body:
                         if connection is not None:
                             connection.request_received()
                         message = await parse_body(http.body, self._limits, throttle)
@@ -153,7 +164,7 @@ class HttpReceiver(Generic[C]):
                     await self._handler.end_session(http)
         except HoldfastError as error:
             self._handler.on_refusal(error, http.caller)
-            await self._send_error(send, error)
+            await self._send_error(http.send, error)
         except ClientDisconnectedError:
             pass
 

@@ -24,11 +24,13 @@ _LIST_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "cach
 class BadHeadError(HoldfastError):
     """The head of a request is not acceptable. `status` is the HTTP status of the answer."""
 
-    def __init__(self, status: int, message: str, *, allow: str = "") -> None:
+    def __init__(self, status: int, message: str, *, allow: str = "", closes: bool = False) -> None:
         super().__init__(codes.BAD_HTTP, message)
         self.status = status
         self.allow = allow
         """The methods that are allowed instead."""
+        self.closes = closes
+        """Whether the connection must end with the answer: what follows the head may not be the next request."""
 
 
 class ClientDisconnectedError(Exception):
@@ -46,7 +48,16 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
     names = b"\n".join(names).decode("latin-1").lower().split("\n")
     values = b"\n".join(values).decode("latin-1").split("\n")
     headers = dict(zip(names, map(_strip, values), strict=False))
-    return headers if len(headers) == len(names) == len(values) == len(raw) else _join_repeated(raw)
+    if not len(headers) == len(names) == len(values) == len(raw):
+        headers = _join_repeated(raw)
+    if "upgrade" in headers and "upgrade" in headers.get("connection", "").lower():
+        # Some HTTP servers read the body of such a request as the next request.
+        raise BadHeadError(
+            400,
+            "This server changes to no other protocol. Send the request without the header Upgrade (in Java: with HttpClient.Version.HTTP_1_1).",
+            closes=True,
+        )
+    return headers
 
 
 def _join_repeated(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -68,7 +79,9 @@ def _join_repeated(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
 def check_method(method: str, headers: Headers) -> None:
     """Raise unless MCP uses this HTTP method, and the headers have the media types that the method requires."""
     if method not in _METHODS:
-        raise BadHeadError(405, "Use POST, GET or DELETE.", allow=", ".join(_METHODS))
+        raise BadHeadError(
+            405, "Use POST, GET or DELETE.", allow=", ".join(_METHODS), closes=method == "CONNECT"
+        )
     if method == "POST":
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":

@@ -112,11 +112,12 @@ async def send_error(
     bad_head = error if isinstance(error, BadHeadError) else None
     status = status or (bad_head.status if bad_head else error.code.http_status)
     allow = ((b"allow", bad_head.allow.encode()),) if bad_head and bad_head.allow else ()
+    close = ((b"connection", b"close"),) if bad_head and bad_head.closes else ()
     await send_response(
         send,
         status,
         encode_error(error, request_id).rstrip(b"\n"),
-        (JSON_HEADER, *allow, *_extra_headers(error.code, status, challenge)),
+        (JSON_HEADER, *allow, *close, *_extra_headers(error.code, status, challenge)),
     )
 
 
