@@ -231,9 +231,9 @@ async def connect(box: "Toolbox", options: ClientOptions) -> AsyncIterator[BoxCl
     """Serve the box to one client in memory. The lifespan runs for the length of the block."""
     answers: dict[str, Answer] = {}
     capabilities: JsonObject = {}
-    for name in ("elicit", "sample"):
-        if name in options:
-            check_takes(options[name], 1, f"`{name}` must be a function of the question", codes.BAD_ARGUMENT)
+    for name, function in (("elicit", options.get("elicit")), ("sample", options.get("sample"))):
+        if function is not None:
+            check_takes(function, 1, f"`{name}` must be a function of the question", codes.BAD_ARGUMENT)
     if "elicit" in options:
         answers["elicitation/create"] = options["elicit"]
         capabilities["elicitation"] = {"form": {}, "url": {}}

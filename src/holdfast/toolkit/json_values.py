@@ -47,10 +47,12 @@ def _write_integer(found: re.Match[bytes]) -> bytes:
 
 def _convert(value: object) -> object:
     """Convert a value that msgspec does not support: a pydantic model, a path, an address, a collection, an iterator."""
-    if isinstance(value, bool | tuple | frozenset | msgspec.Struct | None) or is_dataclass(value):
+    kind = type(value).__name__
+    is_instance = is_dataclass(value) and not isinstance(value, type)
+    if is_instance or isinstance(value, bool | tuple | frozenset | msgspec.Struct | None):
         # msgspec encodes these itself, except as keys.
         raise ResultMismatchError(
-            f"The result has a dict with a key of the type {type(value).__name__}. Use text or numbers as keys."
+            f"The result has a dict with a key of the type {kind}. Use text or numbers as keys."
         )
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
@@ -70,7 +72,6 @@ def _convert(value: object) -> object:
 
         with suppress(PydanticSerializationError):
             return to_jsonable_python(value)
-    kind = type(value).__name__
     raise ResultMismatchError(
         f"The result has a value of the type {kind}, which JSON does not have. Convert it, for example with str(…)."
     )
@@ -89,7 +90,7 @@ def _read_items(items: Iterable[object]) -> list[object]:
 _encode = msgspec.json.Encoder(enc_hook=_convert).encode
 
 
-def encode_json(value: object) -> bytes:
+def encode_json(value: Any) -> bytes:
     """The JSON of a value. Raise `ResultMismatchError` if JSON does not have such a value."""
     try:
         return _encode(value)
