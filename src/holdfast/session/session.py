@@ -193,11 +193,6 @@ class Session:
         self._watching.add(task)
         task.add_done_callback(self._watching.discard)
 
-    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name, _OTHER_NAMES)
-
     def __repr__(self) -> str:
         state = "closed" if self.is_closing else "open"
         return f"<Session {self.context.session_id} {self.context.trust_level.value}, {state}>"

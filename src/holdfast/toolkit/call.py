@@ -4,13 +4,13 @@ import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 import msgspec
 
 from holdfast.model import codes
 from holdfast.model.context import SessionContext, current_context, use_context
-from holdfast.model.errors import missing_attribute
+from holdfast.model.errors import advise_about_names
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.client_requests import NO_CLIENT, ClientRequests
@@ -65,6 +65,7 @@ class ResultMeta(msgspec.Struct):
     """The id of the caller's session, or of the driven session that the call used."""
 
 
+@advise_about_names(_MEMBERS_OF_FASTMCP)
 class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One call of a tool, or one request for a resource or a prompt: its caller, its workspace, and how to notify the client while it runs."""
 
@@ -97,11 +98,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Sends the requests of `ask`, `sample` and `roots`."""
     state: Any = None
     """What the lifespan of the box yielded; None if it has no lifespan."""
-
-    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
-
-        def __getattr__(self, name: str) -> NoReturn:
-            raise missing_attribute(self, name, _MEMBERS_OF_FASTMCP)
 
     @property
     def owner(self) -> str:
