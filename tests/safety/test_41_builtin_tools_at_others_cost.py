@@ -18,9 +18,9 @@ import pytest
 from holdfast.builtin.files import disk, search, walk
 from holdfast.builtin.files.edit import Replacement
 from holdfast.builtin.files.lines import line_numbers
+from holdfast.builtin.files.open_path import open_path
 from holdfast.builtin.files.roots import Roots
 from holdfast.builtin.files.search import Search
-from holdfast.builtin.files.walk import open_path
 from holdfast.builtin.tasks.store import TaskStore
 from holdfast.model.errors import HoldfastError
 from holdfast.model.worker_threads import WorkerThreads, run_in_slices

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.builtin.files.open_path import open_path
 from holdfast.builtin.files.roots import PathSet, Roots
-from holdfast.builtin.files.walk import open_path
 from holdfast.builtin.servers import AGENT_SERVERS, _stage_tools
 from holdfast.builtin.stage.files import SessionFiles
 from holdfast.builtin.stage.find_browser import find_browser

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from holdfast.builtin.files.attributes import copy_attributes, give_to_folder_owner
 from holdfast.builtin.files.file_locks import FileLock, FileLocks
+from holdfast.builtin.files.open_path import PathHandle, open_file, open_folder, open_path
 from holdfast.builtin.files.roots import Roots
-from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open_path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 

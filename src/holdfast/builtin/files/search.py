@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from holdfast.builtin.files.disk import decode_text
 from holdfast.builtin.files.glob import Glob
+from holdfast.builtin.files.open_path import PathHandle, open_file, open_folder, open_path
 from holdfast.builtin.files.roots import PathSet, Roots
-from holdfast.builtin.files.walk import PathHandle, open_file, open_folder, open_path
 from holdfast.model.errors import HoldfastError
 from holdfast.model.untrusted_file import read_descriptor
 

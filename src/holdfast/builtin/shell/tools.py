@@ -13,8 +13,8 @@ from msgspec import Meta
 from holdfast import __version__
 from holdfast.builtin.call_facts import read_call_facts
 from holdfast.builtin.files.editor_files import EditorFiles
+from holdfast.builtin.files.open_path import enter_folder, open_path
 from holdfast.builtin.files.roots import PathSet, Roots
-from holdfast.builtin.files.walk import enter_folder, open_path
 from holdfast.builtin.shell.run_command import run_command, shell_arguments
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.builtin.files.attributes import give_to_folder_owner
+from holdfast.builtin.files.open_path import PathHandle, open_file, open_path
 from holdfast.builtin.files.roots import PathSet, Roots
-from holdfast.builtin.files.walk import PathHandle, open_file, open_path
 from holdfast.builtin.stage.limits import MAX_DOWNLOAD_BYTES, MAX_UPLOAD_BYTES
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
