@@ -59,7 +59,7 @@ def image() -> Iterator[str]:
     library = f"/usr/lib/python{version}"
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
-        for folder in ("tmp", "proc", "dev", "sys", "run", "etc"):
+        for folder in ("tmp", "proc", "dev", "sys", "run", "etc", "var"):
             tar.addfile(_folder(folder))
         modules = [str(path) for path in Path(library, "lib-dynload").glob("*.so")]
         libraries = {library for module in modules for library in _libraries(module)}
@@ -154,7 +154,7 @@ async def test_kept_container_has_its_files_again_until_it_is_removed(
     image: str, root: Path, tmp_path: Path
 ) -> None:
     keeping = ContainerSandbox(engine="podman", image=image, options=OPTIONS, keep_in=tmp_path)
-    code = "file = open('/var', 'a'); file.write('x'); file.flush(); print(file.tell())"
+    code = "file = open('/var/file', 'a'); file.write('x'); file.flush(); print(file.tell())"
     kept_for = KeptFor(session_id=new_session_id(), server="notes")
     spec = confined(ProcessSpec(argv=("python3", "-c", code), env={"A": "1"}, cwd=str(root)), root)
     spec = replace(spec, kept_for=kept_for)

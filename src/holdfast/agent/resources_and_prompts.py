@@ -55,8 +55,8 @@ async def _missing_arguments(turn: TurnContext, server: str, name: str, given: A
         prompts = await turn.list_features(server, "prompts")
     except HoldfastError:
         return ""
-    prompt = next((prompt for prompt in prompts if prompt.get("name") == name), {})
-    names = [each for each in _argument_names(prompt.get("arguments")) if not each.endswith("?")]
+    declared = next((prompt.get("arguments") for prompt in prompts if prompt.get("name") == name), None)
+    names = [each for each in _argument_names(declared) if not each.endswith("?")]
     missing = [each for each in names if not isinstance(given, dict) or each not in given]
     if not missing:
         return ""
