@@ -219,9 +219,18 @@ def test_masking_a_long_line_is_fast() -> None:
     assert Mask().mask_all(line)
 
 
-secret_texts = st.sampled_from(["hunter22", "x hunter22 y", "plain", "", "https://u:pass@host/hunter22"])
+secret_texts = st.sampled_from(
+    [
+        *("hunter22", "x hunter22 y", "plain", "", "https://u:pass@host/hunter22"),
+        *('"\n\\ hunter22', 'a"b\\c\td', "é 3.5", "a" * 5000 + "hunter22"),
+    ]
+)
 secret_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.sampled_from([1234567890, 1234567890.0]) | secret_texts,
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([1234567890, 1234567890.0, 1.25e16, 2.5])
+    | secret_texts,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
@@ -235,7 +244,7 @@ secret_values = st.recursive(
 @pytest.mark.promise("AUD-03")
 @given(value=secret_values, by_name=st.booleans())
 def test_one_search_in_all_texts_masks_the_same_as_one_in_each(value: Json, by_name: bool) -> None:
-    mask = Mask.of(["hunter22", "1234567890"])
+    mask = Mask.of(["hunter22", "1234567890", "12500000000000000", 'a"b\\c\td'])
 
     def mask_text(text: str) -> str:
         return mask_url_passwords(mask.mask_known(text)) if by_name else mask.mask_known(text)

@@ -23,6 +23,8 @@ async def application(scope: Any, receive: Any, send: Any) -> None:
     if scope["path"] == "/slow":
         await asyncio.sleep(HEAD_SECONDS * 2)
     headers = [(b"content-length", b"2")]
+    if scope["path"] == "/json":
+        headers = [(b"content-type", b"application/json"), *headers]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": b"ok"})
     if scope["path"] == "/lingering":
@@ -89,22 +91,47 @@ async def test_client_that_does_not_finish_its_head_is_disconnected(port: int, p
     assert time.monotonic() - began < 3
 
 
-@pytest.mark.parametrize("path", [b"/", b"/slow", b"/lingering"])
-async def test_second_head_on_a_connection_has_a_deadline_too(port: int, path: bytes):
-    """The second head is sent after the response (`/`), with the first request (`/slow`), or while the application still runs."""
+@pytest.mark.parametrize(
+    ("path", "rest"),
+    [(b"/", REQUEST), (b"/", b"\r\n"), (b"/slow", b"X: y\r\n"), (b"/lingering", REQUEST)],
+    ids=["after the response", "only a line break", "with the first request", "while the application runs"],
+)
+async def test_second_head_on_a_connection_has_a_deadline_too(port: int, path: bytes, rest: bytes):
     first = b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(first + REQUEST if path == b"/slow" else first)
     await reader.readuntil(b"ok")
     began = time.monotonic()
 
-    writer.write(b"X: y\r\n" if path == b"/slow" else REQUEST)
+    writer.write(rest)
     async with asyncio.timeout(5):
         end = await asyncio.gather(reader.read(), return_exceptions=True)
     writer.close()
 
     assert end == [b""] or isinstance(end[0], ConnectionError)
     assert time.monotonic() - began < 2  # uvicorn's own limit for an idle connection is 5 s
+
+
+@pytest.mark.parametrize(
+    ("start", "connection", "body"),
+    [
+        (b"GET /json HTTP/1.1", b"", b"ok"),
+        (b"GET /json HTTP/1.0", b"close", b"ok"),
+        (b"HEAD /json HTTP/1.1", b"", b""),
+    ],
+)
+async def test_json_response_is_complete(port: int, start: bytes, connection: bytes, body: bytes):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(2 if not connection else 1):  # the connection can be used again
+        writer.write(start + b"\r\nHost: localhost\r\n\r\n")
+        status, *lines = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
+        headers = dict(line.split(b": ") for line in lines if line)
+
+        assert (status, await reader.readexactly(len(body))) == (b"HTTP/1.1 200 OK", body)
+        assert headers.pop(b"date")
+        assert headers.pop(b"connection", b"") == connection
+        assert headers == {b"content-type": b"application/json", b"content-length": b"2"}
+    writer.close()
 
 
 async def test_client_that_sends_too_large_a_head_is_disconnected(port: int):

@@ -28,6 +28,7 @@ from holdfast.model import codes
 from holdfast.model.allowlist import Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.light_event import LightEvent
 from holdfast.model.permission import DoorKind, Mode
 from holdfast.model.server import ServerSpec
 from holdfast.resolve.select import Restriction
@@ -77,7 +78,7 @@ class ClientSession:
         """The lists whose changes the client was told to expect."""
         self.listeners = 0
         """How many streams the client has open."""
-        self.ended = asyncio.Event()
+        self.ended = LightEvent()
         self.logins = Logins(host, credential)
         self._host = host
         self._session: Session | None = None

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from holdfast.gateway.kept_bytes import KeptBytes
+from holdfast.model.light_event import LightEvent
 from holdfast.wire.http.request import Send
 from holdfast.wire.http.response import send_response
 from holdfast.wire.messages import notification_line
@@ -43,9 +44,9 @@ class EventStream:
         self._sent = 0
         """The number of the last event that was sent to a response."""
         self._write: Write | None = None
-        self._replaced = asyncio.Event()
+        self._replaced = LightEvent()
         self._lock = asyncio.Lock()
-        self.ended = asyncio.Event()
+        self.ended = LightEvent()
 
     @property
     def size(self) -> int:
@@ -74,7 +75,7 @@ class EventStream:
         The returned event is set when another response takes over.
         """
         self._replaced.set()
-        replaced = self._replaced = asyncio.Event()
+        replaced = self._replaced = LightEvent()
         async with self._lock:
             if replaced.is_set():
                 return replaced

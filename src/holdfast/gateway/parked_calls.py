@@ -17,6 +17,7 @@ from holdfast.gateway.sealed_state import STATE_SECONDS
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
+from holdfast.model.light_event import LightEvent
 from holdfast.wire.mcp.server import BackChannel, ClientInfo
 from holdfast.wire.messages import Raw
 from holdfast.wire.task_turns import run_in_current_turns
@@ -43,7 +44,7 @@ class ModernCall(ClientCall):
         super().__init__(meta, client_info, back_channel)
         self._questions: dict[str, _Question] = {}
         self._asked = 0
-        self.changed = asyncio.Event()
+        self.changed = LightEvent()
         """Set when there is a new question, or when the work has ended."""
 
     async def ask(self, method: str, params: Raw, *, is_own: bool = True) -> Raw:

@@ -10,6 +10,7 @@ from holdfast.gateway.client_call import ClientCall
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
+from holdfast.model.light_event import LightEvent
 from holdfast.wire.messages import Id, Raw
 from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
@@ -82,7 +83,7 @@ class Subscriptions:
         self._refuse = refuse
         self._streams: set[Stream] = set()
         self._acknowledged: dict[str, asyncio.Event] = {}
-        self.closed = asyncio.Event()
+        self.closed = LightEvent()
 
     def open(self, stream: Stream) -> None:
         """Add a stream. Raise BUSY if there are too many."""
@@ -99,7 +100,7 @@ class Subscriptions:
 
     def expect(self, server: str) -> asyncio.Event:
         """The event that is set when this server acknowledges the next subscription."""
-        return self._acknowledged.setdefault(server, asyncio.Event())
+        return self._acknowledged.setdefault(server, LightEvent())
 
     def acknowledge(self, server: str) -> None:
         """A server has acknowledged a subscription."""

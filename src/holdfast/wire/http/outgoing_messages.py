@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.light_event import LightEvent
 from holdfast.wire.messages import (
     ErrorResponse,
     Id,
@@ -36,7 +37,7 @@ class OutgoingMessages:
         self._ids = itertools.count(1)
         self._waiting: dict[Id, asyncio.Future[Raw]] = {}
         self._queue: deque[bytes] = deque(maxlen=MAX_QUEUED)
-        self.has_queued = asyncio.Event()
+        self.has_queued = LightEvent()
         """Set while notifications wait."""
 
     async def ask(self, send: SendLine, method: str, params: Any, *, timeout: float | None = None) -> Raw:

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.light_event import LightEvent
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.http.outgoing_messages import OutgoingMessages
 from holdfast.wire.mcp.server import ClientInfo
@@ -28,7 +29,7 @@ class HttpSession:
     """The requests in flight, each with the function that cancels it."""
     is_listening: bool = False
     """Whether the client has its GET stream open."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    ended: asyncio.Event = field(default_factory=LightEvent)
     outgoing: OutgoingMessages = field(default_factory=OutgoingMessages)
 
     def cancel(self, request_id: Id) -> None:
