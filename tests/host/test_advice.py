@@ -221,7 +221,7 @@ async def test_a_server_on_the_mcp_sdk_that_asks_names_what_to_write():
         server.run()
     """
     entry: Any = {"command": sys.executable, "args": ["-c", script]}
-    servers = {"modern": entry, "old": {**entry, "era": "handshake"}}
+    servers: dict[str, Any] = {"modern": entry, "old": {**entry, "era": "handshake"}}
     async with host_of(**servers) as host:
         async with host.session(keep=False) as session:
             modern, old = [await session.call(f"{name}.ask") for name in servers]

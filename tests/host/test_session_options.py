@@ -117,7 +117,8 @@ async def test_odd_value_of_an_option_is_an_error_of_holdfast(home: Path):
 async def test_none_stands_for_the_default_of_every_option_but_the_flags(host: Host, folder: Path):
     flags = ("keep", "only_these")
     options: dict[str, Any] = {name: None for name in SessionOptions.__annotations__ if name not in flags}
-    async with host.session(**{**options, "cwd": folder}) as session:
+    with_cwd: dict[str, Any] = {**options, "cwd": folder}
+    async with host.session(**with_cwd) as session:
         outer = session.permission.mode
         async with host.run(isolate=True, **options) as inner:
             inherited = (inner.context.cwd, inner.permission.mode)

@@ -63,9 +63,13 @@ def fail(request: object) -> Any:
     raise LookupError("there is no answer")
 
 
+def answer_with_text(request: object) -> Any:
+    return "hello"
+
+
 SCRIPTS: dict[str, tuple[Any, str]] = {
     "raises": (fail, "there is no answer"),
-    "wrong step": (lambda request: "hello", "returns must be a step such as answer"),
+    "wrong step": (answer_with_text, "returns must be a step such as answer"),
     "no more steps": ([], "the script of the model has no more steps: it has 0"),
 }
 

@@ -116,14 +116,14 @@ async def _call(name: str, function: Callable[[Any], Any], argument: object) -> 
 
 def _as_object(name: str, expected: str, answer: object) -> JsonObject:
     """What the function returned, as a JSON object without members that are None at the top."""
-    is_object = isinstance(answer, Mapping) or is_dataclass(answer) or hasattr(answer, "model_dump")
-    if not is_object or isinstance(answer, type):
-        raise _wrong_answer(name, expected, f"a value of the type {type(answer).__name__}")
+    kind, is_mapping = type(answer), isinstance(answer, Mapping)
+    if not (is_mapping or is_dataclass(kind) or hasattr(kind, "model_dump")):
+        raise _wrong_answer(name, expected, f"a value of the type {kind.__name__}")
     try:
         members: JsonObject = msgspec.json.decode(encode_arguments(cast("Arguments", answer)))
     except HoldfastError:
         raise _wrong_answer(name, expected, "something that is not JSON") from None
-    return members if isinstance(answer, Mapping) else {k: v for k, v in members.items() if v is not None}
+    return members if is_mapping else {k: v for k, v in members.items() if v is not None}
 
 
 def _is_whole_result(fields: JsonObject, params: JsonObject) -> bool:

@@ -168,7 +168,7 @@ def parse_options(given: SessionOptions) -> OpenOptions:
         cwd=_parse_folder(given.get("cwd", "")),
         workspace=parse_text("workspace", given.get("workspace", "")),
         trust=None if trust is None else parse_trust(parse_text("trust", trust)),
-        servers=parse_servers(given.get("servers", {})),
+        servers=parse_servers(cast("ServerConfigs", given.get("servers", {}))),
         only_these=_parse_flag("only_these", given.get("only_these", False)),
         tools=patterns,
         extra_builtins=frozenset(
