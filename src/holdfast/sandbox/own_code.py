@@ -61,7 +61,14 @@ def _find_own_code() -> tuple[str, ...]:
         *(entry or "." for entry in sys.path),  # an empty entry is the current folder
         *(folder for folder in libraries if folder),
     ]
-    return resolve_with_links(Path(path).absolute() for path in paths)
+    return resolve_with_links(Path(_without_parent_steps(path)) for path in paths)
+
+
+def _without_parent_steps(path: str) -> str:
+    """The absolute path without `..`, unless a link makes it another one: `/tmp/../srv/python` does not depend on `/tmp`."""
+    path = str(Path(path).absolute())
+    normal = os.path.normpath(path)
+    return normal if os.path.realpath(normal) == os.path.realpath(path) else path
 
 
 OWN_PYTHON = os.path.realpath(sys.executable)
