@@ -29,7 +29,13 @@ def test_package_with_another_file_and_the_same_checksums_is_another_package(
 
 @pytest.mark.promise("BOX-08")
 @pytest.mark.parametrize(
-    "name", ["package-lock.json", "tools/tool/uv-receipt.toml", "pipx/venvs/tool/pipx_metadata.json"]
+    "name",
+    [
+        "package-lock.json",
+        "tools/tool/uv-receipt.toml",
+        "pipx/venvs/tool/pipx_metadata.json",
+        ".git/.gitignore",
+    ],
 )
 def test_package_stays_the_same_if_only_the_manager_notes_another_version(tmp_path: Path, name: str) -> None:
     approved, fetched_again = (_fetch(tmp_path, name, content) for content in ("tool", "tool==1.0"))

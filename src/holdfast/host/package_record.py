@@ -155,6 +155,8 @@ def _files(folder: Path) -> Iterator[str]:
     for number, (base, folders, files) in enumerate(walk_folders(folder)):
         if number > _MAX_ENTRIES:
             raise ValueError("it has too many folders")
+        if base == str(folder):  # placeholders of the sandbox, which are being removed
+            folders[:] = [name for name in folders if not name.startswith(".")]
         if base == f"{folder}/pipx":
             folders[:] = [name for name in folders if name not in _FOLDERS_OF_PIPX]
         yield from (f"{base}/{name}" for name in files)
