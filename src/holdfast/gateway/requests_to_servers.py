@@ -1,6 +1,7 @@
 """Send the requests of one client to its servers, and convert what they answer for the client."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -108,7 +109,7 @@ class RequestsToServers:
         if result.code == codes.LOGIN_NEEDED.name and await self._client_session.logins.ask(
             session, server, call
         ):
-            again = msgspec.structs.replace(tool_call, call_id=new_call_id())
+            again = replace(tool_call, call_id=new_call_id())
             result = await session.perform(again, timeout=options.call_seconds, on_progress=progress)
         return self._read_result(server, method, result)
 

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from weakref import WeakValueDictionary
 
-import msgspec
-
 from holdfast.masking import obtained_secrets
 from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, Span, encode_secrets, join_spans
 from holdfast.masking.likely_secrets import MASKED, mask_likely_secrets, mask_url_passwords
@@ -198,31 +196,7 @@ def _mask_keys(keys: Mapping[str, object], find: FindSpans) -> Iterator[str]:
 
 
 def texts_in(*values: Json) -> str:
-    """All keys, strings and numbers in JSON, to search them all at once.
-
-    A small document is encoded as JSON, which is faster than to collect its texts. They are in it as they are, unless a character is escaped or
-    a number can be written in several ways.
-    """
-    try:
-        text = _encode(values)
-    except (ValueError, OverflowError, TypeError, RecursionError):
-        return _collect_texts(values)
-    is_same = (
-        len(text) <= _MAX_ENCODED_BYTES and text.find(b"\\") < 0 and text.translate(_NUMBERS).find(b"0.") < 0
-    )
-    return text.decode() if is_same else _collect_texts(values)
-
-
-_MAX_ENCODED_BYTES = 4096
-_NUMBERS = bytes(
-    ord("0" if chr(byte).isdigit() else "." if chr(byte) in ".eE" else " ") for byte in range(256)
-)
-"""Translates digits to `0`, and what follows a digit in a number with a fraction or an exponent to `.`: a faster search than a pattern."""
-_encode = msgspec.json.Encoder().encode
-
-
-def _collect_texts(values: Iterable[Json]) -> str:
-    """All keys, strings and numbers, one per line."""
+    """All keys, strings and numbers in JSON, one per line, to search them all at once."""
     texts: list[str] = []
     rest: list[Json] = [*values]
     while rest:

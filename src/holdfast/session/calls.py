@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-from msgspec import Raw, UnsetType, structs
+from msgspec import Raw, UnsetType
 
 from holdfast.connect.call import ToolResult, call, failed_result
 from holdfast.connect.catalog import CatalogTool
@@ -250,7 +250,7 @@ class Calls:
                 ) or await self._ask_permission(scope, tool, tool_call)
                 answer = permission.refusal
                 if permission.is_confirmed:
-                    tool_call = structs.replace(tool_call, is_confirmed=True)
+                    tool_call = replace(tool_call, is_confirmed=True)
             if answer is None and not tool_call.method and not self._servers.is_current(tool):
                 answer = _changed_result(tool)
             if answer is None:
@@ -339,9 +339,7 @@ class Calls:
     async def _preview(self, scope: Scope, tool: CatalogTool, tool_call: ToolCall) -> ToolResult:
         """The change that a call of a built-in file tool would make."""
         seconds = self._seconds_for(tool)
-        return await call(
-            self._deps.links, scope, tool, structs.replace(tool_call, is_preview=True), timeout=seconds
-        )
+        return await call(self._deps.links, scope, tool, replace(tool_call, is_preview=True), timeout=seconds)
 
     def _seconds_for(self, tool: CatalogTool) -> float:
         """How long a call of the tool may take."""
@@ -434,7 +432,7 @@ def _changed_result(tool: CatalogTool) -> ToolResult:
 
 def _add_trace(tool_call: ToolCall, span: Span) -> ToolCall:
     """The call with the trace context, for its server."""
-    return structs.replace(tool_call, meta={**(tool_call.meta or {}), **span.meta})
+    return replace(tool_call, meta={**(tool_call.meta or {}), **span.meta})
 
 
 def _not_stored_error(tool: CatalogTool, result: ToolResult, error: HoldfastError) -> HoldfastError:

@@ -232,9 +232,7 @@ class PermissionPolicy:
 
         No argument is masked because of its name: the server chooses the names of its parameters.
         """
-        return msgspec.structs.replace(
-            tool_call, arguments=await self._record.masks.mask_for_question(tool_call.arguments)
-        )
+        return replace(tool_call, arguments=await self._record.masks.mask_for_question(tool_call.arguments))
 
     async def _shown_change(self, preview: ToolResult) -> FileChange | None:
         """The change as a question shows it, with the user's secrets masked. None if it is too large to be shown."""
