@@ -363,6 +363,7 @@ async def test_reading_pauses_while_the_remote_peer_does_not_read_its_answers():
         for number in range(100):
             peer.data_received(line(id=number, method="m"))
             await asyncio.sleep(0)
+        await transport.wait_for(8)
         unread = (len(transport.messages), transport.reading)
         peer.resume_writing()
         answers = await transport.wait_for(100)

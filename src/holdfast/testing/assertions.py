@@ -53,6 +53,7 @@ async def assert_called(
 
 async def assert_not_called(session: Session, name: str) -> None:
     """Fail if the session called `server.tool`."""
+    _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]
     if made:
         raise AssertionError(f"{name} was called. Its calls: {_shorten(made)}")
