@@ -10,7 +10,7 @@ import pytest
 from holdfast.builtin.stage.browser_folder import BrowserFolder
 from holdfast.host.package_record import is_too_large, make_empty_folder
 from holdfast.model.folder_tree import MAX_DEPTH, remove_tree, walk_folders
-from holdfast.resolve.program import read_program
+from holdfast.resolve.read_program import read_program
 
 DEPTH = 1100  # more than Python's limit of recursion
 

@@ -47,7 +47,7 @@ async def test_assertions_fail_for_a_tool_that_no_server_has():
         await session.call("web.search")
         with pytest.raises(AssertionError, match=r"has no tool 'wb.search'. Did you mean 'web.search'"):
             await assert_not_called(session, "wb.search")
-        with pytest.raises(AssertionError, match=r"web.search was called 1 times, not 0. Its calls: {}"):
+        with pytest.raises(AssertionError, match=r"web.search was called. Its calls: {}"):
             await assert_not_called(session, "web.search")
         await assert_not_called(session, "files.write")  # the session has this server, but not its tools
         await assert_called(session, "web.search", times=1)
