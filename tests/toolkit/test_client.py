@@ -170,17 +170,16 @@ async def test_a_call_that_should_not_be_is_named_with_its_arguments():
 
         with pytest.raises(AssertionError, match=r"fake.search was called. Its calls: {'q': 'tea'}"):
             await assert_not_called(session, "fake.search")
-        with pytest.raises(AssertionError, match="was not called 2 times, but 1 times"):
+        with pytest.raises(AssertionError, match="was called 1 times, not 2"):
             await assert_called(session, "fake.search", times=2)
 
 
 @pytest.mark.parametrize(
     ("member", "instead"),
-    [("elicit", "await call.ask(question, type)"), ("info", 'await call.log("info", "…")'), ("nope", "")],
+    [("elicit", "await call.ask(question, type)"), ("info", 'await call.log("info", "…")')],
 )
 def test_a_member_of_another_context_is_answered_with_what_to_write(member: str, instead: str):
     with pytest.raises(AttributeError) as caught:
         getattr(Call(tool="t"), member)
 
-    write = f" Write: {instead}" if instead else ""
-    assert str(caught.value) == f"'Call' object has no attribute {member!r}.{write}"
+    assert str(caught.value) == f"'Call' object has no attribute {member!r}. Write: {instead}"
