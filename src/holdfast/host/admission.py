@@ -160,8 +160,8 @@ class Admission:
         """The mask for what is stored and logged, and the mask for questions to the user.
 
         Questions hide only what comes from the application, the operator, the user, the workspace and this process's
-        environment. The author of a project's
-        file, or a client, must not be able to hide a part of a question, not even in calls to its own server.
+        environment. The author of a project's file, or a client, must not be able to hide a part of a question, not even
+        in calls to its own server.
         """
         if not loaded.entries and not loaded.secrets and not policy.env_overrides:
             return self._environ_masks

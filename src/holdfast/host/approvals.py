@@ -218,9 +218,8 @@ class Approvals:
         program = await self._read_program(argv, folder, hashes=hashes, approved=approved.all_hashes)
         why = _why_not_approved(program, approved)
         if why and is_followed and not program.problem and spec.confinement is None and not spec.grant:
-            program = await self._read_program(
-                argv, folder, hashes=hashes
-            )  # now also the parts that are not approved
+            # Read it again, now with the parts that are not approved.
+            program = await self._read_program(argv, folder, hashes=hashes)
             why = _why_not_checked(program) or await run_with_file_timeout(
                 why_edits_need_approval, program, folder, approved.all_hashes, path=folder
             )

@@ -217,8 +217,8 @@ class Host:
         Outside of a session, the run opens a session with these options, and closes it at the end. Inside a session, it
         uses that session, and closes the servers of lifetime `run` at the end. Inside another run, it joins that run and
         closes nothing. With `isolate`, it always opens and closes a session of its own, and so has its own servers. Inside
-        another session, it takes the options that are not given from that session, except for the title, the tags and the functions
-        `ask`, `elicit`, `sample` and `on_event`. It never gets more rights.
+        another session, it takes the options that are not given from that session, except for the title, the tags and
+        the functions `ask`, `elicit`, `sample` and `on_event`. It never gets more rights.
         """
         outer = current_scope()
         if outer is not None:

@@ -225,8 +225,8 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
     """The options of a session that is opened inside another session, its parent.
 
     `outer` are the options that the parent was opened with. Options that are not given are those of the parent, except for
-    the title, the tags and the functions `ask`, `elicit`, `sample` and `on_event`. The trust, the tools, the mode and `only_these` can only restrict; the user and the workspace
-    cannot be changed.
+    the title, the tags and the functions `ask`, `elicit`, `sample` and `on_event`. The trust, the tools, the mode and
+    `only_these` can only restrict; the user and the workspace cannot be changed.
     """
     given = _without_none(given)
     options, context, mode = parse_options(given), parent.context, parent.permission.mode

@@ -222,9 +222,8 @@ class Opener:
             before = await storage.store.read(
                 lambda tx: _Before(tx.used_servers(kept.session_id), tx.stored_bytes(kept.session_id))
             )
-            if (
-                current.updated >= self.host_opened_at
-            ):  # the application still has the toolboxes that the session used
+            if current.updated >= self.host_opened_at:
+                # The application still has the toolboxes that the session used.
                 given = plan.options.app_servers
                 kept_toolboxes = given.kept_toolboxes | (
                     self.app_servers.kept_toolboxes - given.entries.keys()
