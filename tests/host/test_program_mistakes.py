@@ -151,8 +151,8 @@ async def test_a_toolbox_that_cannot_be_started_names_the_server_and_the_excepti
 
     assert reasons == {
         "made": "Could not start 'made': The function make_broken, which makes its toolbox, raised ZeroDivisionError. "
-        "The program's log has the traceback.",
-        "living": "Could not start 'living': Its lifespan raised KeyError. The program's log has the traceback.",
+        "The application's log has the traceback.",
+        "living": "Could not start 'living': Its lifespan raised KeyError. The application's log has the traceback.",
     }
     assert (result.code, reasons["made"] in result.message) == ("SERVER_REFUSED", True)
     logged = {record.getMessage() for record in caplog.records if record.exc_info}

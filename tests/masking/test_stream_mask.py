@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex
 from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.masking.stream_mask import StreamMask
 
 SECRET = "canary-4f9a2c81"
@@ -144,3 +145,47 @@ def test_many_secrets_and_a_long_text() -> None:
 @pytest.mark.promise("AUD-04")
 def test_text_is_masked_before_it_is_cut() -> None:
     assert Mask.of([SECRET]).mask_start(f"1234567 {SECRET}", 12) == "1234567 [mas"
+
+
+UNRELATED = "zq81-unrelated-obtained"
+LONG_SECRET = "superse" + "x" * 26
+
+
+def test_short_prefix_of_a_secret_is_shown_at_the_end_although_there_are_other_secrets() -> None:
+    with ObtainedSecrets() as obtained:
+        obtained.add_credentials("login", [UNRELATED])
+
+        assert "".join(stream(Mask.of([LONG_SECRET]), ["it is superse"])) == "it is superse"
+        assert "".join(stream(Mask(), [f"it is {UNRELATED[:8]}"])) == f"it is {UNRELATED[:8]}"
+
+
+@pytest.mark.promise("AUD-04")
+def test_nearly_whole_secret_is_masked_at_the_end() -> None:
+    with ObtainedSecrets() as obtained:
+        obtained.add_credentials("login", [UNRELATED])
+        token = "hft_" + "a" * 12 + "_" + "b" * 43
+
+        assert stream(Mask.of([LONG_SECRET]), [f"it is {LONG_SECRET[:-1]}"]) == ["it is ", MASKED]
+        assert stream(Mask(), [f"it is {UNRELATED[:-1]}"]) == ["it is ", MASKED]
+        assert stream(Mask(), [f"it is {token[:-1]}"]) == ["it is ", MASKED]
+
+
+@pytest.mark.promise("AUD-04")
+@pytest.mark.parametrize(
+    "longer", [SECRET[:-2] + "!" * 40, "x" + SECRET + "!" * 40], ids=["same start", "earlier start"]
+)
+def test_nearly_whole_secret_is_masked_although_the_text_also_begins_a_longer_one(longer: str) -> None:
+    text = longer[: longer.index("!")].removesuffix(SECRET[-2:])
+
+    assert stream(Mask(tuple(sorted([SECRET, longer]))), [text]) == ["", MASKED]
+
+
+@pytest.mark.promise("AUD-04")
+def test_secret_that_was_added_after_the_last_piece_is_masked_at_the_end() -> None:
+    with ObtainedSecrets() as obtained:
+        masked = StreamMask(Mask.of([LONG_SECRET]))
+        assert masked.feed("superse") == ""
+
+        obtained.add_credentials("login", ["superse-1"])
+
+        assert masked.flush() == MASKED

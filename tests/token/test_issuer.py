@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from holdfast.model.errors import HoldfastError
+from holdfast.token.issuer_keys import read_key_set
 from holdfast.token.issuer_verifier import IssuerVerifier
 
 pytestmark = pytest.mark.anyio
@@ -108,6 +109,18 @@ async def test_a_token_signed_with_another_key_is_refused():
 
     assert await refusal(sign(other, "rsa", "RS256")) == "signature"
     assert await refusal(sign(other, "another", "RS256")) == "unknown_key"
+
+
+def test_a_key_refuses_an_algorithm_that_does_not_belong_to_it():
+    limited = {**jwk(RSA, "rsa", "RS256"), "alg": "RS256"}
+    key = read_key_set(json.dumps({"keys": [limited]}).encode())["rsa"]
+    signed = b"text"
+    signatures = {name: jwt.get_algorithm_by_name(name).sign(signed, RSA) for name in ("RS256", "PS256")}
+
+    key.verify("RS256", signed, signatures["RS256"])
+    key.verify_signature("PS256", signed, signatures["PS256"])  # the signature itself is right
+    with pytest.raises(ValueError, match="does not belong to the key"):
+        key.verify("PS256", signed, signatures["PS256"])
 
 
 async def test_algorithms_that_do_not_belong_to_the_key_are_refused():

@@ -168,7 +168,7 @@ class BuiltinDeps:
 
     settings: Settings
     confined_folders: ConfinedFolders
-    executed: UnconfinedPathFinder
+    unconfined_paths: UnconfinedPathFinder
     keeper: Keeper
     environ: Mapping[str, str] = field(repr=False)
     publish_plan: "PublishPlan"
@@ -187,7 +187,7 @@ def in_process_services(deps: BuiltinDeps) -> Mapping[str, MakeService]:
 
         locks = FileLocks(settings.data_dir / "locks")
         protected = paths_closed_to_tools(settings)
-        find_unconfined = deps.executed.finder_for_threads()
+        find_unconfined = deps.unconfined_paths.finder_for_threads()
         return files_service(context, door, locks, protected, deps.confined_folders, find_unconfined)
 
     def make_shell(context: SessionContext, door: Door | None) -> Service:
@@ -232,11 +232,11 @@ def _shell_deps(deps: BuiltinDeps) -> "ShellDeps":
 
     async def confine(context: SessionContext) -> Confinement:
         roots = context.roots or (context.cwd,)
-        executed = await deps.executed.find()
+        unconfined = await deps.unconfined_paths.find()
         return Confinement(
             roots=roots,
-            read_only=executed.read_only_roots(roots),
-            executed=executed.programs_in(roots),
+            read_only=unconfined.read_only_roots(roots),
+            executed=unconfined.programs_in(roots),
             protected=paths_hidden_from_sandboxes(settings),
         )
 

@@ -50,7 +50,7 @@ async def _skip_check(spec: ServerSpec, session_folder: str) -> frozenset[tuple[
     return frozenset()
 
 
-PreparePackage: TypeAlias = Callable[[ServerSpec], Awaitable[ServerSpec]]
+PrepareConfined: TypeAlias = Callable[[ServerSpec], Awaitable[ServerSpec]]
 
 
 async def _keep_spec(spec: ServerSpec) -> ServerSpec:
@@ -72,8 +72,9 @@ class Connector:
     on_tools_changed: Callable[[ServerSpec, Scope | None], None] = _ignore
     check_program: CheckProgram = _skip_check
     """Called before and after a program is started, and before a project's remote server is connected."""
-    prepare_package: PreparePackage = _keep_spec
-    """Fetches the package of a confined server that a package runner, such as `npx`, starts. Returns a spec that runs the package."""
+    prepare_confined: PrepareConfined = _keep_spec
+    """Called before a confined server is started. Returns the spec to start: one that runs the fetched package, if a package runner such
+    as `npx` starts the server."""
     find_read_only: FindReadOnly = every_root
     """Finds the paths that a sandboxed session may not change now.
 
@@ -194,7 +195,7 @@ class Connector:
             session_folder = scope.context.cwd if scope is not None else ""
             before = await self.check_program(spec, session_folder)
             is_confined = spec.confinement is not None
-            started = await self.prepare_package(spec) if is_confined else spec
+            started = await self.prepare_confined(spec) if is_confined else spec
             started_in = (
                 start_folder(
                     spec.transport,

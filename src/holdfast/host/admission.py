@@ -124,7 +124,7 @@ class Admission:
         # The folder may have changed since the session was planned.
         if plan.is_open and plan.workspace is None:
             announced = await run_with_file_timeout(
-                self._announcement_warnings, context.cwd, path=context.cwd
+                self._unbound_workspace_warnings, context.cwd, path=context.cwd
             )
         if announced:
             loaded = replace(loaded, warnings=(*loaded.warnings, *announced))
@@ -159,8 +159,9 @@ class Admission:
     ) -> tuple[Mask, Mask]:
         """The mask for what is stored and logged, and the mask for questions to the user.
 
-        Questions hide only what comes from the host, the user and this process's environment. The author of a project's
-        file, or a client, must not be able to hide a part of a question, not even in calls to its own server.
+        Questions hide only what comes from the application, the operator, the user, the workspace and this process's
+        environment. The author of a project's file, or a client, must not be able to hide a part of a question, not even
+        in calls to its own server.
         """
         if not loaded.entries and not loaded.secrets and not policy.env_overrides:
             return self._environ_masks
@@ -198,7 +199,7 @@ class Admission:
         is_other = folder_workspace is not None and (
             workspace is None or folder_workspace.slug != workspace.slug
         )
-        warnings = self._announcement_warnings(folder) if workspace is None else ()
+        warnings = self._unbound_workspace_warnings(folder) if workspace is None else ()
         return context, workspace, folder_workspace if is_other else None, warnings
 
     def _own_trust(self, options: OpenOptions, workspace: Workspace | None) -> Trust:
@@ -221,7 +222,7 @@ class Admission:
             if overlap.trust is Trust.SANDBOXED
         )
 
-    def _announcement_warnings(self, folder: str) -> tuple[SessionWarning, ...]:
+    def _unbound_workspace_warnings(self, folder: str) -> tuple[SessionWarning, ...]:
         """A warning if a file in the folder names a workspace that it is not bound to, unless the user has declined to bind it."""
         found = self._registry.find_announced(folder)
         if found is None:
@@ -278,7 +279,7 @@ class SessionPlan:
     is_open: bool = False
     """Whether the session is already open, and only its servers are resolved again."""
     not_given: tuple[str, ...] = ()
-    """The servers that a program gave to the stored session, and that it was not given again."""
+    """The servers that an application gave to the stored session, and that it was not given again."""
     timer: OpeningTimer = field(default_factory=OpeningTimer, compare=False)
     """How long each phase of the opening has taken."""
 

@@ -1,7 +1,7 @@
 """End running servers that a new approval or revocation affects.
 
 These are servers whose approval was revoked, and confined servers whose roots overlap with the folder of a program that was
-just approved.
+just approved, unless their entry has `writable: ["."]`.
 
 A server that is ended is started again by the next call, if it is still approved, and then cannot change the approved program.
 """

@@ -119,11 +119,11 @@ class Approvals:
                 "--follow-edits works only for a server that runs with your rights, and whose program is in the project. "
                 f"Approve {entry.name!r} without it."
             )
-        folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a word, not a path yet
+        folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a text, not a `Path`
         return await run_with_file_timeout(why_not_to_follow, entry.name, folder, program, path=folder)
 
     async def followed_edits(self) -> frozenset[str]:
-        """The digest of each entry of a project whose later edits are approved."""
+        """The digests of the project entries for which later edits of their program are approved."""
         found = await self._store.read(read_edit_approvals)
         return frozenset(edits.content_hash for edits in found)
 
@@ -188,7 +188,7 @@ class Approvals:
             return False
         if not program.problem_with_bytecode and _is_as_approved(program, approved):
             return True
-        folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a word, not a path yet
+        folder = os.path.dirname(entry.origin)  # noqa: PTH120 - a text, not a `Path`
         return is_followed and not await run_with_file_timeout(
             why_edits_need_approval, program, folder, approved.all_hashes, path=folder
         )
@@ -218,7 +218,8 @@ class Approvals:
         program = await self._read_program(argv, folder, hashes=hashes, approved=approved.all_hashes)
         why = _why_not_approved(program, approved)
         if why and is_followed and not program.problem and spec.confinement is None and not spec.grant:
-            program = await self._read_program(argv, folder, hashes=hashes)  # also what is not approved
+            # Read it again, now with the parts that are not approved.
+            program = await self._read_program(argv, folder, hashes=hashes)
             why = _why_not_checked(program) or await run_with_file_timeout(
                 why_edits_need_approval, program, folder, approved.all_hashes, path=folder
             )

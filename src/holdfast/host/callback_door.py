@@ -1,4 +1,4 @@
-"""A door made of functions, so that a Python program can answer the session's questions itself."""
+"""A door made of functions, so that a Python application can answer the session's questions itself."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -93,14 +93,18 @@ class CallbackDoor(Door):
         return {**_SAMPLED, **sampled}
 
     async def read_text(self, path: str) -> str:
-        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This program does not open files for the session.")
+        raise HoldfastError(
+            codes.UNSUPPORTED_BY_CLIENT, "This application does not open files for the session."
+        )
 
     async def write_text(self, path: str, text: str) -> None:
-        raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This program does not open files for the session.")
+        raise HoldfastError(
+            codes.UNSUPPORTED_BY_CLIENT, "This application does not open files for the session."
+        )
 
 
 async def _call(name: str, function: Callable[[Any], Any], argument: object) -> Any:
-    """Call the program's function. If it raises, the question has no answer, and the log has the traceback."""
+    """Call the application's function. If it raises, the question has no answer, and the log has the traceback."""
     try:
         return await run_callback(function, argument)
     except HoldfastError:
@@ -109,13 +113,13 @@ async def _call(name: str, function: Callable[[Any], Any], argument: object) -> 
         log.exception("a callback failed: %s", name, extra={"callback": name})
         raise HoldfastError(
             codes.NO_ANSWER,
-            f"The program's function `{name}` raised {type(error).__name__}; the log has the traceback.",
+            f"The application's function `{name}` raised {type(error).__name__}; the log has the traceback.",
             function=name,
         ) from None
 
 
 def _as_object(name: str, expected: str, answer: object) -> JsonObject:
-    """What the function returned, as a JSON object without members that are None at the top."""
+    """What the function returned, as a JSON object. Of a dataclass or a model, members that are None are left out."""
     kind, is_mapping = type(answer), isinstance(answer, Mapping)
     if not (is_mapping or is_dataclass(kind) or hasattr(kind, "model_dump")):
         raise _wrong_answer(name, expected, f"a value of the type {kind.__name__}")

@@ -70,7 +70,7 @@ EMPTY_FOLDERS = "empty"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostConfig:
-    """What a program gives to a host."""
+    """What an application gives to a host."""
 
     settings: Settings
     registry: Registry
@@ -175,7 +175,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         BuiltinDeps(
             settings=settings,
             confined_folders=confined_folders,
-            executed=unconfined_paths,
+            unconfined_paths=unconfined_paths,
             keeper=keeper,
             environ=inputs.environ,
             publish_plan=live.publish_plan,
@@ -195,7 +195,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         on_tools_changed=live.refresh_tools,
         server_logs=server_logs,
         check_program=approvals.check_program_files,
-        prepare_package=prepare_confined,
+        prepare_confined=prepare_confined,
         find_read_only=unconfined_paths.read_only_in,
         services=services,
     )
@@ -232,7 +232,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         server_logs=server_logs,
         tool_cache=ToolCache(approvals),
         app_servers=app_servers,
-        opened=store.now(),
+        host_opened_at=store.now(),
         max_megabytes=settings.sessions.max_megabytes,
         wait_seconds=settings.permission.wait,
         server_wait_seconds=settings.links.wait_seconds,

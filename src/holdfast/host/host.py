@@ -95,7 +95,7 @@ class Host:
 
         By default, the settings are those of this machine, the store is in the data folder, and the model of the settings
         answers. Without a model, the user types commands that call tools. With `tracer_provider`, sessions are traced by
-        this provider of OpenTelemetry, which the program shuts down itself.
+        this provider of OpenTelemetry, which the application shuts down itself.
         """
         if unknown:
             known = [name for name in inspect.signature(Host).parameters if name != "unknown"]
@@ -217,7 +217,8 @@ class Host:
         Outside of a session, the run opens a session with these options, and closes it at the end. Inside a session, it
         uses that session, and closes the servers of lifetime `run` at the end. Inside another run, it joins that run and
         closes nothing. With `isolate`, it always opens and closes a session of its own, and so has its own servers. Inside
-        another session, it takes the options that are not given from that session, and never gets more rights.
+        another session, it takes the options that are not given from that session, except for the title, the tags and
+        the functions `ask`, `elicit`, `sample` and `on_event`. It never gets more rights.
         """
         outer = current_scope()
         if outer is not None:
@@ -254,9 +255,9 @@ class Host:
         try:
             await session.wait_ready_and_store()
             for refusal in session.refusals:
-                if refusal.stage is Stage.SELECT:  # the program or the workspace chose to leave it out
+                if refusal.stage is Stage.SELECT:  # the application or the workspace chose to leave it out
                     continue
-                # The message has the name and the reason, because a program's log may show no fields.
+                # The message has the name and the reason, because an application's log may show no fields.
                 extra = {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
                 log.warning(
                     "server refused: %s: %s", to_line(refusal.server), to_line(refusal.reason), extra=extra
@@ -442,7 +443,7 @@ class Host:
 
 
 def _warn_about_unmatched(session: Session, options: OpenOptions) -> None:
-    """Log which of the program's patterns and names of tools match no tool: now, or when lazy servers have been started."""
+    """Log which of the application's patterns and names of tools match no tool: now, or when lazy servers have been started."""
     patterns = [pattern for group in options.tools for pattern in group]
     patterns += (
         ToolPattern(server=(spec.name,), tool=(name,))
@@ -468,7 +469,7 @@ def _check_options(options: object) -> None:
 
 
 def _check_event_loop() -> None:
-    """Raise if the program runs on another event loop than asyncio's."""
+    """Raise if the application runs on another event loop than asyncio's."""
     if running_loop() is None:
         raise HoldfastError(
             codes.HOST_NOT_OPEN,

@@ -45,7 +45,7 @@ class SessionOptions(TypedDict, total=False):
     trust: Trust | Literal["direct", "sandboxed"] | None
     """The highest trust that the session may have. The settings, the workspace or an overlapping workspace may lower it."""
     servers: ServerConfigs | None
-    """Servers of the application, for this session only. They are trusted like the host's own."""
+    """Servers of the application, for this session only. They are trusted like the servers that were passed to `Host`."""
     only_these: bool
     """Whether the session gets only `servers`, without the configured and the built-in ones."""
     tools: Sequence[str] | None
@@ -118,7 +118,7 @@ class OpenOptions:
     agent: Agent | None = field(default=None, compare=False, repr=False)
     """Answers the prompts instead of a model."""
     builtins: frozenset[str] | None = None
-    """The built-in servers to use; None uses all."""
+    """The built-in servers to use. None: those that every session gets, and `extra_builtins`."""
     agent_name: str = ""
     """The name of the agent's definition."""
     definition: AgentDefinition | None = None
@@ -225,8 +225,8 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
     """The options of a session that is opened inside another session, its parent.
 
     `outer` are the options that the parent was opened with. Options that are not given are those of the parent, except for
-    the title and the tags. The trust, the tools, the mode and `only_these` can only restrict; the user and the workspace
-    cannot be changed.
+    the title, the tags and the functions `ask`, `elicit`, `sample` and `on_event`. The trust, the tools, the mode and
+    `only_these` can only restrict; the user and the workspace cannot be changed.
     """
     given = _without_none(given)
     options, context, mode = parse_options(given), parent.context, parent.permission.mode

@@ -28,7 +28,7 @@ from holdfast.host.session_folders import resolve_path
 from holdfast.host.session_log_mask import MASK_THREADS, SessionLogMask
 from holdfast.host.session_storage import Acquired, SessionStorage
 from holdfast.host.stored_agents import agents_to_store, missing_agents, resume_options
-from holdfast.host.stored_restrictions import stored_restrictions, with_stored_restrictions
+from holdfast.host.stored_restrictions import restrictions_to_store, with_stored_restrictions
 from holdfast.host.stored_servers import had_only_own_servers, missing_servers, servers_to_store
 from holdfast.host.tool_cache import ToolCache
 from holdfast.masking.mask import Mask
@@ -73,14 +73,14 @@ class Opener:
     tool_cache: ToolCache
     app_servers: AppServers
     """The servers that the application passed to `Host`."""
-    opened: datetime
-    """When the host was opened. What its program had in memory before is lost."""
+    host_opened_at: datetime
+    """When the host was opened. What its application had in memory before is lost."""
     max_megabytes: int
     """How much one session may store; 0: no limit."""
     wait_seconds: float
     """How long a question waits for a door that can answer it."""
     server_wait_seconds: float
-    """How long a turn that a message starts waits for servers that are still starting."""
+    """How long a turn waits for servers that are still starting, if a message of another session starts the turn."""
     can_spawn: Callable[[Session, CatalogTool], bool]
     """Whether the agent of a session may start another one with this tool. If not, it does not see the tool."""
     max_children: int
@@ -117,10 +117,10 @@ class Opener:
             return await self._reopen(stored, plan)
 
     def _check_model(self, options: OpenOptions) -> None:
-        """Raise if a program names a model that no provider can have. A user is told at the first prompt, and can type /model."""
-        name, is_program = options.model, options.opened_by == DoorKind.PYTHON
+        """Raise if an application names a model that no provider can have. A user is told at the first prompt, and can type /model."""
+        name, is_application = options.model, options.opened_by == DoorKind.PYTHON
         has_provider = ":" in name or name == "test" or bool(self.models.settings.base_url)
-        if is_program and name and not has_provider and options.agent is None and self.agent is None:
+        if is_application and name and not has_provider and options.agent is None and self.agent is None:
             reason = unknown_model(make_config(self.models.settings, name)).message
             raise HoldfastError(codes.BAD_ARGUMENT, reason)
 
@@ -140,7 +140,7 @@ class Opener:
                 **limits_to_store(_mode_to_store(mode, door, plan), options.tools, door),
                 **agents_to_store(options),
                 **servers_to_store(options),
-                **stored_restrictions(options),
+                **restrictions_to_store(options),
                 **({"model": options.model} if options.model else {}),
             },
         )
@@ -222,7 +222,8 @@ class Opener:
             before = await storage.store.read(
                 lambda tx: _Before(tx.used_servers(kept.session_id), tx.stored_bytes(kept.session_id))
             )
-            if current.updated >= self.opened:  # the program still has the toolboxes that the session used
+            if current.updated >= self.host_opened_at:
+                # The application still has the toolboxes that the session used.
                 given = plan.options.app_servers
                 kept_toolboxes = given.kept_toolboxes | (
                     self.app_servers.kept_toolboxes - given.entries.keys()
@@ -340,7 +341,7 @@ class Opener:
                     spec, tools, plan, record.mask, throttle
                 ),
                 read_log=self.server_logs.read,
-                mask_secret_files=self.secret_files.mask,
+                mask_secret_files=self.secret_files.register_changed,
                 stage_seconds=plan.timer.seconds,
                 tracer=self.tracer,
             )

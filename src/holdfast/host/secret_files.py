@@ -1,4 +1,4 @@
-"""Mask the secrets in Holdfast's own files: keys, saved logins, lists of servers, workspaces.
+"""Find the secrets in Holdfast's own files, so that they are masked in results: keys, saved logins, lists of servers, workspaces.
 
 A tool with the user's rights can read these files, and its result is stored. Another process may have changed them since
 the session was opened. So they are checked before a result is stored, and read again if they have changed.
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 0.005
 """For short results, the files are checked at most this often: a check costs 1 to 2 % of a call."""
 SHORT_RESULT_BYTES = 64
-"""A longer result may contain one of the files."""
+"""A longer result may contain one of the files, so they are checked before it is stored."""
 _RETRY_SECONDS = 60.0  # if the file system does not respond
 
 Version = tuple[int, ...] | None
@@ -52,11 +52,11 @@ class SecretFiles:
         """By path: reads the secrets in this file or folder."""
         self._obtained = obtained
         self._versions: dict[str, Version] = dict.fromkeys((*self._readers, str(self._logins)))
-        """The files, and folders, which change when one of their files is replaced: as they were when they were read."""
+        """By path: the version of each file or folder when it was read. A folder changes when one of its files is replaced."""
         self._next_check = self._next_read = 0.0
         self._reading = asyncio.Lock()
 
-    async def mask(self, result_size: int) -> None:
+    async def register_changed(self, result_size: int) -> None:
         """Mask the secrets in all files that have changed since they were read, before a result of this size is stored."""
         if result_size <= SHORT_RESULT_BYTES and time.monotonic() < self._next_check:
             return

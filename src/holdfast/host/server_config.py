@@ -45,7 +45,7 @@ InProcessServer: TypeAlias = Union["Toolbox", "Callable[[], Toolbox]", ServiceSo
 
 
 class ServerConfig(TypedDict, total=False):
-    """A server, as a program describes it. It has a `command`, a `url` or a `toolbox`."""
+    """A server, as an application describes it. It has a `command`, a `url` or a `toolbox`."""
 
     command: str | Path
     """The program to start."""
@@ -99,7 +99,7 @@ _OTHER_NAMES = {
     "server_url": "url",
     "box": "toolbox",
 }
-"""Names that programs of other libraries use, or that are close to a wrong key."""
+"""Wrong keys, and the key that is meant: names that other libraries use, or names that are similar to a different key."""
 _FILE_KEYS = ("mcpServers", "servers")
 """What contains the servers in the config files of MCP clients."""
 _EXAMPLE = '{"name": {"command": "…"}}'
@@ -168,7 +168,7 @@ async def open_toolbox(
             log.exception("could not start %s", to_line(name), extra={"server": name})
             raise HoldfastError(
                 codes.BAD_TOOL,
-                f"Could not start {name!r}: {what} raised {type(error).__name__}. The program's log has the traceback.",
+                f"Could not start {name!r}: {what} raised {type(error).__name__}. The application's log has the traceback.",
             ) from None
         yield service
 
@@ -203,7 +203,7 @@ def _close(awaitable: object) -> None:
 
 
 def _check_entry(name: str, value: Json, *, is_toolbox: bool) -> None:
-    """Raise if a value is wrong: the program has a mistake."""
+    """Raise if a value is wrong: the application has a mistake."""
     entry = ServerEntry(
         name=name, source=Source.APP, origin=APP_ORIGIN, value=value, is_in_process=is_toolbox
     )

@@ -20,7 +20,7 @@ class _Stored(msgspec.Struct, omit_defaults=True):
     tools: list[str] | None = None
 
 
-def stored_restrictions(options: OpenOptions) -> JsonObject:
+def restrictions_to_store(options: OpenOptions) -> JsonObject:
     """The restrictions that are stored with a new session."""
     found = [
         _Stored(

@@ -1,4 +1,4 @@
-"""The names of the servers that a program gave to a session are stored with it, so that a later refusal can name them."""
+"""The names of the servers that an application gave to a session are stored with it, so that a later refusal can name them."""
 
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.json import Json, JsonObject
@@ -8,7 +8,7 @@ _NAMES, _ONLY_THESE = "app_servers", "only_these"
 
 
 def servers_to_store(options: OpenOptions, earlier: JsonObject | None = None) -> JsonObject:
-    """The names of the program's servers, and whether the session has no others, to be stored with the session."""
+    """The names of the application's servers, and whether the session has no others, to be stored with the session."""
     stored: JsonObject = {}
     names: list[Json] = [*dict.fromkeys((*_names(earlier or {}), *options.app_servers.entries))]
     if names:
@@ -24,14 +24,14 @@ def missing_servers(settings: JsonObject, options: OpenOptions) -> tuple[str, ..
 
 
 def had_only_own_servers(settings: JsonObject) -> bool:
-    """Whether the session was opened with the servers of its program, and no others."""
+    """Whether the session was opened with the servers of its application, and no others."""
     return settings.get(_ONLY_THESE) is True
 
 
 def not_given_again(name: str) -> Refusal:
-    """The refusal of a server that the program has to give again."""
+    """The refusal of a server that the application has to give again."""
     reason = (
-        "The program that opened the session gave it this server, which is not stored, and it was not given again. "
+        "The application that opened the session gave it this server, which is not stored, and it was not given again. "
         f"In Python, give it again: host.reopen(session_id, servers={{{name!r}: …}})."
     )
     return Refusal(server=name, stage=Stage.LOAD, reason=reason)

@@ -21,7 +21,7 @@ _THREAD = WorkerThreads("traces", threads=1)
 
 @asynccontextmanager
 async def open_tracer(provider: "TracerProvider | None", otlp_url: str) -> AsyncIterator[Tracer | None]:
-    """The tracer of a program's own provider, else one that exports to this address, else None.
+    """The tracer of the application's own provider, else one that exports to this address, else None.
 
     At the end, spans that are not exported yet are sent, within two seconds.
     """

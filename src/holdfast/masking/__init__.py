@@ -2,5 +2,6 @@
 
 * A *known secret* is from the configuration or the environment. It is masked wherever it occurs.
 * An *obtained secret* is one that the process gets while it runs, such as the token of a login. It is masked like a known secret.
-* A *likely secret* is recognised by its name, its position or its random look. It is masked in logs, errors and listings.
+* A *likely secret* is recognised by its name or its position. It is masked in logs, errors, listings and the stored arguments of calls.
+  In listings and URLs, a value that looks random is also a likely secret.
 """

@@ -4,8 +4,8 @@ import base64
 import html
 import json
 import re
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from urllib.parse import quote, quote_plus
 
@@ -42,8 +42,8 @@ def split_secret(secret: str) -> list[str]:
 class SecretIndex:
     """Finds many secrets in a text. Each has `MIN_SECRET_LENGTH` to `MAX_PIECE_LENGTH` characters.
 
-    A secret that was added twice must be removed twice. The time of a search depends on the length of the text, and
-    hardly on the number of secrets.
+    A secret that was added twice must be removed twice. Up to `_MAX_SEPARATE_SEARCHES` secrets, the time of a search is
+    proportional to their number. For more secrets, it depends on the length of the text, and hardly on their number.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -55,7 +55,7 @@ class SecretIndex:
         self._snapshot: tuple[int, tuple[str, ...]] = (0, ())
         """The value of `_changes`, and all secrets at that time."""
         self._sorted: list[str] | None = None
-        """All secrets in order; None if secrets were added or removed since `find_partial_at_end` sorted them."""
+        """All secrets in order; None if secrets were added or removed since they were sorted."""
         self._first_two: frozenset[str] = frozenset()
         """The first character, and the first two characters, of each secret in `_sorted`."""
         self._first_character = re.compile("(?!)")
@@ -114,33 +114,38 @@ class SecretIndex:
 
     def find_partial_at_end(self, text: str) -> int:
         """The index at which an unfinished secret may begin at the end of the text; the length of the text if there is none."""
-        if self._sorted is None:
+        self._sort()
+        first_two = self._first_two
+        for found in self._first_character.finditer(text, max(0, len(text) - MAX_PIECE_LENGTH + 1)):
+            begin = found.start()
+            if text[begin : begin + 2] in first_two and next(self._longer_secrets(text[begin:]), None):
+                return begin
+        return len(text)
+
+    def is_nearly_whole(self, prefix: str) -> bool:
+        """Whether this text must not be shown, because it is the first three quarters or more of a secret."""
+        if len(prefix) < MIN_SECRET_LENGTH:
+            return False
+        return any(4 * len(prefix) >= 3 * len(secret) for secret in self._longer_secrets(prefix))
+
+    def _longer_secrets(self, prefix: str) -> Iterator[str]:
+        """The secrets that begin with this prefix and are longer."""
+        ordered = self._sort()
+        index = bisect_right(ordered, prefix)
+        while index < len(ordered) and ordered[index].startswith(prefix):
+            yield ordered[index]
+            index += 1
+
+    def _sort(self) -> list[str]:
+        """All secrets in order. They are sorted again only if secrets were added or removed."""
+        ordered = self._sorted
+        if ordered is None:
             ordered = sorted(self._counts)
             self._first_two = frozenset(secret[:size] for secret in ordered for size in (1, 2))
             firsts = "".join({re.escape(secret[0]) for secret in ordered})
             self._first_character = re.compile(f"[{firsts}]" if firsts else "(?!)")
             self._sorted = ordered
-        first_two = self._first_two
-        for found in self._first_character.finditer(text, max(0, len(text) - MAX_PIECE_LENGTH + 1)):
-            begin = found.start()
-            if text[begin : begin + 2] in first_two and self._length_of_secret_after(text[begin:]):
-                return begin
-        return len(text)
-
-    def is_nearly_whole(self, prefix: str) -> bool:
-        """Whether this prefix of a secret must not be shown, because it is three quarters of the secret or more."""
-        return len(prefix) >= MIN_SECRET_LENGTH and 4 * len(prefix) >= 3 * self._length_of_secret_after(
-            prefix
-        )
-
-    def _length_of_secret_after(self, prefix: str) -> int:
-        """The length of a secret that begins with this prefix and is longer; 0 if there is none."""
-        ordered = self._sorted or []
-        index = bisect_left(ordered, prefix)
-        if index < len(ordered) and ordered[index] == prefix:
-            index += 1
-        found = index < len(ordered) and ordered[index].startswith(prefix)
-        return len(ordered[index]) if found else 0
+        return ordered
 
     def _find_separately(self, text: str) -> list[Span]:
         spans: list[Span] = []

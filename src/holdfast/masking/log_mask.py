@@ -27,17 +27,17 @@ class LogSecrets:
     """Masked in the session's own records, and in those that belong to no session."""
 
     @classmethod
-    def of(cls, session_id: str, mask: Mask, own: Mask) -> "LogSecrets":
-        """The secrets of `mask`. `own` contains those that no project and no client chose.
+    def of(cls, session_id: str, mask: Mask, trusted: Mask) -> "LogSecrets":
+        """The secrets of `mask`. `trusted` contains those that no project and no client chose.
 
-        The secrets in `own`, and those that look random, are masked in all records. A project or a client chose the
+        The secrets in `trusted`, and those that look random, are masked in all records. A project or a client chose the
         others, and must not be able to hide words in the records of other sessions.
         """
-        if mask.secrets == own.secrets:
+        if mask.secrets == trusted.secrets:
             return cls(session_id, mask.secrets)
-        own_secrets = frozenset(own.secrets)
+        trusted_secrets = frozenset(trusted.secrets)
         in_all_records = tuple(
-            secret for secret in mask.secrets if secret in own_secrets or looks_random(secret)
+            secret for secret in mask.secrets if secret in trusted_secrets or looks_random(secret)
         )
         return cls(
             session_id, in_all_records, Mask(tuple(sorted({*mask.secrets}.difference(in_all_records))))

@@ -19,7 +19,8 @@ FindSpans = Callable[[str], list[Span]]
 class Mask:
     """Masks known secrets, in every encoding that they are likely to occur in.
 
-    By default, a mask also masks the secrets that this process has obtained until now, such as the tokens of logins.
+    By default, a mask also masks the secrets that this process has obtained by the time that the mask is used, such as the
+    tokens of logins.
     """
 
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -86,7 +87,7 @@ class Mask:
         return min(index, obtained_secrets.find_partial_at_end(text, self.session_id))
 
     def is_nearly_whole(self, prefix: str) -> bool:
-        """Whether this prefix of a known secret must not be shown, because it is three quarters of the secret or more."""
+        """Whether this text must not be shown, because it is the first three quarters or more of a known secret."""
         return self.index.is_nearly_whole(prefix) or obtained_secrets.is_nearly_whole(prefix, self.session_id)
 
     def mask_known(self, text: str) -> str:

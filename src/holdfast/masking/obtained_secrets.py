@@ -16,7 +16,7 @@ from holdfast.masking.known_secrets import SecretIndex, Span, encode_secrets, sp
 from holdfast.masking.secret_shapes import looks_random
 
 CONTEXT_TOKEN_START = "eyJhbGciOiJFZERTQSIsImtpZCI6I"
-"""Every signed context token begins with this header in base64. The rest differs for every request."""
+"""Every signed context token begins with this part of its header in base64. The rest differs between keys and requests."""
 ANY_SESSION = "*"
 """In place of a session id: mask the values that servers chose in any session."""
 _MAX_LOGINS = 256
@@ -181,7 +181,9 @@ def find_partial_at_end(text: str, session_id: str = "") -> int:
 
 
 def is_nearly_whole(prefix: str, session_id: str = "") -> bool:
-    """Whether this prefix of an obtained secret must not be shown, because it is three quarters of the secret or more."""
+    """Whether this text must not be shown, because it is the first three quarters or more of an obtained secret."""
+    if 4 * len(prefix) >= 3 * _CLIENT_TOKEN_LENGTH and _PARTIAL_CLIENT_TOKEN.match(prefix):
+        return True
     return any(index.is_nearly_whole(prefix) for index in _indexes(session_id))
 
 

@@ -30,8 +30,8 @@ def looks_random(value: str) -> bool:
     """Whether a value of at least 16 characters, without spaces, looks random.
 
     It does if its letters and digits, at least 14, change on average once in four characters: from letter to digit, from
-    digit to letter, or from lower to upper case. Hexadecimal values need 20 characters, with a letter and a digit.
-    Dates do not look random.
+    digit to letter, or from lower to upper case. A hexadecimal value of at least 20 characters, which may contain
+    hyphens, needs only a letter and a digit. Dates do not look random.
     """
     if not _RANDOM.fullmatch(value) or _DATE.match(value):
         return False

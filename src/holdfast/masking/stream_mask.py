@@ -53,7 +53,9 @@ class StreamMask:
         if not delayed:
             return ""
         self._sent += delayed
-        self._sent_is_masked = self._mask.is_nearly_whole(self._sent)
+        # Another secret may begin after the first character.
+        ends = (self._sent[begin:] for begin in range(len(self._sent)))
+        self._sent_is_masked = any(map(self._mask.is_nearly_whole, ends))
         return MASKED if self._sent_is_masked else delayed
 
     def _mask_part(self, text: str, spans: list[tuple[int, int]], begin: int, end: int) -> str:

@@ -27,11 +27,17 @@ _MAX_KEYS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuerKey:
-    """One public key. It verifies only the algorithms of its type, even if a token's header names another one."""
+    """One public key. `verify` refuses an algorithm that is not in `algorithms`, even if a token's header names it."""
 
     key_id: str
     algorithms: frozenset[str]
-    verify: Verify = field(repr=False)
+    verify_signature: Verify = field(repr=False)
+
+    def verify(self, algorithm: str, signed: bytes, signature: bytes) -> None:
+        """Raise `InvalidSignature` or ValueError unless the key made this signature with this algorithm."""
+        if algorithm not in self.algorithms:
+            raise ValueError("the algorithm does not belong to the key")
+        self.verify_signature(algorithm, signed, signature)
 
 
 def read_key_set(text: bytes) -> dict[str, IssuerKey]:
@@ -68,7 +74,7 @@ def _read_key(raw: JsonObject) -> IssuerKey | None:
         return None
     if isinstance(raw.get("alg"), str):
         algorithms &= {str(raw["alg"])}
-    return IssuerKey(key_id=key_id, algorithms=algorithms, verify=verify)
+    return IssuerKey(key_id=key_id, algorithms=algorithms, verify_signature=verify)
 
 
 def _rsa(raw: JsonObject) -> Verify:

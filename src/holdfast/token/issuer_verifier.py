@@ -18,7 +18,10 @@ _TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _MIN_FETCH_SECONDS = 30.0
 """The keys are fetched at most once in this time, even if tokens name unknown keys."""
 _MAX_AGE_SECONDS = 3600.0
-"""The keys are fetched again after this time. Then keys that the issuer has removed are no longer accepted."""
+"""The keys are fetched again after this time. Then keys that the issuer has removed are no longer accepted.
+
+If the fetch fails, the old keys are still used, until they are about twice as old.
+"""
 _MAX_SUBJECT = 256
 
 
@@ -102,7 +105,7 @@ class IssuerVerifier:
             key = next(iter(self._keys.values()))
         if key is None:
             raise token_error(
-                "unknown_key", "The token is signed with a key that the issuer does not publish."
+                "unknown_key", "The token's key is not among the issuer's keys that could be fetched."
             )
         if parsed.algorithm not in key.algorithms:
             raise token_error("algorithm", "The token's algorithm does not belong to its key.")

@@ -7,6 +7,7 @@ There is one authenticator for each kind of server:
 | stdio, started for one session | `EnvironmentAuthenticator` | the environment: the Holdfast host started the server | is ignored |
 | stdio, shared by sessions | `MetaAuthenticator` | the `_meta` of each request: the Holdfast host writes it | is ignored |
 | HTTP, with the Holdfast host's key set | `TokenAuthenticator` | the verified token of each request | is used only for anonymous callers, if they are allowed |
+| HTTP, with other credentials (`box.http_app(auth=…)`) | `AppAuthenticator`, in `http_auth` | the credentials of each request: `auth` finds the user or the session | is ignored |
 | in process | `ContextVarAuthenticator` | the ContextVar of `model.context` | is ignored |
 | any other | `AnonymousAuthenticator` | nothing: callers are anonymous | is used: it says which workspace the client means, and grants no rights |
 

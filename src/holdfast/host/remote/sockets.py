@@ -41,9 +41,10 @@ def remove_socket(data_dir: Path, name: str) -> None:
 
 
 def connect_socket(data_dir: Path, name: str) -> socket.socket:
-    """Connect to the host that listens on the socket with this name; raise OSError if there is none, or if it is stopped.
+    """Connect to the host that listens on the socket with this name; raise OSError if there is none, or if its queue is full.
 
-    This never waits: connecting to a stopped process whose queue is full would block the whole event loop.
+    This never waits: connecting to a stopped process whose queue is full would block the whole event loop. A stopped process
+    whose queue is not full is not noticed here.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     connection.setblocking(False)
