@@ -1,8 +1,11 @@
 """A context variable whose value is set for the length of a block."""
 
-import asyncio
+import sys
 from contextvars import ContextVar
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -38,7 +41,7 @@ class _Block(Generic[T]):  # a class, because a generator would take longer, for
         self._var = var
         self.value = value
         self.outer: _Block[T] | None = None
-        self.task: asyncio.Task[Any] | None = None
+        self.task: Any = None
         self.has_ended = False
 
     def __enter__(self) -> None:
@@ -53,7 +56,12 @@ class _Block(Generic[T]):  # a class, because a generator would take longer, for
 
 
 def _current_task() -> "asyncio.Task[Any] | None":
+    loops = sys.modules.get(
+        "asyncio"
+    )  # not imported here: a program that only verifies tokens does not need it
+    if loops is None:
+        return None
     try:
-        return asyncio.current_task()
+        return loops.current_task()
     except RuntimeError:  # no event loop runs in this thread
         return None
