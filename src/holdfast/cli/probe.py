@@ -103,7 +103,7 @@ async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> Se
 
 def _print_malformed(message: Malformed) -> None:
     text = f" It begins with: {to_line(message.excerpt)}" if message.excerpt else f" {message.reason}"
-    click.echo(f"Warning: a line of the server's standard output is not an MCP message.{text}", err=True)
+    print_line(f"Warning: a line of the server's standard output is not an MCP message.{text}", err=True)
 
 
 async def _probe_url(url: str, timeout: float, loaded: settings.Settings) -> ServerReport:

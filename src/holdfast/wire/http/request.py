@@ -47,17 +47,17 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
     names, values = zip(*raw, strict=True)
     names = b"\n".join(names).decode("latin-1").lower().split("\n")
     values = b"\n".join(values).decode("latin-1").split("\n")
-    headers = dict(zip(names, map(_strip, values), strict=False))
-    if not len(headers) == len(names) == len(values) == len(raw):
-        headers = _join_repeated(raw)
-    if "upgrade" in headers and "upgrade" in headers.get("connection", "").lower():
+    if "upgrade" in names and any(
+        b"upgrade" in value.lower() for name, value in raw if name.lower() == b"connection"
+    ):
         # Some HTTP servers read the body of such a request as the next request.
         raise BadHeadError(
             400,
             "This server changes to no other protocol. Send the request without the header Upgrade (in Java: with HttpClient.Version.HTTP_1_1).",
             closes=True,
         )
-    return headers
+    headers = dict(zip(names, map(_strip, values), strict=False))
+    return headers if len(headers) == len(names) == len(values) == len(raw) else _join_repeated(raw)
 
 
 def _join_repeated(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
