@@ -19,6 +19,9 @@ ARGS ?=
 # The tests start hundreds of Python processes. Without stored bytecode, each of them would compile all modules again.
 export PYTHONDONTWRITEBYTECODE :=
 
+# Only `make test` leaves out the tests marked slow.
+test-slow test-containers stage-kill stage-heavy conformance peers interrupts teams fuzz soak soak-up soak-stream: export HOLDFAST_SLOW := 1
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-slow test-plain-user conformance peers test-containers check format bench interrupts teams fuzz soak soak-kill soak-up soak-stream powerloss lock clean stage-kill stage-heavy
 
@@ -36,7 +39,7 @@ test: setup ## Run the tests, but for those marked slow
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-slow: setup ## Run the tests that `make test` leaves out because they take long
-	@HOLDFAST_SLOW=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow $(ARGS)
 
 test-plain-user: setup ## Run some tests as a plain user that is made for it (only root can do this)
 	@$(PYTHON) scripts/plain-user $(ARGS)
@@ -64,7 +67,7 @@ conformance: setup ## Run MCP's official conformance suite against a toolkit ser
 	@HOLDFAST_CONFORMANCE=all $(BIN)/python -m pytest tests/peers/test_conformance.py tests/peers/test_gateway_conformance.py $(ARGS)
 
 peers: setup ## Test every combination of third-party clients and servers
-	@HOLDFAST_SLOW=1 $(BIN)/python -m pytest -n auto tests/peers $(ARGS)
+	@$(BIN)/python -m pytest -n auto tests/peers $(ARGS)
 
 interrupts: setup ## Cancel, cut and kill turns of a model after every event of its answers, in all formats
 	@HOLDFAST_EVERY_EVENT=1 $(BIN)/python -m pytest -n $(WORKERS) tests/agent/model/test_history.py tests/agent/model/test_failures.py --timeout 600 $(ARGS)
