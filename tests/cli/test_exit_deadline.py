@@ -1,4 +1,4 @@
-"""The process ends although an agent does not let its session be closed."""
+"""The process ends even if an agent keeps its session from being closed."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""A program that is missing is told so, even if a folder of the PATH cannot be searched."""
+"""A missing program is reported as missing, even if a folder of the PATH cannot be searched."""
 
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def closed_folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.anyio
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can search every folder; a plain user runs this test")
-async def test_a_missing_program_is_not_told_as_one_that_may_not_be_executed(
+async def test_a_missing_program_is_not_reported_as_one_that_may_not_be_executed(
     tmp_path: Path, closed_folder: Path
 ):
     spec = ProcessSpec(

@@ -1,4 +1,4 @@
-"""The bound on the work of a schema holds, and finds the schemas that have none."""
+"""The estimated cost of a schema is an upper bound, and schemas whose cost has no bound are found."""
 
 from collections import Counter
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Blocks of sessions that end where a program did not begin them, that overlap, or that belong to another event loop."""
+"""`async with` blocks of sessions that another task ends, that overlap, or that belong to another event loop."""
 
 import asyncio
 import gc

@@ -1,6 +1,7 @@
 """Third-party clients through the gateway: each works as with the server itself, and keeps its own session.
 
-Each client runs in each era that it supports, in front of a toolkit server; with HOLDFAST_SLOW=1 (`make peers`), and else few.
+Each client runs in each era that it supports, in front of a toolkit server. Without HOLDFAST_SLOW=1
+(`make peers`), only a few combinations run.
 """
 
 import json

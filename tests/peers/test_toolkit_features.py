@@ -1,6 +1,6 @@
 """Third-party clients use the resources, prompts, completion, questions and subscriptions of a toolkit server.
 
-Each client runs over one transport in some era; with HOLDFAST_SLOW=1 (`make peers`) over both in each era.
+Each client runs over one transport in one era; with HOLDFAST_SLOW=1 (`make peers`) over both in each era.
 """
 
 import json

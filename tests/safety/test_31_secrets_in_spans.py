@@ -1,4 +1,4 @@
-"""Attack 31, in traces: a server names a tool after its secret, and a model's endpoint says that its model is called like its key."""
+"""Attack 31, in traces: a server names a tool after its secret, and a model's endpoint names its model after its key."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Random hostile project folders: a session opens quickly in each, and no other session notices."""
+"""Attack 39, with random hostile project folders: a session opens quickly in each, and no other session notices."""
 
 import asyncio
 import gc

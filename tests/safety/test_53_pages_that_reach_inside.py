@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import settings
 from holdfast.builtin.servers import STAGE_SERVER, builtin_servers
-from holdfast.builtin.stage.browser_sandbox import allowed_hosts
+from holdfast.builtin.stage.browser_sandbox import network_confinement
 from holdfast.builtin.stage.find_browser import find_browser
 from holdfast.builtin.stage.launch_options import LaunchOptions
 from holdfast.builtin.stage.options import read_options
@@ -97,7 +97,7 @@ def test_a_browser_does_not_reach_a_port_that_holdfast_opened_after_the_host(
     endpoint = Endpoint(host="127.0.0.1", port=7501)
 
     def is_refused() -> bool:
-        return EgressPolicy(allowed_hosts(options)).why_address_refused(endpoint, "127.0.0.1") is not None
+        return EgressPolicy(network_confinement(options)).why_address_refused(endpoint, "127.0.0.1") is not None
 
     before = is_refused()
     with hold_port(tmp_path, 7501):

@@ -1,4 +1,4 @@
-"""A client names its own server as an `allow` rule names one of the user's, so that its tools run without a question."""
+"""Attack 61: a client names its own server as an `allow` rule names one of the user's, so that its tools run without a question."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Questions to several doors: each that can answer is asked, the first answer counts, and who leaves changes nothing."""
+"""Questions to several doors: each that can answer is asked, the first answer counts, and a door that leaves changes nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator

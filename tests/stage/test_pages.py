@@ -155,7 +155,7 @@ async def test_a_page_that_is_replaced_while_it_is_read_does_not_fail_the_call(
     """A click that led to another page must not answer that its ref is stale: it would be repeated."""
     site.page("/second", "<h1>Second</h1>")
     await client.call("open", url=site.page("/first", "<button>Press</button>"))
-    read, replaced = Tab.run_for_much, list[str]()
+    read, replaced = Tab.run_for_large_result, list[str]()
 
     async def replace_and_read(
         tab: Tab, document: Document, function: str, *args: Any, **options: Any
@@ -167,7 +167,7 @@ async def test_a_page_that_is_replaced_while_it_is_read_does_not_fail_the_call(
             assert await tab.until(lambda: tab.commits > commits, 20)
         return await read(tab, document, function, *args, **options)
 
-    monkeypatch.setattr(Tab, "run_for_much", replace_and_read)
+    monkeypatch.setattr(Tab, "run_for_large_result", replace_and_read)
     ref = await client.ref("Press", "button")
     answers = {"click": await client.page("click", ref=ref)}
     replaced.clear()

@@ -1,4 +1,4 @@
-"""What the host tells an in-process server about a call: its id, who makes it, and whether a person allowed it."""
+"""What the host tells an in-process server about a call: its id, which agent makes it, and whether it was allowed."""
 
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,14 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     """The id of the sub-agent that makes the call; empty for the session's own agent."""
     is_confirmed: bool = False
-    """Whether a person or a rule allowed this very call, and not only the mode."""
+    """Whether a person or a rule allowed this very call, and not only the mode. Never in the mode `auto`."""
 
 
 _UNKNOWN = CallFacts()
 
 
 def read_call_facts(call: "Call") -> CallFacts:
-    """Read the facts in a call's `_meta`. The host removes this key from what callers send, and adds its own."""
+    """Read the facts in a call's `_meta`. They are the host's: it replaces the entry of this key that a caller sends."""
     try:
         return msgspec.convert(call.meta.get(CALL_KEY), CallFacts)
     except msgspec.ValidationError:

@@ -43,10 +43,10 @@ PLAN_SERVER = "plan"
 TEAM_SERVER = "team"
 AGENTS_SERVER = "agents"
 AGENT_SERVERS = frozenset({SHELL_SERVER, PLAN_SERVER, TEAM_SERVER, AGENTS_SERVER, STAGE_SERVER})
-"""The built-in servers for sessions with an agent. Editors and chats get them; programs get those that they name."""
-_MORE = "\n\nAfter the first call, there are more tools: they read the page, click, fill in fields, check what a test expects."
+"""The built-in servers for sessions with an agent. Editors and chats get them; applications get those that they name."""
+_MORE_TOOLS = "\n\nAfter the first call, there are more tools: they read the page, click, fill in fields, check what a test expects."
 BUILTIN_ORIGIN = "Holdfast itself"
-# For servers whose tools end by themselves, after the time that the call or a budget allows.
+# For servers whose tools have time limits of their own: the call's `timeout`, or a budget.
 _SELF_LIMITED_SECONDS = 7 * 24 * 3600.0
 ALWAYS_ASKED = PermissionRestriction(ask=(parse_tool_pattern(f"{STAGE_SERVER}.attach"),))
 """Tools of built-in servers that need permission for every call, in every mode: `attach` uses a browser with the user's logins."""
@@ -63,31 +63,31 @@ def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
     )
     return (
         BuiltinServer(spec=files),
-        BuiltinServer(spec=_in_process(TASKS_SERVER), is_offered_to=_has_workspace),
+        BuiltinServer(spec=_in_process_spec(TASKS_SERVER), is_offered_to=_has_workspace),
         BuiltinServer(
-            spec=_stage(settings), is_on_request=True, is_offered_to=partial(_is_offered_stage, settings)
+            spec=_stage_spec(settings), is_on_request=True, is_offered_to=partial(_may_use_stage, settings)
         ),
-        BuiltinServer(spec=_in_process(SHELL_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True),
-        BuiltinServer(spec=_in_process(PLAN_SERVER), is_on_request=True),
+        BuiltinServer(spec=_in_process_spec(SHELL_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True),
+        BuiltinServer(spec=_in_process_spec(PLAN_SERVER), is_on_request=True),
         BuiltinServer(
-            spec=_in_process(AGENTS_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True
+            spec=_in_process_spec(AGENTS_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True
         ),
-        BuiltinServer(spec=_in_process(TEAM_SERVER), is_on_request=True, is_offered_to=_has_workspace),
+        BuiltinServer(spec=_in_process_spec(TEAM_SERVER), is_on_request=True, is_offered_to=_has_workspace),
     )
 
 
-def _in_process(name: str, *, call_seconds: float | None = None) -> ServerSpec:
+def _in_process_spec(name: str, *, call_seconds: float | None = None) -> ServerSpec:
     return ServerSpec(
         name=name,
         source=Source.BUILTIN,
         transport=InProcess(service=name),
         origin=BUILTIN_ORIGIN,
-        min_trust=Trust.SANDBOXED,  # each protects itself: it gets the session's context, and no arguments can change that
+        min_trust=Trust.SANDBOXED,  # the session's context decides what it may access, not its arguments
         call_seconds=call_seconds,
     )
 
 
-def _stage(settings: Settings) -> ServerSpec:
+def _stage_spec(settings: Settings) -> ServerSpec:
     stage = settings.stage
     return ServerSpec(
         name=STAGE_SERVER,
@@ -107,9 +107,9 @@ def _stage(settings: Settings) -> ServerSpec:
                 "HOLDFAST_STAGE_BROWSER": stage.browser,
                 "HOLDFAST_STAGE_HOSTS": ",".join(stage.hosts),
                 "HOLDFAST_SERVERS_REACHABLE": ",".join(settings.servers.reachable),
-                # It adds those that are in use when a browser starts.
+                # The server adds the ports that Holdfast's processes listen on when a browser starts.
                 "HOLDFAST_STAGE_DENIED_PORTS": str(settings.gateway.port),
-                "HOLDFAST_STAGE_STARTED_BY_CALL": "1",  # it is lazy
+                "HOLDFAST_STAGE_STARTED_BY_CALL": "1",  # a lazy server starts at the first call
             },
             cwd=".",  # uploads come from there, and downloads are saved there
         ),
@@ -121,10 +121,10 @@ def _stage(settings: Settings) -> ServerSpec:
 
 
 def known_tools(spec: ServerSpec, context: SessionContext, *, is_for_agent: bool) -> list[Tool] | None:
-    """The tools of `stage` without its process, which starts at the first call; None for all other servers.
+    """The tools of `stage`, whose process starts only at the first call; None for all other servers.
 
-    An agent gets only the tools that begin to use a browser. The others appear with the process, so that an agent which does not
-    browse does not pay for them.
+    An agent first gets only `open` and, in a direct session, `attach`. The others appear when the process starts, so that an
+    agent that does not browse does not pay for them.
     """
     if spec.source is not Source.BUILTIN or spec.name != STAGE_SERVER:
         return None
@@ -138,7 +138,7 @@ def known_tools(spec: ServerSpec, context: SessionContext, *, is_for_agent: bool
 
 def _first_tools(context: SessionContext) -> list[Tool]:
     tools = {tool.name: tool for tool in _stage_tools()}
-    first = msgspec.structs.replace(tools["open"], description=f"{tools['open'].description}{_MORE}")
+    first = msgspec.structs.replace(tools["open"], description=f"{tools['open'].description}{_MORE_TOOLS}")
     return [first] if context.trust_level is Trust.SANDBOXED else [first, tools["attach"]]
 
 
@@ -149,7 +149,7 @@ def _stage_tools() -> list[Tool]:
     return msgspec.json.decode(listed.read_bytes(), type=list[Tool])
 
 
-def _is_offered_stage(settings: Settings, context: SessionContext) -> bool:
+def _may_use_stage(settings: Settings, context: SessionContext) -> bool:
     if not settings.stage.enabled or (context.trust_level is Trust.SANDBOXED and not settings.stage.hosts):
         return False
     # Imported late: most hosts do not need it.
@@ -180,7 +180,7 @@ def in_process_services(deps: BuiltinDeps) -> Mapping[str, MakeService]:
     """Return the functions that make the servers which run in the host's process, by name."""
     settings = deps.settings
 
-    # All tools are imported late: it takes 40 ms.
+    # The tools are imported late: importing them takes 40 ms.
     def make_files(context: SessionContext, door: Door | None) -> Service:
         from holdfast.builtin.files.file_locks import FileLocks
         from holdfast.builtin.files.tools import files_service

@@ -216,7 +216,7 @@ def _call(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
     data_dir = settings.load().data_dir
-    box = tasks_toolbox(lambda: data_dir, _registry(), used_by="holdfast tasks")
+    box = tasks_toolbox(lambda: data_dir, _registry(), created_by="holdfast tasks")
     async with box.client() as client:
         result = await client.call(tool, arguments)
     if not result.ok:

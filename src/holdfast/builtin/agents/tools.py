@@ -20,13 +20,13 @@ from holdfast.wire.mcp.server import Service
 
 _MAX_TASK = 50_000
 _MAX_NUMBER = 10**9
-_DAY = 24 * 3600.0
+_DAY_SECONDS = 24 * 3600.0
 Number = Annotated[int, Meta(ge=1, le=_MAX_NUMBER)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """A task for a sub-agent, as it was given."""
+    """A task for a sub-agent, and what it may use."""
 
     task: str
     agent: str = ""
@@ -41,7 +41,7 @@ Delegate = Callable[[SessionId, CallFacts, Delegation], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of a sub-agent."""
+    """The argument `budget`: limits of a sub-agent."""
 
     tokens: Number | None = None
     cents: Number | None = None
@@ -50,16 +50,16 @@ class Limits:
 
 
 def agents_service(context: SessionContext, delegate: Delegate) -> Service:
-    """Return the in-process server with the tool of one session."""
+    """Return the in-process server with the tool `delegate` for one session."""
     return agents_toolbox(context, delegate).server(EnvironmentAuthenticator(context))
 
 
 def agents_toolbox(context: SessionContext, delegate: Delegate) -> Toolbox:
-    """Return the tool of one session."""
+    """Return the tool `delegate` for one session."""
     box = Toolbox("agents", version=__version__)
-    box.slow_after = _DAY
+    box.slow_after = _DAY_SECONDS
 
-    # Starting it needs no permission: each of its calls does.
+    # A query: starting a sub-agent needs no permission. Its own calls are checked one by one.
     @box.tool(
         name="delegate",
         title="Give a task to a sub-agent",

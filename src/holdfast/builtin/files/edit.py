@@ -57,7 +57,7 @@ def describe_change(real: str, old: str | None, new: str) -> JsonObject:
     if old is not None and len(old) + len(new) > _MAX_WHOLE_TEXT:
         old, new = _differing_lines(old, new)
     if len(old or "") + len(new) > _MAX_DIFF_CHARS:
-        return {"truncated": "The change is too long to show. The file was written."}
+        return {"truncated": "The change is too long to show."}
     return {"diff": {"path": real, "old_text": old, "new_text": new}}
 
 

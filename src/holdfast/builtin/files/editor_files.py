@@ -33,7 +33,7 @@ class EditorFiles:
     confined_folders: ConfinedFolders
 
     async def is_allowed(self, real: str) -> bool:
-        """Return whether the editor may open this path: not in a sandboxed session, which can start confined servers."""
+        """Return whether the editor may open this path: in a direct session, and if no confined server runs in its folder."""
         if self.trust is not Trust.DIRECT:
             return False
         if self.confined_folders.contain(real):  # servers of this process
@@ -45,8 +45,8 @@ class EditorFiles:
     async def read(self, path: str, on_disk: FileSnapshot, *, for_writing: bool) -> FileSnapshot:
         """Return the editor's text of a file; `on_disk` if the editor does not have the file, or may not open it.
 
-        With `for_writing`, an unclear error from the editor is raised: a change must not be based on the text on disk
-        if there may be unsaved text.
+        With `for_writing`, raise if the editor's error does not clearly say that it does not have the file: a change must not
+        be based on the text on disk if there may be unsaved text.
         """
         capabilities = self.door.capabilities
         if not (capabilities.read_files or capabilities.write_files):
@@ -58,7 +58,7 @@ class EditorFiles:
         try:
             text = await self.door.read_text(on_disk.real)
         except HoldfastError as error:
-            # Some editors send an error without the not-found code for a file that they do not have.
+            # Some editors do not use the code for "not found" if they do not have a file.
             is_missing = error.code is codes.PEER_ERROR and (on_disk.text is None or not for_writing)
             if error.code is codes.NO_FILE or is_missing:
                 return on_disk

@@ -49,8 +49,8 @@ def open_path(
 ) -> Iterator[PathHandle]:
     """Walk to a path. With `make_parents`, create its missing parent folders.
 
-    With `for_writing`, raise if the path contains a link or a guarded name: the user who allows a change sees this
-    path, so it must be the path of the file that changes.
+    With `for_writing`, raise if the session may not change the path. Links are refused, too: the user who allows a
+    change sees this path, so it must be the path of the file that changes.
     """
     walk = _Walk(roots, path, for_writing=for_writing, make_parents=make_parents)
     try:

@@ -24,8 +24,8 @@ _MAX_OUTSIDE_STEPS = 256  # each costs time in proportion to its depth
 class PathSet:
     """A set of paths, with everything below them.
 
-    Folders are also recognised by device and inode, because a mount can show a folder under another name, and so are files if
-    the set is used at once: a file that is replaced later gives its inode free.
+    Folders are also recognised by device and inode, because a mount can show a folder under another name. Files are too, in a set
+    that is used at once. Later, another file may have the inode of a file that was replaced.
     """
 
     paths: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class PathSet:
 
 @dataclass(frozen=True, slots=True)
 class RootedPath:
-    """A root, and the steps from it to a path. A step may be a link or `..`: `walk` follows and checks each of them."""
+    """A root, and the steps from it to a path. A step may be a link or `..`: `open_path` follows and checks each of them."""
 
     root: str
     steps: tuple[str, ...]
@@ -209,7 +209,7 @@ def guarded_error(path: str, real: str) -> HoldfastError:
     return HoldfastError(
         codes.DENIED,
         f"{path[:200]!r} is, or is in, {real!r}. The user's own programs load such files as configuration or execute "
-        "them, so a sandboxed session cannot change them. The user can, or a direct session.",
+        "them, so they are not changed here. The user can change them, or the file tools in a direct session.",
     )
 
 
@@ -235,8 +235,7 @@ def comparable_name(name: str) -> str:
     """Return a form of the name that is the same for all spellings that a file system may treat as one name.
 
     Some file systems ignore invisible characters (HFS+, ext4 and F2FS without case), or dots and spaces at the end (FAT, NTFS), and
-    have other names for what a file contains, after a colon (NTFS). Short names, such as `GIT~1`, are another matter: see
-    `Roots.is_guarded`.
+    accept a stream name after a colon (NTFS). Short names, such as `GIT~1`, are not covered here: see `Roots.is_guarded`.
     """
     visible = replace_invisible(unicodedata.normalize("NFKC", name).casefold(), lambda _: "")
     return unicodedata.normalize("NFKC", visible.partition(":")[0].rstrip(". "))

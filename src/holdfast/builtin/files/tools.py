@@ -89,9 +89,10 @@ def files_toolbox(
 ) -> Toolbox:
     """Return the file tools of one session. They refuse the `protected` paths.
 
-    In a sandboxed session, they change nothing that Holdfast runs unconfined. `find_unconfined` finds it, in other threads.
+    In a sandboxed session, they do not change programs that run unconfined. `find_unconfined` finds these paths. It is called in
+    worker threads.
 
-    `confined_folders` are the folders in which the host's confined servers run: there, the editor is not used.
+    `confined_folders` are the folders in which the host's confined servers run. The editor is not used for files there.
     """
     folders = context.roots or (context.cwd,)
     guarded_names, find_read_only = (), None
@@ -323,7 +324,7 @@ class _Files:
 
 
 def _is_preview(call: Call) -> bool:
-    """Whether the host asks what a call would change. No other client reaches this server, and the host removes such keys from calls."""
+    """Whether the host asks what a call would change. Only the host reaches this server, and it removes this key from callers' `_meta`."""
     return call.meta.get(PREVIEW_KEY) is True
 
 

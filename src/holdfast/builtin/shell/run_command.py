@@ -1,4 +1,4 @@
-"""Run one command as a process of its own: bounded in time and output, and nothing of it is left afterwards."""
+"""Run one command with limits on its time and output, and end all of its processes afterwards."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
 
-# The command is an argument, so that it is not quoted again. Its standard error goes where its output goes.
+# The command is an argument of this script, so that it needs no quoting. Its standard error goes to its standard output.
 _SCRIPT = 'exec 2>&1; exec /bin/sh -c "$1"'
 _DRAIN_SECONDS = 0.5  # how long to wait for the last output, if a background process keeps the pipe open
 _LEFT_OUT = "\n… {count} bytes of output are left out …\n"

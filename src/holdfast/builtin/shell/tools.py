@@ -1,4 +1,4 @@
-"""The shell tool: one command in the session's folders, confined unless a person allowed this very command."""
+"""The shell tool: one command in the session's folders, confined unless a person or a rule allowed this very command."""
 
 import asyncio
 import os

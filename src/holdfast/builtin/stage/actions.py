@@ -1,4 +1,4 @@
-"""Actions like those of a careful person: only on what is visible, stands still, is enabled and is hit at the point."""
+"""Mouse and keyboard actions. They wait until the element is visible, stands still, is enabled and would receive the click."""
 
 import asyncio
 from collections.abc import Sequence
@@ -57,31 +57,31 @@ async def aim(tab: Tab, number: int, *, enabled: bool, timeout: float) -> Aim:
     )
     tab.claim(document, found["next"])
     if found["state"] != "ok":
-        raise await _why_not(tab, number, found)
+        raise await _aim_error(tab, number, found)
     x, y = found["x"], found["y"]
     frame = tab.frames.get(document.frame_id)
     while frame is not None and frame.parent_id:
         owner = await tab.frame_element(frame)
         if owner is None:
-            raise await stale(tab, number)
+            raise await stale_error(tab, number)
         parent, element = owner
         await tab.run(parent, "bringIntoView", ref=element)
         offset = await tab.run(parent, "frameOffset", ref=element, x=x, y=y, next=tab.next_ref)
         tab.claim(parent, offset["next"])
         if "gone" in offset:
-            raise await stale(tab, number)
+            raise await stale_error(tab, number)
         if offset["cover"] is not None:
-            raise _covered(tab, number, offset["cover"])
+            raise _covered_error(tab, number, offset["cover"])
         x, y = offset["x"], offset["y"]
         frame = tab.frames.get(parent.frame_id)
     return Aim(document=document, number=number, x=x, y=y)
 
 
-async def _why_not(tab: Tab, number: int, found: dict[str, Any]) -> ToolError:
+async def _aim_error(tab: Tab, number: int, found: dict[str, Any]) -> ToolError:
     ref = tab.ref(number)
     match found["state"]:
         case "gone":
-            return await stale(tab, number)
+            return await stale_error(tab, number)
         case "hidden":
             return ToolError(NOT_VISIBLE, f"{ref} is not visible.")
         case "moving":
@@ -89,10 +89,10 @@ async def _why_not(tab: Tab, number: int, found: dict[str, Any]) -> ToolError:
         case "disabled":
             return ToolError(ELEMENT_DISABLED, f"{ref} is disabled.")
         case _:
-            return _covered(tab, number, found["cover"])
+            return _covered_error(tab, number, found["cover"])
 
 
-def _covered(tab: Tab, number: int, cover: dict[str, Any]) -> ToolError:
+def _covered_error(tab: Tab, number: int, cover: dict[str, Any]) -> ToolError:
     name = tab.ref(cover["ref"]) if cover["ref"] >= 0 else "something else"
     return ToolError(
         COVERED,
@@ -102,8 +102,8 @@ def _covered(tab: Tab, number: int, cover: dict[str, Any]) -> ToolError:
     )
 
 
-async def stale(tab: Tab, number: int) -> ToolError:
-    """The error for an element that has gone, with elements that look the same."""
+async def stale_error(tab: Tab, number: int) -> ToolError:
+    """The error for an element that is gone, with elements that look the same."""
     similar: list[str] = []
     if not tab.is_over:
         try:
@@ -181,7 +181,7 @@ def _move_pressed(tab: Tab, x: float, y: float) -> None:
 
 
 async def scroll(tab: Tab, at: Aim | None, dx: float, dy: float) -> None:
-    """Turn the mouse wheel over an element, or over the middle of the page."""
+    """Turn the mouse wheel over an element, or over the middle of the window."""
     x, y = (at.x, at.y) if at is not None else (640.0, 400.0)
     await tab.send(cdp.InputDispatchMouseEvent(type="mouseWheel", x=x, y=y, delta_x=dx, delta_y=dy))
 
@@ -216,7 +216,7 @@ async def fill(tab: Tab, number: int, value: FieldValue, timeout: float) -> None
     ref = tab.ref(number)
     match field["kind"]:
         case "gone":
-            raise await stale(tab, number)
+            raise await stale_error(tab, number)
         case "hidden":
             raise ToolError(NOT_VISIBLE, f"{ref} is not visible.")
         case "disabled":
@@ -242,7 +242,7 @@ async def fill(tab: Tab, number: int, value: FieldValue, timeout: float) -> None
 async def _set(tab: Tab, document: Document, number: int, text: str) -> None:
     field = await tab.run(document, "setField", ref=number, value=text)
     if field is None:
-        raise await stale(tab, number)
+        raise await stale_error(tab, number)
     if not field["taken"]:
         message = f"{tab.ref(number)} does not take this value."
         raise ToolError(NO_EFFECT, message, page=fence(one_line(f"It has: {field['shown']}")))
@@ -269,7 +269,7 @@ async def _fill_text(tab: Tab, document: Document, number: int, text: str, timeo
 async def _choose(tab: Tab, document: Document, number: int, values: list[str]) -> None:
     chosen = await tab.run(document, "choose", ref=number, values=values)
     if chosen is None:
-        raise await stale(tab, number)
+        raise await stale_error(tab, number)
     if "chosen" not in chosen:
         raise ToolError(
             NO_ELEMENT,
@@ -279,7 +279,7 @@ async def _choose(tab: Tab, document: Document, number: int, values: list[str]) 
 
 
 async def focus(tab: Tab, number: int, timeout: float, *, caret: Literal["end", "kept"]) -> None:
-    """Give an element the focus, so that it gets the keys. If it has it already, the caret and what is selected may be kept."""
+    """Focus an element, so that it gets the keys. With `caret="kept"`, an element that has the focus keeps its caret and selection."""
     document = tab.find_ref(number)
     await aim(tab, number, enabled=True, timeout=timeout)
     if not await tab.run(document, "focusField", ref=number, caret=caret):
@@ -287,7 +287,7 @@ async def focus(tab: Tab, number: int, timeout: float, *, caret: Literal["end", 
 
 
 def modifier_bits(names: Sequence[str]) -> int:
-    """The modifiers as the browser counts them; raises BAD_ARGUMENT for an unknown one."""
+    """The bit mask of these modifiers in the protocol; raises BAD_ARGUMENT for an unknown one."""
     bits = 0
     for name in names:
         bit = MODIFIERS.get(name.lower())
@@ -308,13 +308,13 @@ def _text(ref: str, value: FieldValue) -> str:
 async def _arm(tab: Tab, target: Aim) -> list[Document]:
     armed = await arm(tab, target.document, target.number)
     if armed is None:
-        raise await stale(tab, target.number)
+        raise await stale_error(tab, target.number)
     return armed
 
 
 def _check_press(tab: Tab, target: Aim, press: Press) -> None:
     if press.cover is not None:
-        raise _covered(tab, target.number, press.cover)
+        raise _covered_error(tab, target.number, press.cover)
     if press.outcome == "missed" and tab.asked_for_program is not None:
         message = (
             "The page asked to open another program, so it gets no more clicks. Load it again: goto reload."

@@ -1,4 +1,4 @@
-"""The answers of the tools: our facts as members, and everything that the page wrote in one fenced text.
+"""The answers of the tools: facts from Holdfast as members, and everything that the page wrote in one fenced text.
 
 Lines that do not fit into the budget are counted, and kept for a while: `snapshot` with the answer's cursor continues with them.
 """
@@ -37,7 +37,7 @@ def page_answer(
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A part of a text that the page wrote. Positions count as JavaScript does."""
+    """A part of a text that the page wrote. Positions count UTF-16 units, as in JavaScript."""
 
     text: str
     start: int
@@ -48,7 +48,7 @@ class TextPart:
 def text_answer(
     stage: Stage, part: TextPart, values: Sequence[str], budget: int, /, **facts: Any
 ) -> dict[str, Any]:
-    """An answer with as much of a text as fits into the budget, before other lines. `next_start` is where the text continues."""
+    """An answer with as much of a text as fits into the budget, and the lines in `values`. The text continues at `next_start`."""
     notices = _notices(stage, budget // 3)
     room = budget - _OVERHEAD - _cost(notices)
     values = values[: fitting(values, room // 2)]

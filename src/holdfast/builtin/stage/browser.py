@@ -23,13 +23,13 @@ from holdfast.toolkit import ToolError
 _CLOSE_SECONDS = 0.7
 _OPEN_SECONDS = 10.0
 _ATTACHED = ""
-"""The context of the only stage of a browser that Holdfast is attached to: it has the tabs of all contexts."""
-_TYPES = ("page",)
-_ATTACHED_TYPES = ("page", "webview")
+"""The context id of the only stage of an attached browser. This stage has the tabs of all contexts."""
+_TAB_TYPES = ("page",)
+_ATTACHED_TAB_TYPES = ("page", "webview")
 
 
 class Stage:
-    """One browser context. The tabs, dialogs and downloads in it belong to one caller."""
+    """One browser context with its tabs, dialogs and downloads. It belongs to one caller. If it is attached, it has all contexts."""
 
     def __init__(self, browser: "Browser", stage_id: str, context_id: str, download_folder: str = "") -> None:
         self.browser = browser
@@ -48,7 +48,7 @@ class Stage:
         self.is_attached = False
         self.upload_count = 0
         self.closed_tabs = 0
-        """How many tabs were closed at once, because the stage had too many."""
+        """How many new tabs were closed, because the stage had too many."""
 
     def keep_lines(self, lines: Sequence[str], start: str) -> str:
         """Keep the lines of an answer for a while, and return the cursor that continues at `start`."""
@@ -83,7 +83,7 @@ class Stage:
         return tab
 
     async def close_tab(self, tab: Tab) -> None:
-        """Close a tab, also one whose page is busy."""
+        """Close a tab, even if its page is busy."""
         with browser_failures(), contextlib.suppress(CdpError, NoAnswerError):
             await self.browser.connection.send(
                 cdp.TargetCloseTarget(target_id=tab.target_id), timeout=_CLOSE_SECONDS
@@ -91,21 +91,21 @@ class Stage:
         self.forget(tab)
 
     def forget(self, tab: Tab) -> None:
-        """The tab has gone."""
+        """Remove a tab that is closed."""
         tab.end()
         self.tabs.pop(tab.id, None)
         if self.current is tab:
             self.current = next(reversed(self.tabs.values()), None)
 
     def answer_dialog(self, tab: Tab, event: cdp.PageJavascriptDialogOpening) -> tuple[bool, str | None]:
-        """Whether to accept a dialog, and what to type into it. The next answer reports it."""
+        """Decide whether to accept a dialog, and what to type into it. The next answer reports the dialog."""
         dialog, text = self.dialogs.answer(tab.id, event.type, event.message, is_leaving=tab.is_leaving)
         what = f"{dialog.kind} dialog {'accepted' if dialog.accepted else 'dismissed'} in {tab.id}"
         self.notices.add(what, dialog.message)
         return dialog.accepted, text
 
     async def close(self) -> None:
-        """Close every tab and forget the stage's cookies, storage and files."""
+        """Close every tab and delete the cookies and storage, unless the stage is attached. The last stage closes its browser."""
         self.browser.stages.pop(self.context_id, None)
         if not self.is_attached and self.browser.stages:  # the last stage ends with its browser
             with contextlib.suppress(CdpError, ConnectionLostError, NoAnswerError):
@@ -121,7 +121,7 @@ class Stage:
 
 @dataclass(slots=True)
 class Numbers:
-    """How many stages and tabs a caller has had: the next ones get higher numbers, also in another browser."""
+    """How many stages and tabs a caller has had, in all browsers: the next ones get higher numbers."""
 
     stages: int = 0
     tabs: int = 0
@@ -138,7 +138,7 @@ class Browser:
         self.on_close: Callable[[], None] = lambda: None
         self._closing: asyncio.Future[None] | None = None
         self._waiting: dict[str, asyncio.Future[Tab]] = {}
-        self._arrived: dict[str, Tab] = {}
+        self._tabs_by_target: dict[str, Tab] = {}
         self._watch = asyncio.ensure_future(self._watch_connection())
         connection.handle("", self._on_event)
 
@@ -151,7 +151,7 @@ class Browser:
         stage.is_attached = True
         try:
             connection.post(cdp.TargetSetDiscoverTargets(discover=True))
-            # Its answer comes after the events about the tabs that are open.
+            # The answer comes after the events about the tabs that are open.
             await connection.send(
                 cdp.TargetSetAutoAttach(auto_attach=True, wait_for_debugger_on_start=False, flatten=True)
             )
@@ -162,14 +162,14 @@ class Browser:
         return stage
 
     def start(self) -> None:
-        """Follow every tab that is opened. The commands of the first stage follow at once, without a wait."""
+        """Tell the browser to report every tab that is opened. Does not wait for its answers."""
         self.connection.post(cdp.TargetSetDiscoverTargets(discover=True))
         self.connection.post(
             cdp.TargetSetAutoAttach(auto_attach=True, wait_for_debugger_on_start=True, flatten=True)
         )
 
     def check(self) -> None:
-        """Raise if the browser has gone."""
+        """Raise if the browser has ended."""
         if self.connection.closed.is_set():
             raise ToolError(BROWSER_GONE, "The browser has ended. Its stages and tabs are lost.")
 
@@ -197,7 +197,7 @@ class Browser:
 
     async def wait_for_tab(self, target_id: str) -> Tab:
         """The tab of a target that was just created, once it can be used."""
-        tab = self._arrived.get(target_id)
+        tab = self._tabs_by_target.get(target_id)
         if tab is None:
             future = self._waiting.setdefault(target_id, asyncio.get_running_loop().create_future())
             try:
@@ -211,16 +211,16 @@ class Browser:
         return tab
 
     async def read_titles(self) -> None:
-        """Ask for the titles of all tabs. The browser does not report every change of one."""
+        """Ask for the titles of all tabs: the browser does not report every change of a title."""
         with browser_failures():
             targets = await self.connection.send(cdp.TargetGetTargets())
         for info in targets.target_infos:
-            if tab := self._arrived.get(info.target_id):
+            if tab := self._tabs_by_target.get(info.target_id):
                 tab.title = info.title[:MAX_TEXT]
 
     async def close(self) -> None:
         """End the browser. One that Holdfast has not started is only disconnected."""
-        if self._closing is None:  # the last stages of a browser may be closed at the same time
+        if self._closing is None:  # two calls may close the last stages at the same time
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
@@ -246,9 +246,9 @@ class Browser:
                 for stage in self.stages.values():
                     for tab in [tab for tab in stage.tabs.values() if tab.session == session]:
                         stage.forget(tab)
-                        self._arrived.pop(tab.target_id, None)
+                        self._tabs_by_target.pop(tab.target_id, None)
             case cdp.TargetTargetInfoChanged(target_info=info):
-                if tab := self._arrived.get(info.target_id):
+                if tab := self._tabs_by_target.get(info.target_id):
                     tab.title = info.title[:MAX_TEXT]
             case cdp.BrowserDownloadWillBegin():
                 self._begin_download(event)
@@ -261,7 +261,7 @@ class Browser:
     def _attached(self, event: cdp.TargetAttachedToTarget) -> None:
         info, session = event.target_info, event.session_id
         stage = self.stages.get(_ATTACHED) or self.stages.get(info.browser_context_id or "")
-        if stage is None or info.type not in (_ATTACHED_TYPES if stage.is_attached else _TYPES):
+        if stage is None or info.type not in (_ATTACHED_TAB_TYPES if stage.is_attached else _TAB_TYPES):
             if event.waiting_for_debugger:
                 self.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
             return
@@ -271,14 +271,14 @@ class Browser:
                 return
             stage.closed_tabs += 1
             stage.notices.add(f"a new tab was closed: the stage has {MAX_TABS} tabs", info.url)
-            # The page that opened it waits until it runs.
+            # The page that opened the tab is blocked until the tab runs.
             self.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
             self.connection.post(cdp.TargetCloseTarget(target_id=info.target_id))
             return
         self.add_tab(stage, info, session)
 
     def add_tab(self, stage: Stage, info: cdp.TargetTargetInfo, session: str) -> Tab:
-        """Follow a tab with this DevTools session."""
+        """Add a tab, and follow its events in this DevTools session."""
         self.numbers.tabs += 1
         tab = Tab(
             self.connection,
@@ -291,7 +291,7 @@ class Browser:
         tab.title = info.title[:MAX_TEXT]
         stage.tabs[tab.id] = tab
         stage.current = stage.current or tab
-        self._arrived[info.target_id] = tab
+        self._tabs_by_target[info.target_id] = tab
         if info.opener_id:
             stage.notices.add(f"new tab {tab.id} was opened by the page", info.url)
         tab.start(attached=stage.is_attached)

@@ -1,4 +1,4 @@
-"""The folder of one browser: its profile, its downloads, the files it may upload. Folders that were left behind are removed."""
+"""The folder of one browser, with its profile, its downloads and the files it may upload."""
 
 import fcntl
 import os
@@ -15,10 +15,10 @@ _LOCK = ".lock"
 
 
 class BrowserFolder:
-    """A new folder, which other processes recognise as in use while this one lives. `remove` deletes it."""
+    """A new folder. A lock tells other processes that it is in use. `remove` deletes it."""
 
     def __init__(self, base: Path | None = None) -> None:
-        """Raise OSError if the folder cannot be created, or if the folder for all of them belongs to another user."""
+        """Remove leftovers in `base`, and create the folder in it. Raise OSError if that fails, or if others can change `base`."""
         base = base or browsers_folder()
         _prepare_base(base)
         remove_leftovers(base)

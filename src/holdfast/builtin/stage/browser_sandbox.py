@@ -16,21 +16,21 @@ from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.own_code import OWN_PYTHON
 from holdfast.sandbox.sandbox import Availability
 
-Walls = Literal["holdfast", "chromium"]
-"""Which sandbox confines the browser: Holdfast's, or its own."""
+SandboxKind = Literal["holdfast", "chromium"]
+"""Which sandbox confines the browser: Holdfast's, or Chromium's own."""
 
 BROWSER_QUOTA = Quota(memory_bytes=4 * 1024**3, processes=2048, file_bytes=1024**3, descriptors=4096)
 """A browser with 20 tabs has about 30 processes and 300 threads."""
 
 
-async def choose_walls(options: LaunchOptions) -> tuple[Walls, BwrapSandbox | None]:
+async def choose_sandbox(options: LaunchOptions) -> tuple[SandboxKind, BwrapSandbox | None]:
     """Chromium's own sandbox for a direct session if it works, else Holdfast's."""
     if not options.is_sandboxed and os.geteuid() != 0 and await _may_create_namespaces():
         return "chromium", None
     return "holdfast", _UntestedSandbox()
 
 
-def allowed_hosts(options: LaunchOptions) -> Confinement:
+def network_confinement(options: LaunchOptions) -> Confinement:
     """What a browser may reach. For a direct session: everything but metadata addresses and Holdfast's own ports."""
     held = own_ports(options.data_dir) if options.data_dir is not None else ()
     return Confinement(
@@ -43,7 +43,7 @@ def allowed_hosts(options: LaunchOptions) -> Confinement:
 def browser_confinement(program: str, folder: BrowserFolder, options: LaunchOptions) -> Confinement:
     """What a browser in Holdfast's sandbox sees and reaches: its own folder, and the allowed hosts."""
     return replace(
-        allowed_hosts(options),
+        network_confinement(options),
         roots=(str(folder.path),),
         readable=readable_by_browser(program),
         unix_sockets=True,  # Chromium does not start without; nothing else has a socket in its folder
@@ -54,23 +54,23 @@ def browser_confinement(program: str, folder: BrowserFolder, options: LaunchOpti
 
 
 def readable_by_browser(program: str) -> tuple[str, ...]:
-    """What a browser reads outside of the system's folders: its own files, and which fonts there are, with the cache of them."""
+    """What a browser reads outside of the system's folders: its own files, and the configuration and the cache of the fonts."""
     own = str(Path(program).resolve().parent)
     fonts = [path for path in ("/etc/fonts", "/var/cache/fontconfig") if Path(path).is_dir()]
     return (*fonts, *(() if own.startswith("/usr/") else (own,)))
 
 
 def can_nobody_read_own_code() -> bool:
-    """Whether a browser can run as `nobody`: a program of Holdfast's in its sandbox would also run as this user.
+    """Whether a browser can run as `nobody`: Holdfast's own code in the sandbox runs as the same user as the browser.
 
-    If Holdfast is installed in a folder of root's that others cannot enter, the browser runs as root without any capability.
+    If Holdfast is installed in a folder that only root can enter, the browser runs as root without any capability.
     """
     folders = {folder for path in (sys.executable, OWN_PYTHON, __file__) for folder in Path(path).parents}
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
 
 
 class _UntestedSandbox(BwrapSandbox):
-    """Holdfast's sandbox, without the test run before its first use: the start of the browser tests it as well."""
+    """Holdfast's sandbox without the test before its first use: if the sandbox does not work, the browser does not start."""
 
     async def check(self) -> Availability:
         return Availability(works=True)

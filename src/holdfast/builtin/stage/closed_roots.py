@@ -1,7 +1,7 @@
 """Find closed shadow roots, which no script can see, and tell the page script about them.
 
 The browser's search counts the nodes in all shadow roots, and the page script those that it knows. If the numbers differ, a
-root is missing, and only then are all nodes described: that takes longer than to read the page.
+root is missing. Only then does the browser describe all nodes, which takes longer than reading the page.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.tab import Tab
 
 _MAX_CLOSED_ROOTS = 300  # that are added at once
-_CHANGED = (CdpError, NoAnswerError, ConnectionLostError)  # the page changed; the next answer tries again
+_CHANGED = (CdpError, NoAnswerError, ConnectionLostError)  # the page changed during the search; the next answer searches again
 
 
 class ClosedRootSearch:
@@ -27,11 +27,11 @@ class ClosedRootSearch:
         self._tab = tab
         self._searched: set[str] = set()
 
-    async def finds_more(self, document: Document) -> bool:
-        """Whether there were closed roots in this document that the page script did not know. It knows them now."""
-        return await self.is_one_missing(document) and await self.adds(document)
+    async def add_if_missing(self, document: Document) -> bool:
+        """As `add_missing`, but describe the nodes only if a root is missing."""
+        return await self.is_root_missing(document) and await self.add_missing(document)
 
-    async def is_one_missing(self, document: Document, timeout: float = COMMAND_SECONDS) -> bool:
+    async def is_root_missing(self, document: Document, timeout: float = COMMAND_SECONDS) -> bool:
         """Whether the page script does not know all closed roots of the documents in this one's process."""
         if document.session in self._searched:
             return False
@@ -45,8 +45,8 @@ class ClosedRootSearch:
             return False
         return nodes != known
 
-    async def adds(self, document: Document) -> bool:
-        """Tell the page script about closed roots that it does not know. Whether there were some in this document."""
+    async def add_missing(self, document: Document) -> bool:
+        """Tell the page script about closed roots that it does not know. Return whether some are in this document."""
         try:
             added = [other for other in self._documents(document) if await self._add_roots(other)]
         except _CHANGED:
@@ -57,13 +57,13 @@ class ClosedRootSearch:
         return [other for other in self._tab.tree.documents.values() if other.session == document.session]
 
     async def _count_nodes(self, session: str, timeout: float) -> int:
-        """The texts and elements of all documents of a process, with those in shadow roots."""
+        """How many nodes the documents of a process have, with those in all shadow roots. `countNodes` counts the same kinds of nodes."""
         connection = self._tab.connection
         connection.post(cdp.DomEnable(), session)
         connection.post(cdp.DomGetDocument(depth=0), session)
         searching = asyncio.ensure_future(connection.send(cdp.DomPerformSearch(query=""), session, timeout))
         await asyncio.sleep(0)  # the search is sent
-        connection.post(cdp.DomDisable(), session)  # it frees the nodes that were found
+        connection.post(cdp.DomDisable(), session)  # frees the nodes that were found
         return (await searching).result_count
 
     async def _count_known(self, documents: list[Document], timeout: float) -> int:

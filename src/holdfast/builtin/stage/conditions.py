@@ -35,14 +35,14 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One part of a condition that is not true. `actual` was written by the page."""
+    """One part of a condition that is not true. `actual` may contain text that the page wrote."""
 
     expected: str
     actual: str
 
 
 async def wait_until(tab: Tab, condition: Condition, seconds: float) -> float:
-    """Return at once when the condition is true; raise NOT_YET with expected and actual if it is not in time."""
+    """Wait until the condition is true, and return how many seconds that took; raise NOT_YET with expected and actual after `seconds`."""
     start = monotonic()
     pause = _FIRST_PAUSE
     while True:

@@ -24,7 +24,7 @@ class DialogPolicy:
     accept: bool = False
     text: str | None = None
     left: int = 0
-    """For how many dialogs it holds; -1 for all."""
+    """For how many more dialogs it holds; -1 for all."""
 
 
 class Dialogs:
@@ -35,7 +35,7 @@ class Dialogs:
         self.policy = DialogPolicy()
 
     def answer(self, tab: str, kind: str, message: str, *, is_leaving: bool) -> tuple[Dialog, str | None]:
-        """How a dialog is answered, and what is typed into it. One that asks whether to leave a page does not stop a call."""
+        """Decide how a dialog is answered, and what is typed into it. While a call leaves the page, `beforeunload` is accepted."""
         policy = self.policy
         is_expected = policy.left != 0
         accept = policy.accept if is_expected else False

@@ -1,4 +1,4 @@
-"""The files that the pages of a stage sent, within limits."""
+"""The downloads of a stage, within limits."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ _MAX_AT_ONCE = 10
 
 @dataclass(slots=True)
 class Download:
-    """A file that a page sent. It lies in the stage's folder under its `guid`."""
+    """A file that a page sent. In the stage's folder, its name is its `guid`."""
 
     guid: str
     url: str
@@ -29,7 +29,7 @@ class Downloads:
         self.recent: Recent[Download] = Recent(MAX_DOWNLOADS)
 
     def begin(self, event: cdp.BrowserDownloadWillBegin) -> tuple[int, Download]:
-        """Note a download, and return its number. It is `canceled` at once if there are too many."""
+        """Note a download, and return it with its number. Its state is `canceled` if there are too many."""
         download = Download(event.guid, event.url[:MAX_TEXT], event.suggested_filename[:MAX_TEXT])
         running = sum(other.state == "inProgress" for _, other in self.recent)
         if self.recent.count >= MAX_DOWNLOADS or running >= _MAX_AT_ONCE:
@@ -37,11 +37,11 @@ class Downloads:
         return self.recent.add(download), download
 
     def find(self, guid: str) -> Download | None:
-        """The download that the browser calls so."""
+        """The download with this id of the browser."""
         return next((download for _, download in self.recent if download.guid == guid), None)
 
     def progress(self, download: Download, event: cdp.BrowserDownloadProgress) -> bool:
-        """Note how far a download is. Return whether it must be cancelled, because all together are too large."""
+        """Note how far a download is. Return whether it must be cancelled, because the stage's downloads together are too large."""
         total = sum(other.received for _, other in self.recent)
         download.received, download.total = int(event.received_bytes), int(event.total_bytes)
         if download.state == "inProgress":

@@ -1,4 +1,4 @@
-"""Mark what a page wrote: between two lines with a number that the page cannot know."""
+"""Mark what a page wrote: put it between two lines with a random number that the page cannot know."""
 
 import re
 import secrets
@@ -14,9 +14,6 @@ def fence(text: str) -> str:
     """The text of a page, marked as such."""
     nonce = secrets.token_hex(4)
     return f"<page {nonce}>\n{text}\n</page {nonce}>"
-
-
-FENCE_CHARACTERS = len(fence(""))
 
 
 def one_line(text: str, limit: int = 500) -> str:

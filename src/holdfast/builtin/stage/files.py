@@ -1,7 +1,7 @@
 """The session's files: those that a page may get by upload, and where downloads may be saved.
 
-The same code as for the file tools decides which paths may be read and written. The browser's own folder is handled as such a
-folder, too: a browser that a page has taken over can change everything in it.
+The code of the file tools decides which paths may be read and written. The browser's own folder is accessed through it, too: a
+browser that a page has taken over can change everything in that folder.
 """
 
 import os
@@ -35,12 +35,12 @@ class SessionFiles:
     """Paths that may not be changed. None if they are not known: then nothing may be changed."""
 
     def with_roots(self, folders: Sequence[str]) -> "SessionFiles":
-        """Also the files in these folders. The whole file system is not a root."""
+        """The same with these folders added. The folder `/` is left out."""
         more = dict.fromkeys((*self.roots, *map(_real_path, folders)))
         return replace(self, roots=tuple(root for root in more if root != "/"))
 
     def only_in(self, folders: Sequence[str], read_only: Sequence[str]) -> "SessionFiles":
-        """The files in these folders only. Those at the `read_only` paths may not be changed."""
+        """The same with only these folders, and with these `read_only` paths."""
         return replace(self, roots=(), read_only=tuple(read_only)).with_roots(folders)
 
     def copy_in(self, paths: Sequence[str], browser_folder: Path, folder: str) -> list[str]:
@@ -101,7 +101,7 @@ def roots_of_browser(folder: Path) -> Roots:
 
 
 def make_folder_in_browser(browser_folder: Path, path: str) -> None:
-    """Create a folder in the browser's folder. It belongs to the owner of the folder around it."""
+    """Create a folder in the browser's folder. It gets the same owner as the folder around it."""
     with ExitStack() as stack:
         _open_in_browser(stack, roots_of_browser(browser_folder), f"{path}/new", for_writing=True)
 

@@ -9,14 +9,14 @@ from holdfast.toolkit import ToolError
 
 
 class FirstBrowser:
-    """Starts what `LaunchOptions.early` names. Later browsers start when they are needed."""
+    """Starts the first browser as early as `LaunchOptions.early` says, and every later one when it is needed."""
 
     def __init__(self, options: LaunchOptions) -> None:
         self._options = options
         self._beginning: asyncio.Task[BrowserProcess] | None = None
 
     def begin(self) -> None:
-        """Begin to start it."""
+        """Start what `LaunchOptions.early` names, in the background."""
         match self._options.early:
             case "nothing":
                 return
@@ -27,17 +27,17 @@ class FirstBrowser:
         self._beginning = asyncio.create_task(work)
 
     async def launch(self) -> BrowserProcess:
-        """A browser that answers: the first one, or a new one. Raises NO_BROWSER or LAUNCH_FAILED."""
+        """A running browser: the first one if no call has used it, else a new one. Raises NO_BROWSER or LAUNCH_FAILED."""
         beginning, self._beginning = self._beginning, None
         if beginning is not None:
-            with contextlib.suppress(ToolError):  # the reason may have gone by now: try again
+            with contextlib.suppress(ToolError):  # the cause may be gone by now: try again
                 process = await beginning
                 if await _is_started(process):
                     return process
         return await launch(self._options)
 
     async def discard(self) -> None:
-        """End it, if no call has used it."""
+        """End the first browser if no call has used it."""
         beginning, self._beginning = self._beginning, None
         if beginning is None:
             return

@@ -22,14 +22,14 @@ class Document:
 
 @dataclass(slots=True)
 class Frame:
-    """A frame of the tab; `parent_id` is empty for the tab itself."""
+    """A frame of the tab; `parent_id` is empty for the main frame."""
 
     id: str
     parent_id: str
     url: str = ""
     session: str = ""
     owner: tuple[str, int] | None = None
-    """The document around it, and the number of the frame's element there."""
+    """The id of the document around it, and the number of the frame's element there."""
 
 
 class FrameTree:
@@ -73,7 +73,7 @@ class FrameTree:
         return [frame for frame in self.frames.values() if frame.parent_id == frame_id]
 
     def is_inside(self, frame_id: str, outer: Container[str]) -> bool:
-        """Whether a frame is one of some frames, or inside of one."""
+        """Whether a frame is one of the frames in `outer`, or inside of one."""
         frame = self.frames.get(frame_id)
         while frame is not None:
             if frame.id in outer:
@@ -87,7 +87,7 @@ class FrameTree:
         return found[-1] if found else None
 
     def forget_documents(self, session: str, context_id: int | None = None) -> None:
-        """The documents of a session have gone, or the one with this context."""
+        """Remove the documents of a DevTools session, or only the one with this context."""
         for unique_id, document in list(self.documents.items()):
             if document.session == session and context_id in (None, document.context_id):
                 del self.documents[unique_id]
@@ -101,7 +101,7 @@ class RefNumbers:
         self._ranges: list[tuple[int, Document]] = []
 
     def claim(self, document: Document, next_ref: int) -> None:
-        """Note that the numbers up to `next_ref` belong to a document."""
+        """Note that the new numbers below `next_ref` belong to a document."""
         if next_ref > self.next:
             if not self._ranges or self._ranges[-1][1] is not document:
                 self._ranges.append((self.next, document))

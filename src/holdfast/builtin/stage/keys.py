@@ -1,4 +1,4 @@
-"""The keys of a keyboard, as the browser wants them described."""
+"""The keys of a keyboard, as the DevTools protocol describes them."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ _PUNCTUATION = {
     ";": ("Semicolon", 186), "=": ("Equal", 187), ",": ("Comma", 188), "-": ("Minus", 189), ".": ("Period", 190), "/": ("Slash", 191),
     "`": ("Backquote", 192), "[": ("BracketLeft", 219), "\\": ("Backslash", 220), "]": ("BracketRight", 221), "'": ("Quote", 222),
 }  # fmt: skip
-# Editing commands that a browser's window, which a headless one has not, would derive from these keys.
+# Editing commands. A browser's window derives them from these keys; a headless browser has no window.
 _COMMANDS = {
     (2, "a"): "selectAll",
     (2, "c"): "copy",

@@ -1,4 +1,4 @@
-"""Start Chromium, confined, with every request through the egress check; end it with everything that it left."""
+"""Start Chromium in a sandbox, with a proxy that checks every request; end it, and remove its files."""
 
 import asyncio
 import contextlib
@@ -12,11 +12,11 @@ from typing import cast
 
 from holdfast.builtin.stage.browser_folder import BrowserFolder
 from holdfast.builtin.stage.browser_sandbox import (
-    Walls,
-    allowed_hosts,
+    SandboxKind,
+    network_confinement,
     browser_confinement,
     can_nobody_read_own_code,
-    choose_walls,
+    choose_sandbox,
 )
 from holdfast.builtin.stage.cdp import protocol
 from holdfast.builtin.stage.cdp.connection import CdpError, Connection, ConnectionLostError, NoAnswerError
@@ -35,23 +35,22 @@ from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.toolkit import ToolError
 
 _START_SECONDS = 30.0
-# A browser that is closed has gone within a second, also one that does not answer: it is asked to end, gets SIGTERM after the
-# grace, and SIGKILL after as much time again.
+# A browser ends within a second, even if it does not answer: it is asked to close, gets SIGTERM after the grace
+# period, and SIGKILL after a second one.
 _ASK_SECONDS = 0.3
 _GRACE_SECONDS = 0.2
 _STDERR_BYTES = 4000
 _THREADS = WorkerThreads("stage-folders", threads=2)
-# It waits for a line, then becomes the browser, whose ends of the DevTools pipes must be the descriptors 3 and 4.
+# The shell waits for a line, then becomes the browser, whose ends of the DevTools pipes must be the descriptors 3 and 4.
 _SCRIPT = 'read -r start && exec "$0" "$@" 3<&0 4>&1 </dev/null >&2'
 
 
 class BrowserProcess:
     """A Chromium. Until `start`, a shell waits in its place. Closing it ends every process and removes its folder."""
 
-    def __init__(self, folder: BrowserFolder, walls: Walls, program: str) -> None:
+    def __init__(self, folder: BrowserFolder, program: str) -> None:
         self.connection = Connection()
         self.folder = folder.path
-        self.walls: Walls = walls
         self._program = program
         self._stack = AsyncExitStack()
         self._errors = _LastLines()
@@ -70,7 +69,7 @@ class BrowserProcess:
         self._stack = stack.pop_all()
 
     async def start(self) -> None:
-        """Let the browser start, unless it runs, and wait until it answers; raises LAUNCH_FAILED."""
+        """Start the browser if it is not started yet, and wait until it answers; raises LAUNCH_FAILED."""
         assert self._transport is not None
         if not self._is_started:
             self._is_started = True
@@ -112,16 +111,16 @@ async def prepare(options: LaunchOptions) -> BrowserProcess:
         raise ToolError(NO_BROWSER, f"{where}. Install your system's package 'chromium'.")
     async with AsyncExitStack() as stack:
         try:
-            walls, sandbox = await choose_walls(options)
+            sandbox_kind, sandbox = await choose_sandbox(options)
             folder = await _THREADS.run(BrowserFolder, options.folder_base)
             stack.push_async_callback(_THREADS.run, folder.remove)
             _write_preferences(folder)
             keeper = await stack.enter_async_context(Keeper(sandbox))
-            proxy = await _open_proxy(options, walls, stack)
-            if walls == "holdfast" and os.geteuid() == 0 and can_nobody_read_own_code():
+            proxy = await _open_proxy(options, sandbox_kind, stack)
+            if sandbox_kind == "holdfast" and os.geteuid() == 0 and can_nobody_read_own_code():
                 folder.give_to_nobody()
-            process = BrowserProcess(folder, walls, program)
-            child = await keeper.spawn(_process_spec(program, folder, options, walls, proxy))
+            process = BrowserProcess(folder, program)
+            child = await keeper.spawn(_process_spec(program, folder, options, sandbox_kind, proxy))
             await process.connect(child, stack)
         except OSError as error:
             raise ToolError(LAUNCH_FAILED, f"The browser could not be started: {error}.") from None
@@ -144,14 +143,14 @@ def _write_preferences(folder: BrowserFolder) -> None:
 
 
 def _process_spec(
-    program: str, folder: BrowserFolder, options: LaunchOptions, walls: Walls, proxy: str
+    program: str, folder: BrowserFolder, options: LaunchOptions, sandbox_kind: SandboxKind, proxy: str
 ) -> ProcessSpec:
     own = (f"--user-data-dir={folder.path}/profile", f"--proxy-server={proxy}")
-    flags = (*FLAGS, *own, *(CONFINED_FLAGS if walls == "holdfast" else ()))
+    flags = (*FLAGS, *own, *(CONFINED_FLAGS if sandbox_kind == "holdfast" else ()))
     env = {
         "HOME": str(folder.path / "profile"),
         # Chromium puts a Unix socket there, whose path may have 107 characters. Each sandbox has its own /tmp.
-        "TMPDIR": "/tmp" if walls == "holdfast" else str(folder.path),
+        "TMPDIR": "/tmp" if sandbox_kind == "holdfast" else str(folder.path),
         "PATH": os.defpath,
         "LANG": os.environ.get("LANG", "C.UTF-8"),
         **({"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}),
@@ -160,17 +159,17 @@ def _process_spec(
         argv=("/bin/sh", "-c", _SCRIPT, program, *flags),
         env=env,
         cwd=str(folder.path),
-        confinement=browser_confinement(program, folder, options) if walls == "holdfast" else None,
+        confinement=browser_confinement(program, folder, options) if sandbox_kind == "holdfast" else None,
     )
 
 
-async def _open_proxy(options: LaunchOptions, walls: Walls, stack: AsyncExitStack) -> str:
-    """The address of the proxy that checks every request."""
-    match walls:
+async def _open_proxy(options: LaunchOptions, sandbox_kind: SandboxKind, stack: AsyncExitStack) -> str:
+    """Start the proxy that checks every request, unless the sandbox has one, and return its address."""
+    match sandbox_kind:
         case "holdfast":  # its listener is inside of the sandbox
             return f"http://127.0.0.1:{PROXY_PORT}"
         case "chromium":
-            proxy = EgressProxy(allowed_hosts(options))
+            proxy = EgressProxy(network_confinement(options))
             listener = socket.create_server(("127.0.0.1", 0))
             await proxy.serve(listener)
             stack.callback(proxy.close)

@@ -1,4 +1,4 @@
-"""Where the browser is, and what it may reach."""
+"""The options with which browsers are started."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,12 @@ class LaunchOptions:
     hosts: tuple[str, ...] = ()
     """For a sandboxed session: the hosts that the browser may reach."""
     private_hosts: tuple[str, ...] = ()
-    """For a sandboxed session: those of the hosts that it may reach at private addresses."""
+    """For a sandboxed session: those of `hosts` that the browser may also reach at private addresses."""
     denied_ports: tuple[int, ...] = ()
-    """Ports of this machine that no page may reach, besides those that Holdfast's processes with this `data_dir` hold."""
+    """Ports of this machine that no page may reach, besides those that Holdfast's processes with this `data_dir` listen on."""
     data_dir: Path | None = None
     early: Early = "nothing"
     """What the server starts before the first call of `open`: nothing; the sandbox, in which a shell waits; or the browser itself, if
     the server is started because a tool is called."""
     folder_base: Path | None = None
+    """Where the folders of browsers are created; None for the default."""

@@ -1,4 +1,4 @@
-"""Load pages: by address, back, forward, and again."""
+"""Load pages: by address, back, forward and reload."""
 
 import asyncio
 import contextlib
@@ -16,14 +16,14 @@ from holdfast.sandbox.bwrap.egress_proxy import VERDICT_HEADER
 from holdfast.toolkit import ToolError
 
 _STOP_SECONDS = 2.0
-_PATIENCE_SECONDS = 5.0  # a page that is left may take so long; then its scripts are stopped
+_PATIENCE_SECONDS = 5.0  # if the old page takes longer to answer, its scripts are stopped
 _REASONS = {
     "net::ERR_TUNNEL_CONNECTION_FAILED": "the server cannot be reached, or this session may not reach it",
     "net::ERR_INVALID_AUTH_CREDENTIALS": "it asks for a user name and a password (https://name:password@host/ has them)",
 }
 _ABORTED = "net::ERR_ABORTED"
 """The error of a load that shows no page: a download, an answer without content, a redirect to another program."""
-_QUESTION_SECONDS = 5.0  # the question may come so late
+_QUESTION_SECONDS = 5.0  # after this time, the browser does not ask any more whether to open another program
 _WITHOUT_PAGE = (204, 205)
 _EMPTY = ("", "about:blank")
 
@@ -69,20 +69,20 @@ async def _leave_question(tab: Tab, asked: float) -> None:
 
 
 async def _does_page_answer(tab: Tab) -> bool:
-    """Whether the page can be left. While the browser loads the next one, a busy page could not be stopped any more."""
+    """Whether the page answers. If it is busy, it must be stopped now: that is not possible while the browser loads the next page."""
     if tab.is_over or tab.url in _EMPTY:
         return True
     try:
         await tab.connection.send(cdp.RuntimeEvaluate(expression="1"), tab.session, _PATIENCE_SECONDS)
     except NoAnswerError:
         return tab.is_over
-    except (CdpError, ConnectionLostError):  # it is being replaced, or has gone
+    except (CdpError, ConnectionLostError):  # it is being replaced, or is gone
         return True
     return True
 
 
 async def _stop_scripts(tab: Tab) -> None:
-    """End the scripts of a page that is busy or opens dialogs without end: it would delay the next page for ever."""
+    """End the scripts of a page that is busy or opens dialogs without end: it would block the next page."""
     disable = cdp.EmulationSetScriptExecutionDisabled(value=True)
     enable = cdp.EmulationSetScriptExecutionDisabled(value=False)
     with contextlib.suppress(CdpError, ConnectionLostError):
@@ -135,7 +135,7 @@ async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:
 
 
 async def _start(tab: Tab, command: cdp.Command[Any], timeout: float) -> None:
-    """Send a command that is answered before the tab has another page, and wait until it has."""
+    """Send a command that loads another page, and wait until the tab has that page."""
     before = tab.commits
     await _send(tab, command, timeout)
     await tab.until(lambda: tab.commits > before or tab.is_over, timeout)
@@ -152,7 +152,7 @@ async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R 
         try:
             await asyncio.wait([sending], timeout=min(timeout, _PATIENCE_SECONDS))
             if not sending.done() and not tab.is_over and not _is_request_sent(tab, first):
-                await _stop_scripts(tab)  # the page does not let itself be left
+                await _stop_scripts(tab)  # the old page blocks the load
                 return await tab.connection.send(command, tab.session, timeout)
             return await sending
         except NoAnswerError:
@@ -166,7 +166,7 @@ async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R 
 
 
 def _is_request_sent(tab: Tab, first: int) -> bool:
-    """Whether the page before has been left, so that the tab waits for a server."""
+    """Whether the tab has requested the next page, so that it waits for a server."""
     return any(_is_load(tab, request) for _, request in tab.log.requests.after(first))
 
 
@@ -175,6 +175,7 @@ def _is_load(tab: Tab, request: Request) -> bool:
 
 
 async def _wait(tab: Tab, first: int, timeout: float) -> str:
+    """Wait until the page is loaded; raise if there is no page to show. Requests after the number `first` belong to this load."""
     await asyncio.sleep(0)
     started = await tab.until(lambda: tab.find_document(tab.target_id) is not None or tab.is_closed, timeout)
     loaded = await tab.until(lambda: not tab.is_loading or tab.is_over, timeout)

@@ -1,4 +1,4 @@
-"""What happened in a stage between two calls."""
+"""What happened in a stage and is not reported yet."""
 
 from collections import deque
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from holdfast.builtin.stage.limits import MAX_NOTICES, MAX_TEXT
 
 @dataclass(slots=True)
 class Notices:
-    """What happened between two calls, to be reported in the next answer."""
+    """What the next answer reports, such as dialogs and new tabs."""
 
     items: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=MAX_NOTICES))
     dropped: int = 0
@@ -19,7 +19,7 @@ class Notices:
         self.items.append((what, page_text[:MAX_TEXT]))
 
     def take(self) -> list[tuple[str, str]]:
-        """All notices since the last call."""
+        """Return all notices, and remove them."""
         taken = list(self.items)
         if self.dropped:
             taken.append((f"{self.dropped} more", ""))

@@ -47,7 +47,7 @@ class Owners:
             return browser
 
     def numbers(self, call: Call) -> Numbers:
-        """The numbers of the caller's stages and tabs. They are never used twice."""
+        """The counters for the ids of the caller's stages and tabs. No id is used twice."""
         return self._owners.setdefault(call.owner, _Owner()).numbers
 
     def add(self, call: Call, stage: Stage) -> None:
@@ -62,7 +62,7 @@ class Owners:
         return stage
 
     def any_stage(self, call: Call, stage_id: str = "") -> Stage:
-        """The caller's stage with this id, or the one that was used last, also if its browser has ended."""
+        """The caller's stage with this id, or the one that was used last, even if its browser has ended."""
         ids = self.stages.ids()
         owner = self._owners.get(call.owner)
         if not stage_id and owner is not None and owner.last_stage in ids:
@@ -91,7 +91,7 @@ class Owners:
         raise ToolError(TAB_GONE, f"There is no tab {tab_id[:40]!r}.")
 
     def element(self, call: Call, ref: str) -> tuple[Stage, Tab, int]:
-        """The tab and the number of the element that a ref means."""
+        """The stage, the tab and the number of the element that a ref means."""
         matched = _REF.fullmatch(ref.strip())
         if matched is None:
             raise ToolError(NO_ELEMENT, f"{ref[:40]!r} is not a ref. Refs look like e12.")

@@ -1,4 +1,4 @@
-"""What a page logged and requested, bounded."""
+"""What a page logged and requested, within limits."""
 
 import json
 import time
@@ -55,7 +55,7 @@ class PageLog:
         self.in_flight: dict[str, Request] = {}
 
     def on_event(self, session: str, event: msgspec.Struct) -> None:
-        """Note an event. Other kinds of events are ignored."""
+        """Note an event about the console or a request; ignore all others."""
         match event:
             case cdp.RuntimeConsoleAPICalled(type=level, args=args, timestamp=at, stack_trace=stack):
                 text = " ".join(_show(value) for value in args[:_MAX_ARGUMENTS])

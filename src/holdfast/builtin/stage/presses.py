@@ -23,7 +23,7 @@ class Press:
 
 
 async def arm(tab: Tab, document: Document, number: int) -> list[Document] | None:
-    """Watch presses in all documents of a tab, and return these, that of the element first; None if the element has gone.
+    """Watch presses in all documents of a tab. Return the documents, that of the element first; None if the element is gone.
 
     Presses are let through in the element, and in the frames inside it. A frame that a page moves over the element gets none.
     """
@@ -51,16 +51,16 @@ async def arm(tab: Tab, document: Document, number: int) -> list[Document] | Non
 
 
 async def disarm(tab: Tab, armed: list[Document], *, keep: bool = False) -> Press:
-    """Stop watching presses, unless they are to be watched further. Return where the press went."""
+    """Stop watching presses, unless `keep` is true. Return where the press went."""
     document, *others = armed
     first = await _call(tab, document, "disarm", SCRIPT_SECONDS, next=tab.next_ref, keep=keep)
     results = [first]
-    for other in others:  # one after another: each of them may give refs
+    for other in others:  # one after another: each of them may number elements
         results.append(await _call(tab, other, "disarm", _OTHER_SECONDS, next=tab.next_ref, keep=keep))
     for result in results:
         if result is not None and result["cover"] is not None:
             return Press("stopped", result["cover"])
-    # If the document has gone, the click loaded another page.
+    # If the document is gone, the click loaded another page.
     is_hit = first is None or any(result is not None and result["hit"] for result in results)
     return Press("hit" if is_hit else "missed")
 
@@ -68,7 +68,7 @@ async def disarm(tab: Tab, armed: list[Document], *, keep: bool = False) -> Pres
 async def _call(
     tab: Tab, document: Document, function: str, timeout: float, **options: Any
 ) -> dict[str, Any] | None:
-    """Call a function of the page script; None if the document has gone, or does not answer."""
+    """Call a function of the page script; None if the document is gone, or does not answer."""
     try:
         result = await tab.run(document, function, timeout, **options)
     except (ToolError, RuntimeError) as error:

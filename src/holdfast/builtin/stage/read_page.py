@@ -14,16 +14,16 @@ from holdfast.builtin.stage.snapshot import Snapshot
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-_READING_SHARE = 0.3  # of the time to answer; what cannot be read in it is left out
+_READING_SHARE = 0.3  # the part of the timeout that the page script may read for; the rest of the page is left out
 _PAGE_SECONDS = 20.0  # a page of 300,000 elements answers nothing while it is laid out
-_ATTEMPTS = 5  # to read a page that is replaced by another one while it is read
+_ATTEMPTS = 5  # if the page is replaced by another one while it is read
 _REPLACE_SECONDS = 1.0
 _FRAME_SECONDS = 4.0  # a frame that does not answer must not make the whole page unreadable
 
 
 @dataclass(slots=True)
 class _Reading:
-    """The lines that were read so far, and how many frames may still be read."""
+    """The state of one reading of a page: how many frames may still be read, and how many elements were not."""
 
     tab: Tab
     search: ClosedRootSearch
@@ -117,10 +117,10 @@ async def _read(
     search: ClosedRootSearch, tab: Tab, document: Document, function: str, timeout: float, **options: Any
 ) -> dict[str, Any]:
     """Call a function that reads a document; again if it has closed shadow roots that were not known."""
-    result, is_one_missing = await asyncio.gather(
-        _call(tab, document, function, timeout, **options), search.is_one_missing(document, 2 * timeout)
+    result, is_root_missing = await asyncio.gather(
+        _call(tab, document, function, timeout, **options), search.is_root_missing(document, 2 * timeout)
     )
-    if is_one_missing and await search.adds(document):
+    if is_root_missing and await search.add_missing(document):
         result = await _call(tab, document, function, timeout, **options)
     return result
 
@@ -129,7 +129,7 @@ async def _call(
     tab: Tab, document: Document, function: str, timeout: float, **options: Any
 ) -> dict[str, Any]:
     ms = timeout * _READING_SHARE * 1000
-    result = await tab.run_for_much(document, function, timeout, next=tab.next_ref, ms=ms, **options)
+    result = await tab.run_for_large_result(document, function, timeout, next=tab.next_ref, ms=ms, **options)
     tab.claim(document, result["next"])
     if result.get("gone"):
         raise ToolError(STALE_REF, "The element is no longer on the page.")
@@ -137,7 +137,7 @@ async def _call(
 
 
 def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
-    """The lines of a walk: depth, number and text of each, as one list."""
+    """The lines of an outline. `flat` has the depth, the number and the text of each line, one after another."""
     prefix = "e" if tab.number == 1 else f"t{tab.number}e"
     return [
         f"{' ' * (depth + flat[at])}{f'[{prefix}{flat[at + 1]}] ' if flat[at + 1] >= 0 else ''}{flat[at + 2]}"
@@ -148,7 +148,7 @@ def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
 async def find_lines(
     tab: Tab, *, text: str, roles: Sequence[str] | None, within: int | None, details: bool = False
 ) -> tuple[list[str], int]:
-    """The lines in all frames that contain a text or have one of the roles, and how many elements were not read."""
+    """The lines in all frames that contain a text and have one of the roles, and how many elements were not read."""
     first = await tab.document() if within is None else tab.find_ref(within)
     search = ClosedRootSearch(tab)
     lines: list[str] = []
@@ -184,7 +184,7 @@ async def shows_text(tab: Tab, text: str) -> bool:
     async def visit(document: Document) -> list[int] | None:
         nonlocal is_found
         found = await _call(tab, document, "hasText", SCRIPT_SECONDS, text=text)
-        if not found["found"] and await search.finds_more(document):
+        if not found["found"] and await search.add_if_missing(document):
             found = await _call(tab, document, "hasText", SCRIPT_SECONDS, text=text)
         is_found = found["found"]
         return None if is_found else found["frames"]
@@ -196,9 +196,9 @@ async def shows_text(tab: Tab, text: str) -> bool:
 async def visit_documents(
     tab: Tab, first: Document, visit: Callable[[Document], Awaitable[list[int] | None]]
 ) -> None:
-    """Visit a document, and then those of the frames that are shown in it. Only the first one must answer.
+    """Visit a document, and then those of the frames that are shown in it. Documents in frames that do not answer are skipped.
 
-    `visit` returns the numbers of the frames' elements that are shown, or None if no other document is of interest.
+    `visit` returns the numbers of the frame elements that are shown, or None to end the visits.
     """
     waiting = deque([first])
     frames_left = MAX_FRAMES
@@ -222,7 +222,7 @@ async def visit_documents(
 
 
 async def similar_refs(tab: Tab, number: int) -> list[str]:
-    """Lines that look like the element that a stale ref meant."""
+    """Lines of the current page that look like the element that a stale ref meant."""
     wanted = f"[{tab.ref(number)}] "
     for snapshot in reversed(tab.snapshots.values()):
         line = next((line for line in snapshot.lines if line.lstrip(" ").startswith(wanted)), None)

@@ -1,4 +1,4 @@
-"""The server with the stage tools: what each is called, what it may fail with, and how it is hinted."""
+"""The server with the stage tools: the name, the error codes and the annotations of each."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -20,6 +20,7 @@ from holdfast.builtin.stage.tools.reading import ReadingTools
 from holdfast.builtin.stage.tools.waiting import WaitingTools
 from holdfast.toolkit import Annotations, Toolbox
 
+# The codes that each kind of tool can fail with.
 _READ = (
     "STALE_REF",
     "NO_ELEMENT",
@@ -46,7 +47,7 @@ INSTRUCTIONS = (
 
 
 def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
-    """Return the stage tools. The first `open` of a caller starts a browser, unless `options.early` says more."""
+    """Return the stage tools. A browser starts at a caller's first `open`; `options.early` lets the first browser start earlier."""
     owners = Owners(FirstBrowser(options))
 
     @asynccontextmanager

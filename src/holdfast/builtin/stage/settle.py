@@ -1,4 +1,4 @@
-"""Wait until the consequences of an action are visible: a page that it loads, requests that it starts, changes."""
+"""Wait until the consequences of an action are visible: pages that it loads, requests that it starts, changes of the page."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ async def settle(tab: Tab, before: Before, load_seconds: float) -> None:
         return
 
     def is_idle() -> bool:
-        new = (request for number, request in tab.log.in_flight.items() if number not in before.in_flight)
+        new = (request for request_id, request in tab.log.in_flight.items() if request_id not in before.in_flight)
         return not any(request.kind in _WAITED_TYPES for request in new) or tab.is_over
 
     if not is_idle():

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from holdfast.builtin.stage.token_estimate import fitting, fitting_start
 
-_MIN_SIBLINGS = 3  # a view that leaves out more than this shows the beginning of the page instead
-_MARKER_SIZE = 40
+_MIN_SIBLINGS = 3  # if fewer children of each element fit, the beginning of the page is shown instead
 _SHOWN_REMOVALS = 6
 _CURSOR = re.compile(r"(\w+):(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
 _HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
@@ -84,7 +83,7 @@ def view(snapshot: Snapshot, budget: int, start: Place | None = None) -> View:
 
 
 def _shorten(snapshot: Snapshot, budget: int) -> View | None:
-    """Show only the first children of each element: as many as fit. None if too few fit."""
+    """Show only the first children of each element, as many as fit. None if too few fit."""
     ranks = _sibling_ranks(snapshot.lines)
     limit = _largest_limit(snapshot.lines, ranks, budget)
     while limit >= _MIN_SIBLINGS:

@@ -74,13 +74,15 @@ class Tab:
         """The load that the page in the tab comes from."""
         self.is_loading = False
         self.is_waiting = False
-        """Whether a server has not answered yet. The page that is left gets no commands."""
+        """Whether the tab waits for the server of its next page. Until that answers, the old page gets no commands."""
         self.asked_for_program: float | None = None
-        """When the page wanted to open another program. The browser's question is not visible, and keeps the mouse from the page."""
+        """When the page wanted to open another program. The browser's question is invisible, and keeps mouse events from the page."""
         self.dragged: dict[str, Any] | None = None
+        """The data of a drag that has begun."""
         self.is_attached = False
         """Whether the browser is the user's own."""
         self.ready = asyncio.Event()
+        """Set once the tab can be used."""
         self.on_dialog = on_dialog
         self.notify = notify
         self._events = TabEvents(self)
@@ -92,13 +94,13 @@ class Tab:
         self._events.start()
 
     def end(self) -> None:
-        """The tab has gone."""
+        """Mark the tab as closed."""
         self.is_closed = True
         self._events.end()
         self.wake()
 
     def wake(self) -> None:
-        """Let those who wait for a change look again."""
+        """Let every `until` check its condition again."""
         for waiter in self._waiters:
             waiter.set()
 
@@ -119,7 +121,7 @@ class Tab:
 
     @property
     def has_dialog_flood(self) -> bool:
-        """Whether the page has opened many dialogs in the last seconds."""
+        """Whether the page has opened many dialogs in the last few seconds."""
         times = self.dialog_times
         return len(times) == _DIALOG_FLOOD and time.monotonic() - times[0] < _FLOOD_SECONDS
 
@@ -157,6 +159,7 @@ class Tab:
 
     @property
     def is_over(self) -> bool:
+        """Whether the tab is closed, or its page has crashed."""
         return self.is_closed or self.is_crashed
 
     def find_document(self, frame_id: str) -> Document | None:
@@ -171,10 +174,10 @@ class Tab:
         value = await self.evaluate(document.session, expression, document.unique_id, timeout)
         return value.value
 
-    async def run_for_much(
+    async def run_for_large_result(
         self, document: Document, function: str, timeout: float = SCRIPT_SECONDS, **options: Any
     ) -> Any:
-        """Call a function of the page script whose result is large. As one text, it is passed on in a fraction of the time."""
+        """Call a function of the page script whose result is large. The result is passed as JSON text, which is much faster."""
         expression = f"JSON.stringify(stage.{function}({json.dumps(options)}))"
         value = await self.evaluate(document.session, expression, document.unique_id, timeout)
         return msgspec.json.decode(value.value)
@@ -182,7 +185,7 @@ class Tab:
     async def evaluate(
         self, session: str, expression: str, unique_id: str, timeout: float
     ) -> cdp.RuntimeRemoteObject:
-        """Evaluate an expression of ours in a context."""
+        """Evaluate an expression in the JavaScript context with this id; raises RuntimeError if it throws."""
         result = await self.send(
             cdp.RuntimeEvaluate(
                 expression=expression, unique_context_id=unique_id, return_by_value=True, await_promise=True
@@ -215,7 +218,7 @@ class Tab:
         return result
 
     def ref(self, number: int) -> str:
-        """The ref of an element's number in this tab. No two tabs of a session have a ref in common."""
+        """The ref of an element's number in this tab. No two tabs of a caller have a ref in common."""
         return f"e{number}" if self.number == 1 else f"t{self.number}e{number}"
 
     @property
@@ -224,11 +227,11 @@ class Tab:
         return self.refs.next
 
     def claim(self, document: Document, next_ref: int) -> None:
-        """Remember that the numbers up to `next_ref` belong to a document."""
+        """Remember that the new numbers below `next_ref` belong to a document."""
         self.refs.claim(document, next_ref)
 
     def find_ref(self, number: int) -> Document:
-        """The document of an element; raises NO_ELEMENT for a number that was never given, STALE_REF if it was replaced."""
+        """The document of an element; raises NO_ELEMENT for a number that was never given, STALE_REF if the document was replaced."""
         self.check()
         document = self.refs.document(number)
         if document is None:
@@ -238,7 +241,7 @@ class Tab:
         return document
 
     async def element(self, number: int) -> tuple[Document, str]:
-        """A handle on an element, for commands that need one."""
+        """The document of an element, and a handle on the element for commands that need one."""
         document = self.find_ref(number)
         result = await self.send(
             cdp.RuntimeEvaluate(expression=f"stage.element({number})", unique_context_id=document.unique_id),
@@ -249,7 +252,7 @@ class Tab:
         return document, result.result.object_id
 
     async def frame_element(self, frame: Frame) -> tuple[Document, int] | None:
-        """The document around a frame, and the number of the frame's element in it; None for the tab itself."""
+        """The document around a frame, and the number of the frame's element in it; None for the main frame, or if it is gone."""
         parent = self.find_document(frame.parent_id) if frame.parent_id else None
         if parent is None:
             return None
@@ -273,7 +276,7 @@ class Tab:
                     ),
                     parent.session,
                 )
-            except CdpError:  # it has gone
+            except CdpError:  # the frame is gone
                 return None
         number, next_ref = called.result.value
         self.claim(parent, next_ref)

@@ -70,7 +70,7 @@ class TabEvents:
         try:
             result = await self._tab.connection.send(cdp.PageGetFrameTree(), session)
         except Exception:
-            return  # the page has gone; its events say so
+            return  # the page is gone; events report that
         self._tab.tree.set_tree(result.frame_tree, session)
 
     def _on_event(self, session: str, event: msgspec.Struct) -> None:
@@ -129,7 +129,7 @@ class TabEvents:
         return True
 
     def _show(self, session: str, described: cdp.PageFrame) -> None:
-        """A frame has got another page."""
+        """Note that a frame has another page. If its address is denied, leave it."""
         tab = self._tab
         frame = tab.tree.set(described.id, described.parent_id or "", described.url, session)
         if not frame.parent_id:
@@ -173,7 +173,7 @@ class TabEvents:
                 tab.log.on_event(session, event)
 
     def _report_denied(self, event: msgspec.Struct) -> None:
-        """Report addresses that the browser itself does not show to a page."""
+        """Report addresses that the browser itself refuses to load."""
         match event:
             case cdp.LogEntryAdded(entry=entry) if entry.source == "security":
                 refused = _REFUSED.match(entry.text)

@@ -18,8 +18,8 @@ DENIED_PATTERNS = (
 )
 """Patterns of requests that are stopped before anything is loaded."""
 UNSAFE_REDIRECT = "net::ERR_UNSAFE_REDIRECT"
-"""The browser's error for a redirect of a server to an address such as `file:` or `data:`."""
-_OF_BROWSER = frozenset(
+"""The browser's error for a server's redirect to an address such as `file:` or `data:`."""
+_BROWSER_SCHEMES = frozenset(
     (
         *("", "http", "https", "about", "blob", "data", "file", "filesystem", "javascript", "mailto"),
         *("chrome", "chrome-error", "chrome-extension", "chrome-untrusted", "devtools", "view-source"),
@@ -36,7 +36,7 @@ def without_credentials(url: str) -> str:
 
 def is_for_program(url: str) -> bool:
     """Whether the browser would ask to open another program for this address. It does not ask for `mailto:`."""
-    return urlsplit(url).scheme not in _OF_BROWSER
+    return urlsplit(url).scheme not in _BROWSER_SCHEMES
 
 
 def check_url(url: str) -> str:

@@ -44,7 +44,7 @@ def _check_title(title: str) -> None:
 
 
 def tasks_service(context: SessionContext, data_dir: Path) -> Service:
-    """Return the in-process server with the tasks of one session's workspace."""
+    """Return the in-process server with the task tools of one session."""
     registry = Registry(data_dir / WORKSPACES_FOLDER)
     return tasks_toolbox(lambda: data_dir, registry).server(EnvironmentAuthenticator(context))
 
@@ -54,11 +54,11 @@ def tasks_toolbox(
     workspaces: WorkspaceLookup | None = None,
     aliases: ContextAliases = NO_ALIASES,
     *,
-    used_by: str = "",
+    created_by: str = "",
 ) -> Toolbox:
     """Return the task tools. The first call opens the database, in the folder that `data_dir` returns.
 
-    `used_by` names the program that calls them, if it is the only one and has no session.
+    `created_by` is stored with new tasks in place of the caller, for a command such as `holdfast tasks`.
     """
     store = TaskStore(lambda: data_dir() / _DATABASE_FILE)
     box = Toolbox(
@@ -101,13 +101,11 @@ def tasks_toolbox(
         number = read_number(id, workspace)
         return require_task(await _run(call, store.change, workspace.slug, number, apply), id, workspace)
 
-    adds = Annotations(destructive=False)
-
-    @box.tool(name="task_add", title="Add a task", annotations=adds)
+    @box.tool(name="task_add", title="Add a task", annotations=Annotations(destructive=False))
     async def add(title: Title, workspace: Workspace, call: Call, body: Body = "") -> Task:
         """Add a task to the workspace's list."""
         _check_title(title)
-        return await _run(call, store.add, workspace.slug, title, body, used_by or _caller(call))
+        return await _run(call, store.add, workspace.slug, title, body, created_by or _caller(call))
 
     @box.tool(name="task_list", title="List tasks", operation="query", codes=["UNKNOWN_TASK"])
     async def list_(
@@ -144,7 +142,7 @@ def tasks_toolbox(
             _check_title(title)
 
         def apply(task: Task) -> Task:
-            # Who sets `started` takes the task, so only one agent can.
+            # Setting `started` claims the task, so it fails if the task is already started.
             is_same = status == task.status and status is not Status.STARTED
             task = task if status is None or is_same else with_status(task, status)
             return replace(

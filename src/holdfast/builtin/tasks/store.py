@@ -53,11 +53,11 @@ class Task:
     created_at: str
     updated_at: str
     created_by: str
-    """The session that added it; empty if the caller's session was not verified."""
+    """The id of the session that added it, or the name of a client without a session; empty if neither is known."""
 
 
 def task_number(id: str, workspace: str) -> int | None:
-    """The number in a task's id, or in a string that is only a number; None if it is no id of this workspace."""
+    """The number in a task's id, or in a string that is only a number; None if it is not the id of a task in this workspace."""
     slug, _, number = id.strip().rpartition("-")
     return int(number) if slug in ("", workspace) and _NUMBER.fullmatch(number) else None
 

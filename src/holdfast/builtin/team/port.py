@@ -1,4 +1,4 @@
-"""What the team tools need from the host. Every method acts for one session: what it may reach is decided from its context."""
+"""What the team tools need from the host. Every method acts for one session, whose context decides what it may reach."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -36,7 +36,7 @@ class ReceivedMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A message or a title that contains the words."""
+    """A message or a title that contains the words of a search."""
 
     session_id: str
     title: str
@@ -49,7 +49,7 @@ class NewChild:
 
     title: str
     agent: str
-    """The name of an agent's definition; empty for the caller's own agent."""
+    """The name of an agent definition; empty for the caller's own agent."""
     initial_message: str
     detached: bool = False
 
@@ -76,5 +76,5 @@ class Team(Protocol):
     async def search_sessions(
         self, caller: SessionId, query: str, *, limit: int, source: str, tags: tuple[str, ...]
     ) -> list[Found]:
-        """Messages and titles of these sessions that contain all of the words."""
+        """Messages and titles that contain all words of `query`, in the sessions that the caller may reach."""
         ...

@@ -20,7 +20,7 @@ MAX_MESSAGE = 50_000
 _ALLOWED_CONTROLS = frozenset("\n\t")
 _MAX_TITLE = 200
 
-SessionName = Annotated[str, Meta(max_length=100, description="A session id.")]
+TargetId = Annotated[str, Meta(max_length=100, description="A session id.")]
 Text = Annotated[str, Meta(min_length=1, max_length=MAX_MESSAGE)]
 Limit = Annotated[int, Meta(ge=1, le=100)]
 
@@ -58,7 +58,7 @@ def team_toolbox(context: SessionContext, team: Team) -> Toolbox:
         return {"session_id": await team.create_session(caller, read_call_facts(call), child)}
 
     @box.tool(title="Send a message", codes=refusals, annotations=Annotations(destructive=False))
-    async def send_message(session_id: SessionName, text: Text, call: Call) -> dict[str, Any]:
+    async def send_message(session_id: TargetId, text: Text, call: Call) -> dict[str, Any]:
         """Send a message to another session of this workspace. It starts a turn there; do not wait or poll for the answer."""
         sent = await team.send_message(caller, read_call_facts(call), session_id, check_text(text))
         return {"message_id": sent, "state": "stored"}
@@ -100,7 +100,7 @@ def check_text(text: str) -> str:
 
 
 def _is_control(character: str) -> bool:
-    # Not general category Cf, such as the joiners in emoji, but what moves the cursor or reverses the text.
+    # What moves the cursor or changes the direction of text. Other invisible characters, such as the joiners in emoji, are allowed.
     return (
         ord(character) < 32
         or 127 <= ord(character) < 160

@@ -17,7 +17,7 @@ OnEvent = Callable[[msgspec.Struct], None]
 COMMAND_SECONDS = 10.0
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 
-# While a page of another process takes the place of a page, the browser refuses the commands that it answers itself.
+# The browser's error for commands that it handles itself, while a page in another process replaces the current page.
 _BEING_REPLACED = "Not attached to an active page"
 _REPLACING_SECONDS = 3.0
 _REPLACING_PAUSE = 0.01
@@ -38,11 +38,11 @@ class SessionLostError(ConnectionLostError):
 
 
 class NoAnswerError(Exception):
-    """The browser did not answer a command in time."""
+    """The browser did not answer a command in time, or the page crashed before it did."""
 
 
 class Transport(Protocol):
-    """Carries whole messages."""
+    """Sends whole messages to the browser."""
 
     def send(self, message: bytes) -> None: ...
     def close(self) -> None: ...
@@ -112,7 +112,7 @@ class Connection:
         return cast("R", self._decode(command.RESULT, message.result))
 
     async def _send_to_page(self, command: Command[Any], session: str) -> _Message:
-        """Send a command, and again while the page is being replaced."""
+        """Send a command, and repeat it while the page is being replaced."""
         message = await self._post(command, session)
         deadline = monotonic() + _REPLACING_SECONDS
         while (
@@ -162,7 +162,7 @@ class Connection:
             log.exception("event not handled", extra={"event_name": message.method})
 
     def lost(self) -> None:
-        """The transport is closed: every command that waits for its answer fails."""
+        """Note that the transport is closed: every command that waits for its answer fails."""
         self.closed.set()
         for _, future in list(self._waiting.values()):
             if not future.done():

@@ -32,7 +32,7 @@ class PipeTransport(asyncio.Protocol):
         self.write(message + b"\0")
 
     def write(self, data: bytes) -> None:
-        """Write something that is no message: for the program that starts the browser."""
+        """Write bytes that are not a message, for the shell that becomes the browser."""
         assert self._writing is not None
         if not self._writing.is_closing():
             self._writing.write(data)

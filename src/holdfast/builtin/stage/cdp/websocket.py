@@ -27,7 +27,7 @@ class MissingLibraryError(Exception):
 
 
 class WebSocketTransport:
-    """Sends and receives messages in a task of its own."""
+    """Sends and receives messages in two tasks of its own."""
 
     def __init__(self, connection: Connection, socket: "ClientConnection") -> None:
         self._connection = connection

@@ -1,6 +1,6 @@
 // What wait and expect look at, and when a page is quiet.
 
-// Conditions of wait and expect.
+// What a condition on an element is compared with.
 function facts(options) {
   const element = nodeOf(options.ref);
   if (element === null) return { exists: false };

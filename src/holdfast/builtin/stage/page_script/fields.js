@@ -43,14 +43,14 @@ function focusField(options) {
   const active = deepActive();
   return active !== null && (active === element || flatContains(element, active) || flatContains(active, element));
 }
-// Whether a field shows what was wanted. It may write it in its own way.
+// Whether a field shows the wanted value. Its form may differ, such as #ff0000 for red.
 function means(type, wanted, shown) {
   if (shown.toLowerCase() === wanted.toLowerCase()) return true;
   if (type === 'color') return CSS.supports('color', wanted);
   if (type === 'range') return wanted.trim() !== '' && Number(wanted) === Number(shown);
   return shown !== '' && wanted.replace(' ', 'T').startsWith(shown);
 }
-// A value that the field refuses is not left in it, and the page gets no event.
+// Set the value. If the field refuses it, restore the value before, and send the page no event.
 function setField(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;

@@ -1,6 +1,6 @@
 // The outline of a page: the lines of a snapshot.
 
-// The outline. `depths`, `refs`, `texts` and `kinds` are one line each: kind 0 is text of the page, 1 is an element.
+// Line i of the outline is `depths[i]`, `refs[i]`, `texts[i]` and `kinds[i]`: kind 0 is text of the page, 1 is an element.
 function outline(root, options) {
   const depths = [], refs = [], texts = [], kinds = [];
   const deadline = performance.now() + (options.ms ?? 5000);

@@ -24,7 +24,7 @@ const watch = (element, isOpen) => {
   listen();  // document.open() removes listeners
   armed = { element, isOpen, decided: undefined, cover: null };
 };
-// The numbers of the frames that are inside the element; null if it has gone.
+// Watch presses. Return the numbers of the frames inside the element; null if it is gone.
 function arm(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;

@@ -21,7 +21,7 @@ function walk(options) {
   return { lines, next, frames: found.frames.map((index) => [index, found.refs[index]]), ...ready(), cut: unread(found) };
 }
 
-// The lines that contain a text or have a role, with refs for every one of them.
+// The lines that contain a text and have one of the roles, each with a ref.
 function find(options) {
   next = options.next;
   const root = rootOf(options.within);

@@ -23,7 +23,7 @@ const TAGS = {
   canvas: 'canvas', video: 'video', audio: 'audio', search: 'search', math: 'math', output: 'status', figure: 'figure',
 };
 const SKIPPED = new Set(['script', 'style', 'template', 'noscript', 'head', 'title', 'meta', 'link', 'base', 'colgroup', 'col', 'datalist', 'source', 'track', 'param', 'map']);
-// What SVG and MathML do not draw by itself, or not as text.
+// Elements that SVG and MathML do not draw, or not as text.
 const SVG_SKIPPED = new Set(['script', 'style', 'title', 'desc', 'metadata', 'defs', 'symbol', 'clipPath', 'mask', 'pattern', 'marker', 'filter', 'linearGradient', 'radialGradient', 'annotation', 'annotation-xml']);
 
 function roleOf(element, tag) {

@@ -152,7 +152,7 @@ class ActingTools(ToolFamily):
             document = tab.find_ref(number)
             field = await tab.run(document, "field", ref=number)
             if field["kind"] == "gone":
-                raise await actions.stale(tab, number)
+                raise await actions.stale_error(tab, number)
             if field["kind"] != "file":
                 raise ToolError(actions.NO_EFFECT, f"{ref} is not a file field.")
             if len(paths) > 1 and not field["multiple"]:

@@ -42,7 +42,7 @@ class _Roots(msgspec.Struct):
 
 
 class ToolFamily:
-    """The handlers of some tools."""
+    """The base class of each family of handlers."""
 
     def __init__(self, owners: Owners, files: SessionFiles) -> None:
         self._owners = owners
@@ -73,6 +73,7 @@ class ToolFamily:
     async def _act(
         self, call: Call, ref: str, act: Callable[[Tab, Any], Any], tab: str = ""
     ) -> dict[str, Any]:
+        """Run an action on an element or a tab, wait for its consequences, and return what changed."""
         stage, found, number = self._target(call, ref, tab)
         async with found.lock:
             if not found.snapshots and not found.is_over:
@@ -83,14 +84,14 @@ class ToolFamily:
                     found.find_ref(number)
                 except ToolError as error:
                     if error.code is STALE_REF:
-                        raise await actions.stale(found, number) from None
+                        raise await actions.stale_error(found, number) from None
                     raise
             await act(found, number)
             await settle(found, before, LOAD_SECONDS)
             return await self._changes(stage, found)
 
     async def _changes(self, stage: Stage, tab: Tab) -> dict[str, Any]:
-        """What changed in a tab since the last snapshot; the page itself if it is another one."""
+        """What changed in a tab since the last snapshot; the whole page if it is another one."""
         if tab.is_closed:
             return page_answer(stage, [], _ACTION_BUDGET, closed=tab.id, tabs=list(stage.tabs))
         if tab.is_waiting:

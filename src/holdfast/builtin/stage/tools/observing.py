@@ -114,7 +114,7 @@ class ObservingTools(ToolFamily):
                     raise ToolError(UNSUPPORTED_HERE, message)
                 box = await found.run(document, "box", ref=number)
                 if box is None:
-                    raise await actions.stale(found, number)
+                    raise await actions.stale_error(found, number)
                 clip = cdp.PageViewport(
                     x=box["x"],
                     y=box["y"],

@@ -71,7 +71,7 @@ class ReadingTools(ToolFamily):
         limit: Annotated[int, Meta(ge=1, le=200)] = 20,
         tab: TabId = "",
     ) -> dict[str, Any]:
-        """Find elements by part of their text or by role."""
+        """Find elements by part of their text, by role, or by both."""
         if not text and not role:
             raise ToolError(codes.BAD_ARGUMENT, "Pass text or role.")
         stage, found, number = self._target(call, within, tab)
@@ -98,7 +98,7 @@ class ReadingTools(ToolFamily):
                 document, "read", ref=number, attributes=attributes, limit=limit, **{"from": start}
             )
             if result.get("gone"):
-                raise await actions.stale(found, number or 0)
+                raise await actions.stale_error(found, number or 0)
             values = [f"{name}: {one_line(str(value))}" for name, value in result["attributes"].items()]
             return text_answer(
                 stage, TextPart(result["text"], start, result["length"]), values, budget, tab=found.id
