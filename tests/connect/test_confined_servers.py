@@ -45,7 +45,7 @@ async def test_in_a_direct_session_every_request_says_sandboxed(
 
 @pytest.mark.slow
 @pytest.mark.promise("RES-14")
-async def test_sessions_do_not_share_it_even_if_its_lifetime_is_the_hosts(
+async def test_sessions_do_not_share_a_confined_server_even_if_its_lifetime_is_the_hosts(
     make_host: HostFactory, folder: Path
 ):
     shared = counter_entry("--shared", lifetime="host")

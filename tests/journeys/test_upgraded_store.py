@@ -27,7 +27,7 @@ def database(home: Path) -> Path:
     return path
 
 
-def test_every_command_works_on_it(home: Path, database: Path) -> None:
+def test_every_command_works_on_an_upgraded_store(home: Path, database: Path) -> None:
     checked = _run(home, "store", "check"), _run(home, "audit", "verify")
     listed = [json.loads(line) for line in _run(home, "sessions", "list", "--json").splitlines()]
     shown = json.loads(_run(home, "sessions", "show", SHOP, "--json"))

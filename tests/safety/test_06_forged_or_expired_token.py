@@ -59,7 +59,7 @@ ATTACKS = BELIEVED_BY_A_NAIVE_ONE | BELIEVED_BY_NOBODY
 
 @pytest.mark.promise("CTX-08")
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_it_is_refused(attack: str) -> None:
+def test_bad_token_is_refused(attack: str) -> None:
     token, reason = ATTACKS[attack]
 
     with pytest.raises(HoldfastError) as caught:

@@ -124,7 +124,7 @@ async def test_variables_of_a_workspace_are_not_for_a_clients_server_of_the_same
 
 
 @pytest.mark.promise("RES-13")
-def test_nor_for_a_projects_server():
+def test_variables_of_a_workspace_are_not_for_a_projects_server_of_the_same_name():
     specs = tuple(
         ServerSpec(name="github", source=source, transport=Stdio(command="x"))
         for source in (Source.PROJECT, Source.HOST)

@@ -60,7 +60,7 @@ def post(url: str, headers: dict[str, str]) -> tuple[int, str]:
         ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
     ],
 )
-def test_it_is_refused(url: str, headers: dict[str, str], status: int):
+def test_request_of_a_web_page_is_refused(url: str, headers: dict[str, str], status: int):
     answered, body = post(url, headers)
 
     assert (answered, "structuredContent" in body) == (status, False)

@@ -53,7 +53,7 @@ async def status_and_code(
         {"mcp-param-region": "eu"},
     ],
 )
-async def test_it_is_refused(headers: dict[str, str]):
+async def test_headers_that_contradict_the_body_are_refused(headers: dict[str, str]):
     assert await status_and_code(headers) == (400, -32020)
 
 

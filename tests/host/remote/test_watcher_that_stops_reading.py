@@ -48,7 +48,7 @@ async def read_turn(output: asyncio.StreamReader) -> int:
             return last
 
 
-async def test_it_delays_neither_the_session_nor_the_other_and_memory_stays_flat(tmp_path: Path):
+async def test_watcher_that_stops_reading_delays_nothing_and_memory_stays_flat(tmp_path: Path):
     async with (
         open_owner(tmp_path, "--stream") as owner,
         watching(owner) as stopped,
