@@ -167,7 +167,9 @@ async def test_servers_that_a_client_brings_run_no_code_of_the_sessions_folder(
 
 @pytest.mark.promise("RES-07")
 @pytest.mark.usefixtures("bwrap")
-async def test_confined_servers_run_no_code_of_the_sessions_folder(make_host: HostFactory, folder: Path, own: Path, marker: Path):
+async def test_confined_servers_run_no_code_of_the_sessions_folder(
+    make_host: HostFactory, folder: Path, own: Path, marker: Path
+):
     confined = {
         name: {**own_entries(own)[name], "trust_level": "sandboxed", "readable": [str(own)]}
         for name in ("module", "npx")
@@ -189,7 +191,9 @@ async def test_control_in_the_sessions_folder_the_strangers_code_runs(
     assert marker.exists()
 
 
-async def test_user_can_name_the_folder_that_a_server_starts_in(make_host: HostFactory, folder: Path, own: Path):
+async def test_user_can_name_the_folder_that_a_server_starts_in(
+    make_host: HostFactory, folder: Path, own: Path
+):
     entry = {"command": sys.executable, "args": ["-m", "my_server"], "cwd": str(own)}
     servers = {"s": entry, "t": {**entry, "cwd": "own"}}
     async with make_host(servers) as host, host.session(cwd=folder) as session:

@@ -249,7 +249,9 @@ async def test_approved_program_cannot_be_rewritten_through_a_bind_mount(
 
 
 @pytest.mark.promise("RES-07", "BOX-01")
-async def test_file_tools_of_a_sandboxed_session_cannot_write_where_an_approved_program_lies(make_host: HostFactory, folder: Path):
+async def test_file_tools_of_a_sandboxed_session_cannot_write_where_an_approved_program_lies(
+    make_host: HostFactory, folder: Path
+):
     project, other = folder / "project", folder / "other"
     for made in (project, other):
         made.mkdir()

@@ -82,7 +82,9 @@ async def test_files_that_a_persons_programs_obey_cannot_be_changed_or_created(
     assert (project / ".git" / "config").read_text() == "mine"
 
 
-async def test_unconfined_server_changes_all_files_that_a_persons_programs_obey(keeper: Keeper, project: Path) -> None:
+async def test_unconfined_server_changes_all_files_that_a_persons_programs_obey(
+    keeper: Keeper, project: Path
+) -> None:
     achieved = await attack(keeper, project, files=(*EXISTING, *MISSING), confine=False)
 
     assert achieved == {f"write {path}" for path in (*EXISTING, *MISSING)}

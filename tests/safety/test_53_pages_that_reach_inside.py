@@ -97,7 +97,9 @@ def test_a_browser_does_not_reach_a_port_that_holdfast_opened_after_the_host(
     endpoint = Endpoint(host="127.0.0.1", port=7501)
 
     def is_refused() -> bool:
-        return EgressPolicy(network_confinement(options)).why_address_refused(endpoint, "127.0.0.1") is not None
+        return (
+            EgressPolicy(network_confinement(options)).why_address_refused(endpoint, "127.0.0.1") is not None
+        )
 
     before = is_refused()
     with hold_port(tmp_path, 7501):

@@ -67,7 +67,9 @@ def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
         BuiltinServer(
             spec=_stage_spec(settings), is_on_request=True, is_offered_to=partial(_may_use_stage, settings)
         ),
-        BuiltinServer(spec=_in_process_spec(SHELL_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True),
+        BuiltinServer(
+            spec=_in_process_spec(SHELL_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True
+        ),
         BuiltinServer(spec=_in_process_spec(PLAN_SERVER), is_on_request=True),
         BuiltinServer(
             spec=_in_process_spec(AGENTS_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True

@@ -17,7 +17,8 @@ from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.tab import Tab
 
 _MAX_CLOSED_ROOTS = 300  # that are added at once
-_CHANGED = (CdpError, NoAnswerError, ConnectionLostError)  # the page changed during the search; the next answer searches again
+# The page changed during the search. The next answer searches again.
+_CHANGED = (CdpError, NoAnswerError, ConnectionLostError)
 
 
 class ClosedRootSearch:

@@ -20,7 +20,9 @@ def _code(name: str, http: int, hint: str, *, retryable: bool = False) -> Code:
 STALE_REF = _code("STALE_REF", 409, "Take a new snapshot, or use one of the similar refs.", retryable=True)
 NO_ELEMENT = _code("NO_ELEMENT", 404, "Use a ref from a snapshot or find.")
 NOT_VISIBLE = _code("NOT_VISIBLE", 409, "Open or scroll to what contains the element first.")
-ELEMENT_DISABLED = _code("ELEMENT_DISABLED", 409, "Wait until it is enabled: wait with this ref and state enabled.")
+ELEMENT_DISABLED = _code(
+    "ELEMENT_DISABLED", 409, "Wait until it is enabled: wait with this ref and state enabled."
+)
 COVERED = _code("COVERED", 409, "Close or move what covers the element, then try again.")
 NO_EFFECT = _code("NO_EFFECT", 422, "Look at the element in a snapshot and choose another action.")
 DIALOG_OPEN = _code(

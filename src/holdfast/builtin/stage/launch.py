@@ -13,10 +13,10 @@ from typing import cast
 from holdfast.builtin.stage.browser_folder import BrowserFolder
 from holdfast.builtin.stage.browser_sandbox import (
     SandboxKind,
-    network_confinement,
     browser_confinement,
     can_nobody_read_own_code,
     choose_sandbox,
+    network_confinement,
 )
 from holdfast.builtin.stage.cdp import protocol
 from holdfast.builtin.stage.cdp.connection import CdpError, Connection, ConnectionLostError, NoAnswerError

@@ -14,7 +14,9 @@ from holdfast.builtin.stage.snapshot import Snapshot
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-_READING_SHARE = 0.3  # the part of the timeout that the page script may read for; the rest of the page is left out
+_READING_SHARE = (
+    0.3  # the part of the timeout that the page script may read for; the rest of the page is left out
+)
 _PAGE_SECONDS = 20.0  # a page of 300,000 elements answers nothing while it is laid out
 _ATTEMPTS = 5  # if the page is replaced by another one while it is read
 _REPLACE_SECONDS = 1.0

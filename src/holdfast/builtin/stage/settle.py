@@ -34,7 +34,9 @@ async def settle(tab: Tab, before: Before, load_seconds: float) -> None:
         return
 
     def is_idle() -> bool:
-        new = (request for request_id, request in tab.log.in_flight.items() if request_id not in before.in_flight)
+        new = (
+            request for request_id, request in tab.log.in_flight.items() if request_id not in before.in_flight
+        )
         return not any(request.kind in _WAITED_TYPES for request in new) or tab.is_over
 
     if not is_idle():
