@@ -24,7 +24,7 @@ _OTHERS = "other senders"
 _TOKEN = "token "
 
 Key = tuple[Code, str, str]
-"""The code, the sender, and the reason if it is one of a few."""
+"""The code, the sender and, for a request without a valid credential, the reason."""
 
 
 @dataclass(slots=True)
