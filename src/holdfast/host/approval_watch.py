@@ -26,7 +26,7 @@ from holdfast.store.types import Approval
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 5.0  # between two checks of the answers that other processes stored
+_SECONDS = 5.0  # between two checks of the approvals that other processes stored
 
 
 class ApprovalWatch:
@@ -41,7 +41,7 @@ class ApprovalWatch:
         self._folders = folders
 
     async def run(self) -> None:
-        """Compare them every few seconds, because other processes also store answers."""
+        """Check every few seconds, because other processes also store approvals."""
         while True:
             await asyncio.sleep(_SECONDS)
             try:
@@ -50,7 +50,7 @@ class ApprovalWatch:
                 log.warning("could not read the approvals", extra={"reason": error.message})
 
     async def check(self) -> None:
-        """Compare them now."""
+        """Check now."""
         project = [spec for spec in self._links.specs() if spec.source is Source.PROJECT]
 
         def read(tx: ReadTx) -> tuple[frozenset[str], list[ServerSpec], frozenset[Approval]]:
@@ -77,7 +77,7 @@ class ApprovalWatch:
             await self._links.close_matching(is_concerned)
 
     async def _revoke_new_edit_approvals(self, new: frozenset[Approval]) -> None:
-        """Revoke new approvals of later edits if a confined server was being started in the folder when they were stored."""
+        """Revoke new approvals of later edits in the roots of a confined server, which was being started when they were stored."""
         for spec in self._links.specs() if new else ():
             if spec.confinement is not None:
                 await revoke_edit_approvals(self._store, self._audit, new, spec.name, spec.confinement.roots)
