@@ -55,7 +55,7 @@ class ClientSession:
         key: str,
         kept: KeptBytes | None = None,
     ) -> None:
-        """`kept` counts what the sessions of the credential keep; by default, this session has a quota of its own."""
+        """`kept` counts what this session keeps, in the quota of its credential; by default, in a quota of its own."""
         self.key = key
         """The `Mcp-Session-Id`, the handle, or an internal key. It is valid for this credential only."""
         self.credential = credential
