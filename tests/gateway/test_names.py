@@ -17,7 +17,12 @@ def test_a_name_is_that_of_the_server_and_the_tool_unless_it_is_bare():
 
 
 def test_every_tool_has_a_name_of_its_own_that_clients_accept():
-    items = [ServerItem("a", "b__c"), ServerItem("a__b", "c"), ServerItem("a", "x" * 100), ServerItem("a", "x" * 101)]
+    items = [
+        ServerItem("a", "b__c"),
+        ServerItem("a__b", "c"),
+        ServerItem("a", "x" * 100),
+        ServerItem("a", "x" * 101),
+    ]
 
     made = names(*items)
 

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditRecord, decode_record
-from holdfast.host.session_storage import SessionStorage
 from holdfast.host.ephemeral_store import EphemeralStore
+from holdfast.host.session_storage import SessionStorage
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.call import ToolCall

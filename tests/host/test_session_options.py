@@ -28,8 +28,8 @@ from holdfast.audit.record import decode_record
 from holdfast.connect.connection import Connection
 from holdfast.connect.link import Link
 from holdfast.host.data_folder import DATABASE_FILE
-from holdfast.host.open_options import OpenOptions
 from holdfast.host.ephemeral_store import EphemeralStore
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.server import Source
 from holdfast.wire.peer import Peer
 from tests.commands import run_holdfast

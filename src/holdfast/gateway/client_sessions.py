@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.gateway.request_handler import RequestHandler
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.credential import Credential
 from holdfast.gateway.event_streams import EventStreams
 from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.options import GatewayOptions
+from holdfast.gateway.request_handler import RequestHandler
 from holdfast.gateway.signed_state import StateSigner
 from holdfast.host.host import Host
 from holdfast.model import codes

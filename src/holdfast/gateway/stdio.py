@@ -3,12 +3,12 @@
 import asyncio
 from typing import Any
 
-from holdfast.gateway.request_handler import RequestHandler
 from holdfast.gateway.client_call import ClientCall
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.credential import Credential
 from holdfast.gateway.options import GatewayOptions
 from holdfast.gateway.parked_calls import ModernCall
+from holdfast.gateway.request_handler import RequestHandler
 from holdfast.gateway.signed_state import StateSigner
 from holdfast.host.host import Host
 from holdfast.model import codes

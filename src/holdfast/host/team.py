@@ -148,7 +148,9 @@ class HostTeam:
     def can_create(self, session: Session) -> bool:
         """Whether the session may create another one now. If not, its agent does not see the tool."""
         children = self._children.get(session.context.session_id)
-        return depth_of(session) < self._max_depth and (children is None or children.count < MAX_CREATED_SESSIONS)
+        return depth_of(session) < self._max_depth and (
+            children is None or children.count < MAX_CREATED_SESSIONS
+        )
 
     async def watch(self) -> None:
         """Deliver the messages that other processes stored for sessions of this host, and those that were waiting."""
