@@ -8,6 +8,7 @@ A server that is ended is started again by the next call, if it is still approve
 
 import asyncio
 import logging
+from typing import Self
 
 from holdfast.audit.audit import Audit
 from holdfast.connect.link_pool import LinkPool
@@ -32,13 +33,22 @@ _SECONDS = 5.0  # between two checks of the approvals that other processes store
 class ApprovalWatch:
     """Compares the running servers of one host with the stored approvals."""
 
-    def __init__(self, store: Store, audit: Audit, links: LinkPool, folders: frozenset[str]) -> None:
-        """`folders` are the folders of the programs that are approved before the first server is started."""
+    def __init__(self, store: Store, audit: Audit, links: LinkPool) -> None:
         self._store = store
         self._audit = audit
-        self._followed: frozenset[Approval] = frozenset()
         self._links = links
-        self._folders = folders
+        self._folders: frozenset[str] = frozenset()
+        """The folders of the approved programs at the last check."""
+        self._followed: frozenset[Approval] = frozenset()
+        """The approvals of later edits at the last check."""
+
+    async def start(self) -> Self:
+        """Read the approvals, and return this watch. Call this before the first server is started: that start takes them into account."""
+        self._folders, followed = await self._store.read(
+            lambda tx: (approved_program_folders(tx), read_edit_approvals(tx))
+        )
+        self._followed = frozenset(followed)
+        return self
 
     async def run(self) -> None:
         """Check every few seconds, because other processes also store approvals."""
