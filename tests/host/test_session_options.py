@@ -28,8 +28,8 @@ from holdfast.audit.record import decode_record
 from holdfast.connect.connection import Connection
 from holdfast.connect.link import Link
 from holdfast.host.data_folder import DATABASE_FILE
+from holdfast.host.ephemeral_store import EphemeralStore
 from holdfast.host.open_options import OpenOptions
-from holdfast.host.unkept_store import UnkeptStore
 from holdfast.model.server import Source
 from holdfast.wire.peer import Peer
 from tests.commands import run_holdfast
@@ -382,7 +382,7 @@ async def test_short_runs_leave_memory_and_descriptors_flat(host: Host, folder: 
                 pass
         gc.collect()
         objects = gc.get_objects()
-        sessions = sum(isinstance(found, Session | UnkeptStore) for found in objects)
+        sessions = sum(isinstance(found, Session | EphemeralStore) for found in objects)
         descriptors = len(os.listdir("/proc/self/fd" if sys.platform == "linux" else "/dev/fd"))
         return sessions, descriptors, len(objects)
 

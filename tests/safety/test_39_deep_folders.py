@@ -61,7 +61,7 @@ def test_program_with_sources_in_deep_folders_has_a_problem(tmp_path: Path) -> N
 
     problem = read_program(["go", "run", "."], str(tmp_path)).problem
 
-    assert (control.problem, problem) == ("", f"{tmp_path}: too many folders lie in each other")
+    assert (control.problem, problem) == ("", f"{tmp_path}: its folders are nested too deeply")
 
 
 def test_links_are_neither_followed_nor_left(tmp_path: Path) -> None:

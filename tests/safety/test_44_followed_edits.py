@@ -115,6 +115,25 @@ async def test_confined_server_that_can_write_in_the_folder_ends_it(
 
 
 @pytest.mark.usefixtures("bwrap")
+async def test_confined_server_that_cannot_write_in_the_folder_does_not_end_an_earlier_approval(
+    make_host: HostFactory, folder: Path, tmp_path: Path
+):
+    write_server(folder)
+    servers = {"w": own_writer(tmp_path)}
+    async with make_host(servers, durable=True) as host:
+        await approve(host, folder, follow=True)
+    async with (
+        make_host(servers, durable=True) as host,
+        host.session(cwd=folder, trust=Trust.SANDBOXED, tools=["w.*"]) as session,
+    ):
+        written = (await session.call("w.write", {"path": str(folder / "server.py")})).text
+        await host.approvals.on_change()
+        followed = await host.approvals.followed_edits()
+
+    assert (written, len(followed)) == ("Read-only file system", 1)
+
+
+@pytest.mark.usefixtures("bwrap")
 async def test_edits_cannot_be_followed_while_a_confined_server_runs_in_the_folder(
     make_host: HostFactory, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

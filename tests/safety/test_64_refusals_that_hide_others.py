@@ -47,8 +47,8 @@ async def _last_refusals(running: RunningGateway) -> list[str]:
 
 async def test_a_flood_of_refusals_hides_no_other_sender(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     found, number = await refusals(tmp_path / "protected", FLOOD)
-    monkeypatch.setattr(refusal_audit, "_MAX_KINDS", 0)
-    monkeypatch.setattr(refusal_audit, "_MAX_KINDS_WITH_TOKEN", 0)
+    monkeypatch.setattr(refusal_audit, "_MAX_KEYS", 0)
+    monkeypatch.setattr(refusal_audit, "_MAX_KEYS_WITH_TOKEN", 0)
     control, _ = await refusals(tmp_path / "control", 1)
 
     assert found == ["the reader", "the one who guesses"]

@@ -122,9 +122,7 @@ async def test_a_servers_costly_lists_are_refused(tmp_path: Path, monkeypatch: p
     ):
         refused = [error_of(await client.post(method)) for method in ("resources/list", "prompts/list")]
         templates = read_answer(await client.post("resources/templates/list"))["result"]
-        kept = [
-            one.answering._offer._templates for one in running.gateway.app.sessions if one.answering._offer
-        ]
+        kept = [one.handler._offer._templates for one in running.gateway.app.sessions if one.handler._offer]
         monkeypatch.setattr(offer, "_MAX_ITEMS", 10**9)
         monkeypatch.setattr(offer, "MAX_LIST_VALUES", 10**9)
         control = [read_answer(await client.post(method)) for method in ("resources/list", "prompts/list")]

@@ -9,7 +9,7 @@ from holdfast.gateway.rate_limit import RateLimit
 from holdfast.wire.http.request import Headers
 
 _MAX_TOKEN_LENGTH = 8192
-_MAX_SEEN = 4096
+_MAX_MASKED = 4096
 
 
 class IssuerTokenVerifier(Protocol):
@@ -27,8 +27,8 @@ class IssuerTokenVerifier(Protocol):
 class Authentication:
     """Finds the credential of each request, and counts its requests.
 
-    `mask` is called with each valid token once, before the request is read, so that the token is masked wherever the client
-    puts it.
+    `mask` is called with each new valid token, before the body of the request is read, so that the token is masked wherever
+    the client puts it.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Authentication:
         if key in self._masked:
             return
         self._masked[key] = None
-        if len(self._masked) > _MAX_SEEN:
+        if len(self._masked) > _MAX_MASKED:
             del self._masked[next(iter(self._masked))]
         self._mask(("gateway", credential.id), token)
 

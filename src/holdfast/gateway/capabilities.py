@@ -13,7 +13,7 @@ _MERGED = ("prompts", "resources", "completions", "logging")
 _NOT_PASSED_ON = frozenset({CONTEXT_EXTENSION, "io.modelcontextprotocol/tasks"})
 """Extensions that are not passed on: the session context is Holdfast's own, and the gateway does not forward tasks."""
 _MAX_INSTRUCTIONS = 16 * 1024
-UNKNOWN_SERVERS = OwnInfo(
+INFO_BEFORE_START = OwnInfo(
     implementation=GATEWAY,
     capabilities={
         "tools": {"listChanged": True},
@@ -23,7 +23,8 @@ UNKNOWN_SERVERS = OwnInfo(
         "logging": {},
     },
 )
-"""What a client is told if its servers have not started yet: every capability that one of them may have."""
+"""What a client is told if its servers have not started in time: the capabilities that servers may have, except subscriptions to
+resources and extensions."""
 
 
 def merge_infos(infos: Mapping[str, ServerInfo], era: Era) -> OwnInfo:

@@ -55,7 +55,7 @@ class ClientSession:
         key: str,
         kept: KeptBytes | None = None,
     ) -> None:
-        """`kept` counts what the sessions of the credential keep; by default, this session has a quota of its own."""
+        """`kept` counts what this session keeps, in the quota of its credential; by default, in a quota of its own."""
         self.key = key
         """The `Mcp-Session-Id`, the handle, or an internal key. It is valid for this credential only."""
         self.credential = credential
@@ -63,7 +63,7 @@ class ClientSession:
         self.options = options
         self.last_used = time.monotonic()
         self.is_used = False
-        """Whether the client has sent a request other than `initialize`."""
+        """Whether the client has sent a request other than `initialize` and `ping`."""
         self.running: dict[Id, Callable[[], None]] = {}
         """The requests in flight of a handshake-era client, each with the function that cancels it."""
         self.kept = kept or _own_quota(options)
@@ -76,7 +76,7 @@ class ClientSession:
         """How to reach a handshake-era client outside of its requests."""
         self.announced_lists: frozenset[str] = frozenset()
         """The lists whose changes the client was told to expect."""
-        self.listeners = 0
+        self.open_streams = 0
         """How many streams the client has open."""
         self.ended = LightEvent()
         self.logins = Logins(host, credential)
@@ -112,7 +112,7 @@ class ClientSession:
     @property
     def is_busy(self) -> bool:
         """Whether the session is in use, so that it does not expire."""
-        return bool(self.running or self._calls or self.listeners or self.parked)
+        return bool(self.running or self._calls or self.open_streams or self.parked)
 
     @property
     def is_lost(self) -> bool:
@@ -243,7 +243,7 @@ class ClientSession:
         """Send a server's request on the stream of the call that it belongs to, or else outside of calls."""
         if not self.kept.try_add(len(params)):
             raise HoldfastError(
-                codes.BUSY, "Too much already waits for the answers of this client. Ask again later."
+                codes.BUSY, "The memory for requests to this client is used up. Ask again later."
             )
         try:
             return await self._ask(server, method, params)

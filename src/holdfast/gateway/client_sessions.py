@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.gateway.answering import Answering
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.credential import Credential
 from holdfast.gateway.event_streams import EventStreams
 from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.options import GatewayOptions
-from holdfast.gateway.sealed_state import StateSealer
+from holdfast.gateway.request_handler import RequestHandler
+from holdfast.gateway.signed_state import StateSigner
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -33,7 +33,7 @@ class ServedClient:
 
     def __init__(self, session: ClientSession) -> None:
         self.session = session
-        self.answering = Answering(session, StateSealer())
+        self.handler = RequestHandler(session, StateSigner())
         self.streams = EventStreams(
             is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION, kept=session.kept
         )

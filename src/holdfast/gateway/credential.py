@@ -43,16 +43,16 @@ class Credential:
     Empty if it is not possible.
     """
     from_issuer: bool = False
-    """Whether the configured issuer vouches for it. Otherwise `holdfast tokens` does, or the command line."""
+    """Whether it comes from a token of the configured issuer."""
 
 
 LOCAL = Credential(
     id="local",
     name="without a token",
-    how_to_stop_asking="the program that mounts the gateway can give `gateway.app` the parameter `authenticate`, a function"
+    how_to_stop_asking="the application that mounts the gateway can give `gateway.app` the parameter `authenticate`, a function"
     ' that returns a Credential with mode="auto"',
 )
-"""The credential of every request to a gateway without tokens, unless the command line gives another."""
+"""The credential of every request to a gateway that asks for no tokens. `holdfast up --no-tokens` may change its mode."""
 
 
 class NotAuthenticatedError(HoldfastError):

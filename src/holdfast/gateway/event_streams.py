@@ -72,7 +72,7 @@ class EventStream:
     async def attach(self, write: Write, after: int | None = None) -> asyncio.Event:
         """Send the events to this response from now on, beginning after event `after`, or with the first that was never sent.
 
-        The returned event is set when another response takes over.
+        The returned `asyncio.Event` is set when another response takes over.
         """
         self._replaced.set()
         replaced = self._replaced = LightEvent()
@@ -135,14 +135,14 @@ class EventStreams:
         self._is_primed = is_primed
         self._kept = kept
         self.general = EventStream(0, kept=kept)
-        self._numbers = 0
+        self._last_number = 0
         self._streams: dict[int, EventStream] = {}
 
     def open(self) -> EventStream:
         """A stream for the response to a request."""
-        self._numbers += 1
-        stream = self._streams[self._numbers] = EventStream(
-            self._numbers, is_primed=self._is_primed, kept=self._kept
+        self._last_number += 1
+        stream = self._streams[self._last_number] = EventStream(
+            self._last_number, is_primed=self._is_primed, kept=self._kept
         )
         self.trim()
         return stream
@@ -150,7 +150,7 @@ class EventStreams:
     def trim(self) -> None:
         """Forget the oldest streams that have ended if they are too many or too large.
 
-        If the client has not got the last result yet, it stays, even if it is large.
+        The last one stays until the client has got its result, even if it is large.
         """
         ended = [one for one in self._streams.values() if one.ended.is_set()]
         size, excess = sum(one.size for one in ended), len(self._streams) - MAX_STREAMS

@@ -14,7 +14,7 @@ from holdfast.gateway.client_sessions import ClientSessions, ServedClient
 from holdfast.gateway.credential import LOCAL, Authenticate, Credential
 from holdfast.gateway.event_streams import EventResponse, PostResponse
 from holdfast.gateway.options import GatewayOptions, SessionSummary, why_not_opened
-from holdfast.gateway.own_context import OwnContext
+from holdfast.gateway.own_requests import OwnRequests
 from holdfast.gateway.parked_calls import ModernCall
 from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.host.host import Host
@@ -96,7 +96,7 @@ class GatewayApp:
             challenge=options.challenge,
         )
         self.sessions = ClientSessions(host, options)
-        self._own_context = OwnContext(host.settings.data_dir / KEYS_FOLDER)
+        self._own_requests = OwnRequests(host.settings.data_dir / KEYS_FOLDER)
 
     def issue_handle(self, credential: Credential) -> str:
         """A new handle of this credential, for the path `/s/<handle>/mcp`."""
@@ -141,7 +141,7 @@ class GatewayApp:
 
     def identify(self, scope: MutableMapping[str, Any], headers: Headers) -> Sender:
         """The credential that a request presents, and the handle in its path or header."""
-        handle = _read_path(scope, headers)
+        handle = _read_handle(scope, headers)
         peer = scope.get("client")
         return Sender(self._authenticate(headers, str(peer[0]) if peer else ""), handle)
 
@@ -180,7 +180,7 @@ class GatewayApp:
                 return
             ask = partial(served.requests.ask, response.send_line) if can_stream else cannot_ask
             call = ClientCall(meta, served.session.client_info, BackChannel(response.notify, ask))
-            result = served.answering.answer(request.id, request.method, request.params, call)
+            result = served.handler.answer(request.id, request.method, request.params, call)
             running = RunningRequest(response, http.receive, served.session, self._http_limits)
             await run_request(request.id, result, response, running)
 
@@ -191,11 +191,11 @@ class GatewayApp:
         client_info = modern_client(meta)
         served = self.sessions.find_modern(http.caller.handle, http.caller.credential, client_info)
         if request.method == "tools/call":
-            offered = await (await served.answering.offer()).tools()
+            offered = await (await served.handler.offer()).tools()
             check_param_headers(request, offered.param_headers_of, http.headers)
         response = AsgiResponse(http.send, can_stream=can_stream)
         call = ModernCall(meta, client_info, BackChannel(response.notify))
-        result = served.answering.answer(request.id, request.method, request.params, call)
+        result = served.handler.answer(request.id, request.method, request.params, call)
         running = RunningRequest(response, http.receive, None, self._http_limits)
         await run_request(request.id, result, response, running)
 
@@ -211,7 +211,7 @@ class GatewayApp:
             _no_notification, partial(served.requests.ask, served.streams.general.add), _pusher(served)
         )
         try:
-            result = initialize_result(client_info, await served.answering.info())
+            result = initialize_result(client_info, await served.handler.info())
         except BaseException as error:
             self.sessions.end(served, why_not_opened(error))
             raise
@@ -233,7 +233,7 @@ class GatewayApp:
             if (cancel := served.session.running.get(request_id)) is not None:
                 cancel()
         else:
-            await served.answering.notify(notification)
+            await served.handler.notify(notification)
 
     def handle_response(self, message: Response | ErrorResponse, http: HttpExchange[Sender]) -> None:
         """Pass on a handshake-era client's answer to a server's request."""
@@ -248,12 +248,12 @@ class GatewayApp:
         await send_response(http.send, 204)
 
     def _check(self, http: HttpExchange[Sender]) -> None:
-        """Raise if the credential is not valid any more, or if the handle was not issued to it.
+        """Raise if the credential is not valid any more, if the handle was not issued to it, or if a session of this host sent the request.
 
-        Reading the body may have taken a while since the credential was checked.
+        The credential is checked again, because reading the body may have taken a while.
         """
         self._options.recheck(http.caller.credential)
-        sending_session_id = self._own_context.session_of(http.headers)
+        sending_session_id = self._own_requests.session_of(http.headers)
         if sending_session_id and self._host.find_live(sending_session_id) is not None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,
@@ -298,7 +298,7 @@ class GatewayApp:
             asyncio.ensure_future(served.session.ended.wait()),
             asyncio.ensure_future(stream.ended.wait()),
         ]
-        served.session.listeners += 1
+        served.session.open_streams += 1
         try:
             replaced = await stream.attach(response.write, after)
             signals.append(asyncio.ensure_future(replaced.wait()))
@@ -312,14 +312,14 @@ class GatewayApp:
                     await response.keep_alive()
             await response.end()
         finally:
-            served.session.listeners -= 1
+            served.session.open_streams -= 1
             stream.detach(response.write)
             for signal in signals:
                 signal.cancel()
 
 
-def _read_path(scope: MutableMapping[str, Any], headers: Headers) -> str:
-    """The handle in the path or in its header; empty if there is none."""
+def _read_handle(scope: MutableMapping[str, Any], headers: Headers) -> str:
+    """The handle in the path or in the header `Holdfast-Session`; empty if there is none."""
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     found = _PATH.fullmatch(path)
     if found is None:

@@ -1,4 +1,4 @@
-"""What a client session keeps after a request was read: its share of the memory of its credential.
+"""Count the bytes that a client session keeps in memory after a request was read.
 
 Everything that is kept for a client counts: requests that wait for its answers, questions to it, notifications that it has not
 read, events for resumption, and resources that it watches.

@@ -20,7 +20,7 @@ async def listen(
     uris = wanted.uris if able else ()
     stream = Stream(request_id, call, await _announced(offer, wanted.lists), uris)
     client_session.subscriptions.open(stream)
-    client_session.listeners += 1
+    client_session.open_streams += 1
     watched: list[tuple[str, str]] = []
     try:
         for uri in uris:
@@ -31,7 +31,7 @@ async def listen(
         stream.acknowledge()
         await client_session.subscriptions.closed.wait()
     finally:
-        client_session.listeners -= 1
+        client_session.open_streams -= 1
         client_session.subscriptions.remove(stream)
         for server, uri in watched:
             client_session.watches.remove(offer.session, server, offer.era_of(server), uri)

@@ -14,7 +14,7 @@ _INVALID = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ServerItem:
     """A server, and the name of something that it offers."""
 
     server: str
@@ -23,14 +23,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class NameTable:
-    """The names that clients see, in the order of the servers, and where each comes from."""
+    """The names that clients see, in the order of the servers, and the server's item for each."""
 
-    origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
-    names: Mapping[Origin, str] = field(default_factory=dict[Origin, str])
+    by_name: Mapping[str, ServerItem] = field(default_factory=dict[str, ServerItem])
+    names: Mapping[ServerItem, str] = field(default_factory=dict[ServerItem, str])
 
 
 def build_names(
-    origins: Iterable[Origin], *, is_bare: Callable[[str], bool], reserved: frozenset[str] = frozenset()
+    items: Iterable[ServerItem], *, is_bare: Callable[[str], bool], reserved: frozenset[str] = frozenset()
 ) -> NameTable:
     """Name everything that the servers offer.
 
@@ -39,24 +39,24 @@ def build_names(
     the name. A name with a prefix also gets one if it is too long, or if it already ends like such a suffix: a server could
     otherwise imitate the name of another server's tool.
     """
-    wanted = [(one, one.name if is_bare(one.server) else _qualify(one)) for one in origins]
+    wanted = [(one, one.name if is_bare(one.server) else _qualify(one)) for one in items]
     counts: dict[str, int] = {}
     for _, name in wanted:
         counts[name] = counts.get(name, 0) + 1
-    by_name: dict[str, Origin] = {}
-    for origin, name in wanted:
+    by_name: dict[str, ServerItem] = {}
+    for item, name in wanted:
         is_unique = counts[name] == 1 and name not in reserved
         if not is_unique or (
-            not is_bare(origin.server) and (len(name) > MAX_LENGTH or _HAS_SUFFIX.search(name))
+            not is_bare(item.server) and (len(name) > MAX_LENGTH or _HAS_SUFFIX.search(name))
         ):
-            name = f"{name[:_CUT_LENGTH]}_{_suffix(origin)}"  # noqa: PLW2901 - the same name, made unique
-        by_name.setdefault(name, origin)
-    return NameTable(by_name, {origin: name for name, origin in by_name.items()})
+            name = f"{name[:_CUT_LENGTH]}_{_suffix(item)}"  # noqa: PLW2901 - the same name, made unique
+        by_name.setdefault(name, item)
+    return NameTable(by_name, {item: name for name, item in by_name.items()})
 
 
-def _qualify(origin: Origin) -> str:
-    return _INVALID.sub("_", f"{origin.server}__{origin.name}")
+def _qualify(item: ServerItem) -> str:
+    return _INVALID.sub("_", f"{item.server}__{item.name}")
 
 
-def _suffix(origin: Origin) -> str:
-    return hashlib.sha256(f"{origin.server}\0{origin.name}".encode()).hexdigest()[:_SUFFIX_LENGTH]
+def _suffix(item: ServerItem) -> str:
+    return hashlib.sha256(f"{item.server}\0{item.name}".encode()).hexdigest()[:_SUFFIX_LENGTH]

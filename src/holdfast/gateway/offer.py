@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from holdfast.connect.catalog import CatalogTool
-from holdfast.gateway.names import NameTable, Origin, build_names
+from holdfast.gateway.names import NameTable, ServerItem, build_names
 from holdfast.gateway.offered_tools import OfferedTools
 from holdfast.gateway.params import MAX_URI
 from holdfast.gateway.status import has_missing, status_definition
@@ -95,7 +95,7 @@ class Offer:
         return {name: self._infos[name] for name in names if name in self._infos}
 
     def era_of(self, server: str) -> Era:
-        """The era in which a server is spoken to."""
+        """The era in which a server is spoken to; the client's era if the server has not been asked yet."""
         info = self._infos.get(server)
         return info.era if info is not None else self._era
 
@@ -130,36 +130,36 @@ class Offer:
         """All prompts, under the names that the client uses."""
         listed = await self._list("prompts", "prompts/list", "prompts")
         self._prompts = build_names(
-            (Origin(server, name) for server, raw in listed if (name := _read(raw).name)),
+            (ServerItem(server, name) for server, raw in listed if (name := _read(raw).name)),
             is_bare=self.is_bare,
         )
         names = self._prompts.names
         found: list[Raw] = []
         for server, raw in listed:
             name = _read(raw).name
-            shown = names.get(Origin(server, name))
+            shown = names.get(ServerItem(server, name))
             if shown is not None:
                 found.append(raw if shown == name else _rename(raw, shown))
         return found
 
-    async def find_prompt(self, name: str) -> Origin:
+    async def find_prompt(self, name: str) -> ServerItem:
         """The server of a prompt, and the prompt's name there."""
         servers = await self.with_capability("prompts")
         if len(servers) == 1 and self.is_bare(servers[0]):
-            return Origin(servers[0], name)
-        if name not in self._prompts.origins:
+            return ServerItem(servers[0], name)
+        if name not in self._prompts.by_name:
             await self.prompts()
-        origin = self._prompts.origins.get(name)
-        if origin is None:
+        item = self._prompts.by_name.get(name)
+        if item is None:
             raise HoldfastError(codes.UNKNOWN_PROMPT, f"There is no prompt {name[:120]!r}.")
-        return origin
+        return item
 
     # Resources
 
     async def resources(self) -> list[Raw]:
         """All resources. If several servers have the same URI, the first server's is used."""
         listed = await self._list("resources", "resources/list", "resources")
-        return self._keep_first(listed, lambda raw: _read(raw).uri, self._remember)
+        return self._keep_first(listed, lambda raw: _read(raw).uri, self.remember_resource)
 
     async def templates(self) -> list[Raw]:
         """All resource templates."""
@@ -189,9 +189,6 @@ class Offer:
 
     def remember_resource(self, uri: str, server: str) -> None:
         """Remember that this server has the resource."""
-        self._remember(uri, server)
-
-    def _remember(self, uri: str, server: str) -> None:
         key = _digest(uri)
         self._routes[key] = server
         self._routes.move_to_end(key)
@@ -218,7 +215,7 @@ class Offer:
         """The items of all servers, each with its server. A server that fails is left out, unless it is the only one."""
         servers = await self.with_capability(capability)
         found = await asyncio.gather(
-            *(self._drain(server, method, key) for server in servers), return_exceptions=True
+            *(self._list_all_pages(server, method, key) for server in servers), return_exceptions=True
         )
         items: list[tuple[str, Raw]] = []
         for server, listed in zip(servers, found, strict=True):
@@ -234,7 +231,7 @@ class Offer:
                 items += [(server, item) for item in listed]
         return items
 
-    async def _drain(self, server: str, method: str, key: str) -> list[Raw]:
+    async def _list_all_pages(self, server: str, method: str, key: str) -> list[Raw]:
         """The items of all pages of one server."""
         items: list[Raw] = []
         cursor: Raw | None = None

@@ -7,7 +7,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.http.param_headers import param_headers_of
-from holdfast.gateway.names import Origin, build_names
+from holdfast.gateway.names import ServerItem, build_names
 from holdfast.gateway.status import STATUS_TOOL
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import ParamHeader, Tool
@@ -27,9 +27,9 @@ class OfferedTools:
         client_era: Era,
     ) -> None:
         kept = [tool for tool in tools if _is_usable(tool.definition)]
-        by_origin = {Origin(tool.server.name, tool.definition.name): tool for tool in kept}
-        table = build_names(by_origin, is_bare=is_bare, reserved=_RESERVED)
-        self._tools = {name: by_origin[origin] for name, origin in table.origins.items()}
+        by_item = {ServerItem(tool.server.name, tool.definition.name): tool for tool in kept}
+        table = build_names(by_item, is_bare=is_bare, reserved=_RESERVED)
+        self._tools = {name: by_item[item] for name, item in table.by_name.items()}
         self._param_headers = {
             name: headers
             for name, tool in self._tools.items()

@@ -56,9 +56,9 @@ async def open_gateway(
 ) -> AsyncIterator[Gateway]:
     """Open a gateway for MCP clients, and close it at the end of the block.
 
-    It accepts the tokens of `holdfast tokens` and of the configured issuer. With `local`, it accepts every request without a
-    token, as this credential: use it only on addresses that no other person can reach. What `options` leaves out comes from the
-    settings (see `gateway_options`).
+    It accepts the tokens of `holdfast tokens` and of the configured issuer. With `local`, it asks for no tokens, and every request
+    has this credential, except that requests through a proxy are refused: use it only on addresses that no other person can
+    reach. What `options` leaves out comes from the settings (see `gateway_options`).
     """
     settings = host.settings
     refusals = RefusalAudit(host.audit_denied)

@@ -17,7 +17,7 @@ class SessionSummary:
     """A client's session, as an operator sees it."""
 
     session_id: str
-    """The id of the Holdfast session; empty if it could not be opened."""
+    """The id of the Holdfast session; empty if it is not open yet, or could not be opened."""
     credential: Credential
     era: Era
     client: str
@@ -57,11 +57,11 @@ class GatewayOptions:
     limits: Limits | None = None
     """The limits of messages. None: `open_gateway` uses the settings."""
     builtins: frozenset[str] = frozenset()
-    """The built-in servers to offer."""
+    """The built-in servers to offer. Empty: `open_gateway` uses the settings."""
     bare_names: bool | None = None
     """Whether tools and prompts keep the names that their servers gave them, without a prefix.
 
-    None: they do if exactly one server is configured.
+    None: `open_gateway` uses the settings; without it, they do if exactly one server is configured.
     """
     keep: bool = True
     """Whether sessions and their events are stored. The audit records every call in either case."""

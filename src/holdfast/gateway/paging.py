@@ -1,4 +1,4 @@
-"""Pages of a merged list. A cursor names the list that it belongs to, so that it cannot be used for another one."""
+"""Pages of a merged list. A cursor contains a digest of the list, so that it cannot be used for another or a changed one."""
 
 import base64
 import binascii

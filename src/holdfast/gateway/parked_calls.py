@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.connect.server_requests import OWN_KEY_PREFIX
 from holdfast.gateway.client_call import ClientCall
 from holdfast.gateway.kept_bytes import KeptBytes
-from holdfast.gateway.sealed_state import STATE_SECONDS
+from holdfast.gateway.signed_state import STATE_SECONDS
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject

@@ -16,15 +16,15 @@ from holdfast.model.errors import HoldfastError
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 1.0
-# Of senders without a token. Those with a token are counted apart, so that the others cannot hide them.
-_MAX_KINDS = 64
-_MAX_KINDS_WITH_TOKEN = 1024
+# How many keys are counted in a second: of senders without a token, and of those with one, which the others cannot hide.
+_MAX_KEYS = 64
+_MAX_KEYS_WITH_TOKEN = 1024
 _MAX_REASON = 200
 _OTHERS = "other senders"
 _TOKEN = "token "
 
 Key = tuple[Code, str, str]
-"""The code, the sender, and the reason if it is one of a few."""
+"""The code, the sender and, for a request without a valid credential, the reason."""
 
 
 @dataclass(slots=True)
@@ -61,8 +61,8 @@ class RefusalAudit:
 
     def _is_full(self, *, has_token: bool) -> bool:
         if has_token:
-            return self._with_token >= _MAX_KINDS_WITH_TOKEN
-        return len(self._counts) - self._with_token >= _MAX_KINDS
+            return self._with_token >= _MAX_KEYS_WITH_TOKEN
+        return len(self._counts) - self._with_token >= _MAX_KEYS
 
     async def run(self) -> None:
         """Write what was counted, at most once a second, until cancelled; then write the rest."""

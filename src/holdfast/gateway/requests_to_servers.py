@@ -26,7 +26,7 @@ _BOTH_MODERN = {"server": Era.MODERN, "client": Era.MODERN}
 _MODERN = Era.MODERN
 
 
-class Interim:
+class InputRequired:
     """A modern server's `input_required` result for a modern client, without its `requestState`."""
 
     def __init__(self, server: str, members: Mapping[str, Raw], state: str | None) -> None:
@@ -67,13 +67,15 @@ class RequestsToServers:
 
     async def perform(self, server: str, method: str, params: Mapping[str, Any], call: ClientCall) -> Any:
         """Send a request that is recorded like a call."""
-        own = {key: value for key, value in params.items() if key not in ("requestState", "inputResponses")}
-        more = {key: value for key, value in params.items() if key not in own}
+        arguments = {
+            key: value for key, value in params.items() if key not in ("requestState", "inputResponses")
+        }
+        more = {key: value for key, value in params.items() if key not in arguments}
         tool_call = ToolCall(
             call_id=new_call_id(),
             server=server,
             tool=f"{server}.{method}",
-            arguments=msgspec.json.encode(own),
+            arguments=msgspec.json.encode(arguments),
             meta=self._client_session.log_levels.meta_for(self._offer, server, call),
             method=method,
             forwarding=Forwarding(params=more, capabilities=self._capabilities(call)),
@@ -137,16 +139,16 @@ class RequestsToServers:
                 codes.BAD_ANSWER, f"{server!r} answered with a task, but the gateway does not pass on tasks."
             )
         if result.result.result_type == "input_required" or method != "tools/call":
-            interim = _read_interim(server, result.raw)
-            if interim is not None and eras == _BOTH_MODERN:
-                return interim
+            input_required = _read_input_required(server, result.raw)
+            if input_required is not None and eras == _BOTH_MODERN:
+                return input_required
         return bridge_result(result.raw, method, **eras)
 
     def _eras(self, server: str) -> dict[str, Era]:
         return {"server": self._offer.era_of(server), "client": self._client_session.era}
 
     def _capabilities(self, call: ClientCall) -> Any:
-        """The capabilities that a modern client sends with each request."""
+        """The capabilities that a modern client sends with each request; None for a handshake-era client."""
         return passed_on(call.client_info.capabilities) if self._client_session.era is _MODERN else None
 
 
@@ -155,7 +157,7 @@ def _is_task(raw: Raw) -> bool:
     return b'"task"' in bytes(raw) and read_members(raw).get("resultType") == Raw(b'"task"')
 
 
-def _read_interim(server: str, raw: Raw) -> Interim | None:
+def _read_input_required(server: str, raw: Raw) -> InputRequired | None:
     """The result, if it asks for input."""
     if b'"input_required"' not in bytes(raw):
         return None
@@ -163,7 +165,7 @@ def _read_interim(server: str, raw: Raw) -> Interim | None:
     if members.get("resultType") != Raw(b'"input_required"'):
         return None
     state = members.pop("requestState", None)
-    return Interim(server, members, None if state is None else decode_text(state, "requestState"))
+    return InputRequired(server, members, None if state is None else decode_text(state, "requestState"))
 
 
 def _progress_listener(call: ClientCall) -> Any:

@@ -1,4 +1,4 @@
-"""A session's subscriptions to resources at its servers. Each lasts as long as a stream of the client needs it."""
+"""A session's subscriptions to resources at its servers. Each lasts as long as a subscription of the client needs it."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _ACKNOWLEDGE_SECONDS = 10.0
 _REQUEST_SECONDS = 60.0
 MAX_WATCHED = 1024
-# The URIs of all resources that a session watches: a modern server gets them with each change.
+# The URIs of all resources that a session watches: a modern server gets all of them again with each change.
 MAX_WATCHED_BYTES = 1024 * 1024
 _ENTRY_BYTES = 200  # about the memory of an entry, besides the URI
 
@@ -39,7 +39,7 @@ class ResourceWatches:
         self._changing = asyncio.Lock()
 
     async def add(self, session: Session, server: str, era: Era, uri: str) -> None:
-        """Subscribe to a resource for one stream.
+        """Subscribe to a resource for one subscription of the client.
 
         A server of the handshake era must answer within 60 s. A modern server gets 10 s to acknowledge the subscription; after
         that, the subscription counts as open.
@@ -59,7 +59,7 @@ class ResourceWatches:
             raise
 
     def remove(self, session: Session, server: str, era: Era, uri: str) -> None:
-        """Remove the subscription of one stream. After the last one, unsubscribe at the server."""
+        """Remove one subscription of the client. After the last one, unsubscribe at the server."""
         if not self._counts[server, uri]:
             return
         self._forget(server, uri)
@@ -83,7 +83,7 @@ class ResourceWatches:
         self._bytes += size
 
     def _forget(self, server: str, uri: str) -> None:
-        """Count one stream less. The last one removes the resource."""
+        """Count one subscription less. The last one removes the resource."""
         self._counts[server, uri] -= 1
         if not self._counts[server, uri]:
             del self._counts[server, uri]

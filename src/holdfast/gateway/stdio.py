@@ -3,13 +3,13 @@
 import asyncio
 from typing import Any
 
-from holdfast.gateway.answering import Answering
 from holdfast.gateway.client_call import ClientCall
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.credential import Credential
 from holdfast.gateway.options import GatewayOptions
 from holdfast.gateway.parked_calls import ModernCall
-from holdfast.gateway.sealed_state import StateSealer
+from holdfast.gateway.request_handler import RequestHandler
+from holdfast.gateway.signed_state import StateSigner
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -31,7 +31,7 @@ _GRACE_SECONDS = 2.0  # how long running requests may take after the client has 
 
 
 async def serve_stdio(host: Host, credential: Credential, options: GatewayOptions) -> None:
-    """Serve one client until it closes its output, or until the caller cancels this."""
+    """Serve one client until it closes its output, or until this is cancelled."""
     client = StdioClient(host, credential, options)
     try:
         async with connect_stdio(client.peer, grace=_GRACE_SECONDS):
@@ -47,8 +47,8 @@ class StdioClient:
         self._host = host
         self._credential = credential
         self._options = options
-        self._sealer = StateSealer()
-        self._sessions: dict[Era, Answering] = {}
+        self._signer = StateSigner()
+        self._handlers: dict[Era, RequestHandler] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.peer = Peer(
             on_request=self._answer,
@@ -62,48 +62,48 @@ class StdioClient:
         """End the sessions, with their servers."""
         for task in self._tasks:
             task.cancel()
-        for answering in self._sessions.values():
-            await answering.client_session.close("the client closed the connection")
+        for handler in self._handlers.values():
+            await handler.client_session.close("the client closed the connection")
 
     async def _answer(self, request: Request) -> Any:
         meta = read_meta(request.params)
         if VERSION_KEY in meta:
             info = modern_client(meta)
             call: ClientCall = ModernCall(meta, info, BackChannel(self.peer.notify))
-            answering = self._sessions.get(Era.MODERN) or self._open(info)
-            return await answering.answer(request.id, request.method, request.params, call)
+            handler = self._handlers.get(Era.MODERN) or self._open(info)
+            return await handler.answer(request.id, request.method, request.params, call)
         if request.method == "ping":
             return EMPTY_OBJECT
         if request.method == "initialize":
             return await self._initialize(read_client(request))
-        answering = self._sessions.get(Era.HANDSHAKE)
-        if answering is None:
+        handler = self._handlers.get(Era.HANDSHAKE)
+        if handler is None:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 f"Send initialize first, or {VERSION_KEY!r} in params._meta of every request.",
             )
-        call = ClientCall(meta, answering.client_session.client_info, self._channel)
-        return await answering.answer(request.id, request.method, request.params, call)
+        call = ClientCall(meta, handler.client_session.client_info, self._channel)
+        return await handler.answer(request.id, request.method, request.params, call)
 
     async def _initialize(self, info: ClientInfo) -> Any:
         """Open a session in place of the one that the client has."""
         # The new session takes the place at once, so that each one is closed, even if the client sends `initialize` many times.
-        old = self._sessions.pop(Era.HANDSHAKE, None)
-        answering = self._open(info)
+        old = self._handlers.pop(Era.HANDSHAKE, None)
+        handler = self._open(info)
         if old is not None:
             await old.client_session.close("the client sent initialize again")
-        return initialize_result(info, await answering.info())
+        return initialize_result(info, await handler.info())
 
-    def _open(self, info: ClientInfo) -> Answering:
+    def _open(self, info: ClientInfo) -> RequestHandler:
         session = ClientSession(self._host, self._credential, self._options, info, "stdio")
         if info.era is Era.HANDSHAKE:
             session.back_channel = self._channel
-        answering = self._sessions[info.era] = Answering(session, self._sealer)
-        return answering
+        handler = self._handlers[info.era] = RequestHandler(session, self._signer)
+        return handler
 
     def _on_notification(self, notification: Notification) -> None:
-        answering = self._sessions.get(Era.HANDSHAKE)
-        if answering is not None:
-            task = asyncio.create_task(answering.notify(notification))
+        handler = self._handlers.get(Era.HANDSHAKE)
+        if handler is not None:
+            task = asyncio.create_task(handler.notify(notification))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)

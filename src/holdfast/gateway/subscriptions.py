@@ -15,9 +15,9 @@ from holdfast.wire.messages import Id, Raw
 from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
-MAX_STREAMS = 16
-MAX_URIS = 256
-MAX_BYTES = 64 * 1024
+MAX_STREAMS = 16  # of one session
+MAX_URIS = 256  # of one stream
+MAX_BYTES = 64 * 1024  # of the params
 _FIELDS = {
     "tools": "toolsListChanged",
     "prompts": "promptsListChanged",
@@ -66,10 +66,10 @@ class Stream:
 
     def acknowledge(self) -> None:
         """Tell the client which notifications it will get."""
-        heard: dict[str, Any] = {_FIELDS[name]: True for name in sorted(self.lists)}
+        accepted: dict[str, Any] = {_FIELDS[name]: True for name in sorted(self.lists)}
         if self.uris:
-            heard["resourceSubscriptions"] = sorted(self.uris)
-        self.tell("notifications/subscriptions/acknowledged", {"notifications": heard})
+            accepted["resourceSubscriptions"] = sorted(self.uris)
+        self.tell("notifications/subscriptions/acknowledged", {"notifications": accepted})
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on this stream."""

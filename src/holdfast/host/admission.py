@@ -279,7 +279,7 @@ class SessionPlan:
     is_open: bool = False
     """Whether the session is already open, and only its servers are resolved again."""
     not_given: tuple[str, ...] = ()
-    """The servers that an application gave to the stored session, and that it was not given again."""
+    """The servers that an application gave to the session before it was stored, and has not given again."""
     timer: OpeningTimer = field(default_factory=OpeningTimer, compare=False)
     """How long each phase of the opening has taken."""
 

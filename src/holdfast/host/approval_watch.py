@@ -8,6 +8,7 @@ A server that is ended is started again by the next call, if it is still approve
 
 import asyncio
 import logging
+from typing import Self
 
 from holdfast.audit.audit import Audit
 from holdfast.connect.link_pool import LinkPool
@@ -26,22 +27,31 @@ from holdfast.store.types import Approval
 
 log = logging.getLogger(__name__)
 
-_SECONDS = 5.0  # between two checks of the answers that other processes stored
+_SECONDS = 5.0  # between two checks of the approvals that other processes stored
 
 
 class ApprovalWatch:
     """Compares the running servers of one host with the stored approvals."""
 
-    def __init__(self, store: Store, audit: Audit, links: LinkPool, folders: frozenset[str]) -> None:
-        """`folders` are the folders of the programs that are approved before the first server is started."""
+    def __init__(self, store: Store, audit: Audit, links: LinkPool) -> None:
         self._store = store
         self._audit = audit
-        self._followed: frozenset[Approval] = frozenset()
         self._links = links
-        self._folders = folders
+        self._folders: frozenset[str] = frozenset()
+        """The folders of the approved programs at the last check."""
+        self._followed: frozenset[Approval] = frozenset()
+        """The approvals of later edits at the last check."""
+
+    async def start(self) -> Self:
+        """Read the approvals, and return this watch. Call this before the first server is started: that start takes them into account."""
+        self._folders, followed = await self._store.read(
+            lambda tx: (approved_program_folders(tx), read_edit_approvals(tx))
+        )
+        self._followed = frozenset(followed)
+        return self
 
     async def run(self) -> None:
-        """Compare them every few seconds, because other processes also store answers."""
+        """Check every few seconds, because other processes also store approvals."""
         while True:
             await asyncio.sleep(_SECONDS)
             try:
@@ -50,7 +60,7 @@ class ApprovalWatch:
                 log.warning("could not read the approvals", extra={"reason": error.message})
 
     async def check(self) -> None:
-        """Compare them now."""
+        """Check now."""
         project = [spec for spec in self._links.specs() if spec.source is Source.PROJECT]
 
         def read(tx: ReadTx) -> tuple[frozenset[str], list[ServerSpec], frozenset[Approval]]:
@@ -77,7 +87,7 @@ class ApprovalWatch:
             await self._links.close_matching(is_concerned)
 
     async def _revoke_new_edit_approvals(self, new: frozenset[Approval]) -> None:
-        """Revoke new approvals of later edits if a confined server was being started in the folder when they were stored."""
+        """Revoke new approvals of later edits in the roots of a confined server, which was being started when they were stored."""
         for spec in self._links.specs() if new else ():
             if spec.confinement is not None:
                 await revoke_edit_approvals(self._store, self._audit, new, spec.name, spec.confinement.roots)

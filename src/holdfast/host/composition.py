@@ -47,7 +47,6 @@ from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.errors import HoldfastError
 from holdfast.model.own_ports import own_ports
 from holdfast.model.server import ServerSpec
-from holdfast.resolve.approval_store import approved_program_folders
 from holdfast.resolve.inputs import ResolveInputs
 from holdfast.resolve.unconfined_paths import UnconfinedPathFinder
 from holdfast.sandbox.container.kept_containers import find_kept_containers
@@ -242,7 +241,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     )
     # Set here because of a cycle: the opener gives these tools to sessions, and these tools open sessions.
     team.opener = delegator.opener = opener
-    watch = ApprovalWatch(store, audit, links, await store.read(approved_program_folders))
+    watch = await ApprovalWatch(store, audit, links).start()
     approvals.on_change = watch.check
     await stack.enter_async_context(_in_background(watch.run()))
     config_watch = ConfigWatch(settings, admission, store, live)

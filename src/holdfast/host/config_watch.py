@@ -35,7 +35,7 @@ Version = tuple[object, str]
 
 
 class ConfigWatch:
-    """Compares the configuration with the one that each session was opened with."""
+    """Compares the configuration with the one that was last applied to each session."""
 
     def __init__(self, settings: Settings, admission: Admission, store: Store, live: LiveSessions) -> None:
         self._settings = settings

@@ -473,7 +473,7 @@ def _check_event_loop() -> None:
     if running_loop() is None:
         raise HoldfastError(
             codes.HOST_NOT_OPEN,
-            "Holdfast runs on asyncio and does not support trio: start the program with asyncio.run(…), or with "
+            "Holdfast runs on asyncio and does not support trio: start the application with asyncio.run(…), or with "
             "anyio.run(…, backend='asyncio').",
         )
 

@@ -47,7 +47,7 @@ class SessionOptions(TypedDict, total=False):
     servers: ServerConfigs | None
     """Servers of the application, for this session only. They are trusted like the servers that were passed to `Host`."""
     only_these: bool
-    """Whether the session gets only `servers`, without the configured and the built-in ones."""
+    """Whether the session gets only `servers`: not the configured ones, the built-in ones, or those that were passed to `Host`."""
     tools: Sequence[str] | None
     """Patterns of the tools to offer, as in permission rules: `["counter.add", "files.*"]`. By default, all tools,
     except those of the built-in servers for agents (`shell`, `plan`, `agents`, `team`, `stage`): name them to get them."""
@@ -112,7 +112,7 @@ class OpenOptions:
     None: `ask` for a new session. A stored session keeps its mode, unless this one is lower.
     """
     restrictions: tuple[Restriction, ...] = ()
-    """The servers and tools that others allow: the definition of an agent, or a workspace. They can only restrict."""
+    """The servers and tools that the definition of an agent, a workspace or a client's token allows. They can only restrict."""
     model: str = ""
     """The model that answers prompts; by default, that of the stored session, of the workspace or of the settings."""
     agent: Agent | None = field(default=None, compare=False, repr=False)
@@ -137,7 +137,7 @@ class OpenOptions:
     """A function that gets every event, until the session is closed."""
 
     def __post_init__(self) -> None:
-        """Check what programs write as text or as a dictionary. A misspelled mode or trust is an error, never another value."""
+        """Check what applications write as text or as a dictionary. A misspelled mode or trust is an error, never another value."""
         if not isinstance(self.servers, AppServers):
             object.__setattr__(self, "servers", parse_servers(self.servers))
         if self.mode is not None and not isinstance(cast("object", self.mode), Mode):

@@ -145,7 +145,7 @@ class Opener:
             },
         )
 
-        storage = self.storage if options.keep else self.storage.unkept()
+        storage = self.storage if options.keep else self.storage.ephemeral()
         first = storage.opening_events(context, admitted.resolution, mask, is_new=True)
 
         def create(tx: Tx) -> Acquired:

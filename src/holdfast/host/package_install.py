@@ -43,7 +43,7 @@ def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ..
 
 
 async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
-    """Wait for the end of the installation; end it if it takes too long, or too much space."""
+    """Wait for the end of the installation; end it if it takes too long, or too much space. Return its exit code and its last output."""
     reading = asyncio.gather(_read_all(child.stdout.fileno()), _read_all(child.stderr.fileno()))
     waiting = asyncio.ensure_future(child.wait())
     deadline = time.monotonic() + FETCH_SECONDS

@@ -1,4 +1,4 @@
-"""Find the secrets in Holdfast's own files, so that they are masked in results: keys, saved logins, lists of servers, workspaces.
+"""Find the secrets in Holdfast's own files (keys, saved logins, lists of servers, workspaces), so that they are masked in results.
 
 A tool with the user's rights can read these files, and its result is stored. Another process may have changed them since
 the session was opened. So they are checked before a result is stored, and read again if they have changed.

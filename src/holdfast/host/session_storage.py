@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from holdfast.audit.audit import Audit
-from holdfast.host.unkept_store import UnkeptStore
+from holdfast.host.ephemeral_store import EphemeralStore
 from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
@@ -38,9 +38,9 @@ class SessionStorage:
     store: Store
     audit: Audit
 
-    def unkept(self) -> "SessionStorage":
+    def ephemeral(self) -> "SessionStorage":
         """Storage for one session that leaves nothing in this store but audit records."""
-        store = UnkeptStore(self.audit)
+        store = EphemeralStore(self.audit)
         return SessionStorage(store, store.audit)
 
     def opening_events(

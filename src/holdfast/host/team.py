@@ -37,7 +37,7 @@ _LOOK_SECONDS = 1.0  # between two checks for messages that other processes stor
 
 
 @dataclass(slots=True)
-class _Family:
+class _Children:
     """The children of one session."""
 
     count: int = 0
@@ -58,7 +58,7 @@ class HostTeam:
         self._max_messages = limits.max_messages_per_hour
         self._sent: dict[str, deque[float]] = {}
         """When the sessions of each workspace sent their messages of the last hour."""
-        self._families: dict[SessionId, _Family] = {}
+        self._children: dict[SessionId, _Children] = {}
 
     async def create_session(self, caller: SessionId, facts: CallFacts, child: NewChild) -> str:
         """Create a session in the caller's workspace, with at most its rights. Return its id."""
@@ -134,7 +134,7 @@ class HostTeam:
     async def search_sessions(
         self, caller: SessionId, query: str, *, limit: int, source: str, tags: tuple[str, ...]
     ) -> list[Found]:
-        """Messages and titles of these sessions that contain all of the words."""
+        """Messages and titles of the sessions that the caller may reach, if they contain all of the words."""
         context = self._require_member(caller).context
         search = SearchQuery(
             visibility=_visibility(context), words=query, limit=limit, source=source or None, tags=tags
@@ -147,8 +147,10 @@ class HostTeam:
 
     def can_create(self, session: Session) -> bool:
         """Whether the session may create another one now. If not, its agent does not see the tool."""
-        family = self._families.get(session.context.session_id)
-        return depth_of(session) < self._max_depth and (family is None or family.count < MAX_CREATED_SESSIONS)
+        children = self._children.get(session.context.session_id)
+        return depth_of(session) < self._max_depth and (
+            children is None or children.count < MAX_CREATED_SESSIONS
+        )
 
     async def watch(self) -> None:
         """Deliver the messages that other processes stored for sessions of this host, and those that were waiting."""
@@ -209,20 +211,20 @@ class HostTeam:
                 codes.TOO_MANY_CHILDREN,
                 f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this session is at that depth.",
             )
-        family = self._families.setdefault(parent.context.session_id, _Family())
+        children = self._children.setdefault(parent.context.session_id, _Children())
         now = time.monotonic()
-        if family.count >= MAX_CREATED_SESSIONS:
+        if children.count >= MAX_CREATED_SESSIONS:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
                 f"This session has {MAX_CREATED_SESSIONS} open sessions that it created.",
             )
-        if now - family.last_creation < CREATION_SECONDS:
+        if now - children.last_creation < CREATION_SECONDS:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
                 f"A session must wait {CREATION_SECONDS:g} s between two sessions that it creates.",
             )
-        family.count += 1
-        family.last_creation = now
+        children.count += 1
+        children.last_creation = now
         kept = False
 
         def keep(child: Session) -> None:
@@ -237,11 +239,11 @@ class HostTeam:
                 self._release_child(parent.context.session_id)
 
     def _release_child(self, parent: SessionId) -> None:
-        family = self._families.get(parent)
-        if family is not None:
-            family.count -= 1
-            if not family.count and self._live.find(parent) is None:
-                del self._families[parent]
+        children = self._children.get(parent)
+        if children is not None:
+            children.count -= 1
+            if not children.count and self._live.find(parent) is None:
+                del self._children[parent]
 
 
 def _visibility(context: SessionContext) -> Visibility:

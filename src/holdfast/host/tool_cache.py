@@ -20,7 +20,7 @@ class ToolCache:
 
     def __init__(self, approvals: Approvals) -> None:
         self._approvals = approvals
-        self._last: dict[_Key, ScreenedTools] = {}  # the one listed last is last
+        self._last: dict[_Key, ScreenedTools] = {}  # in the order in which they were listed
 
     async def screen(
         self,

@@ -34,7 +34,8 @@ from holdfast.model.event import (
 from holdfast.model.json import Json, JsonObject
 
 ENDS_OF_MESSAGES = (Prompted, MessageReceived, Replied, Thought, ToolCalled, TurnEnded, SessionClosed)
-"""Before one of these events is stored, the text that `MessageMasker` delayed is stored. `Replied` and `Thought` count as whole messages only."""
+"""Before one of these events is stored, the text that `MessageMasker` delayed is stored. Pieces that are fed to it do not
+count."""
 
 
 def mask_event(event: Event, mask: Mask) -> Event:  # noqa: PLR0912 - a case for each kind of event

@@ -38,7 +38,7 @@ class Mask:
 
     @classmethod
     def of(cls, values: Iterable[str]) -> "Mask":
-        """A mask for these values as they are, JSON-escaped, percent-encoded and in base64."""
+        """A mask for these values, in all encodings that `encode_secrets` returns."""
         return cls(encode_secrets(values))
 
     @property
@@ -58,7 +58,7 @@ class Mask:
         return replace(self, secrets=tuple(sorted({*self.secrets, *other.secrets})))
 
     def for_session(self, session_id: str) -> "Mask":
-        """This mask, which now also masks the values that this session's servers chose."""
+        """A mask like this one, which also masks the values that this session's servers chose."""
         return replace(self, session_id=session_id)
 
     def without_obtained(self) -> "Mask":

@@ -40,9 +40,9 @@ _changing = threading.Lock()
 
 
 class ObtainedSecrets:
-    """The secrets that one host has obtained. They are masked until the host exits.
+    """The secrets that one host has obtained. They are masked until the host is closed.
 
-    The number of secrets is limited: the oldest are forgotten, and no longer masked.
+    The number of secrets is limited: beyond that, the oldest are forgotten, and no longer masked.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class ObtainedSecrets:
             _change(added=[CONTEXT_TOKEN_START])
 
     def add_credentials(self, login: object, values: Iterable[str | None]) -> None:
-        """Mask the secrets of one of the user's logins: tokens, authorization codes, client secrets.
+        """Mask the secrets of one login: tokens, authorization codes, client secrets. A client of the gateway counts as a login, with its tokens.
 
         The number of secrets is limited for each login, so that frequent refreshes of one login do not push out the secrets of another.
         """

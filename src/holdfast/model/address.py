@@ -1,4 +1,4 @@
-"""Which network addresses are blocked for sandboxed sessions and for servers that clients bring.
+"""Which network addresses are blocked for confined servers, for sandboxed sessions and for servers that clients bring.
 
 Only addresses of servers on the internet are allowed. This machine, private networks, cloud metadata and addresses that
 embed another address are blocked.

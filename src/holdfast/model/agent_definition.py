@@ -67,7 +67,7 @@ def parse_definition(name: str, text: str) -> AgentDefinition:
 
 
 def _split_front_matter(text: str) -> tuple[dict[str, _Value], str]:
-    # Some editors begin a file with U+FEFF. Its limits must not be lost because of that, or because of an empty line.
+    # Some editors begin a file with U+FEFF. The front matter must be found after that, and after an empty line.
     lines = text.lstrip("\ufeff \t\r\n").splitlines()
     if not lines or lines[0].strip() != "---":
         return {}, text

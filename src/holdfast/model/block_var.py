@@ -56,12 +56,11 @@ class _Block(Generic[T]):  # a class, because a generator would take longer, for
 
 
 def _current_task() -> "asyncio.Task[Any] | None":
-    loops = sys.modules.get(
-        "asyncio"
-    )  # not imported here: a program that only verifies tokens does not need it
-    if loops is None:
+    # Not imported here: a process that only verifies tokens does not need it.
+    asyncio_module = sys.modules.get("asyncio")
+    if asyncio_module is None:
         return None
     try:
-        return loops.current_task()
+        return asyncio_module.current_task()
     except RuntimeError:  # no event loop runs in this thread
         return None

@@ -11,7 +11,7 @@ from holdfast.model.permission import Mode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
-    """What a gateway passes on from the request of its client, besides the arguments. Holdfast itself does not use it."""
+    """What a gateway passes on from the request of its client, besides the arguments."""
 
     params: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """Further members of the request's params, without `_meta`. The values are JSON that is not decoded."""
@@ -27,7 +27,9 @@ class ToolCall:
 
     call_id: str
     server: str
+    """The name of the server. It may be empty until the session has found the tool."""
     tool: str
+    """The full name, `server.tool`. After the session has found the tool: the name that the server gave it."""
     arguments: bytes = field(default=b"{}", repr=False)
     meta: JsonObject | None = field(default=None, repr=False)
     """The caller's `_meta`. The host's own entries replace entries with the same keys."""

@@ -1,4 +1,4 @@
-"""The types that a program may give as the arguments of a call."""
+"""The types that an application may pass as the arguments of a call."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, TypeAlias

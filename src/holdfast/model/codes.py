@@ -79,7 +79,7 @@ BAD_ARGUMENT = _add(
 INTERNAL_ERROR = _add(
     "INTERNAL_ERROR",
     500,
-    "This is a bug; the server's log has the details: `holdfast servers logs` (in Python, if the session is kept), `/logs` in a chat, or the log of the program that has the toolbox.",
+    "This is a bug; the server's log has the details: `holdfast servers logs` (in Python, if the session is kept), `/logs` in a chat, or the log of the application that has the toolbox.",
 )
 CANCELLED = _add("CANCELLED", 499, "The caller cancelled the request.", rpc_code=-32800)
 TIMEOUT = _add(

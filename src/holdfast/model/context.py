@@ -18,7 +18,7 @@ SHARED_VARIABLE = "HOLDFAST_SHARED"
 """This variable is set for a server that sessions share. Each request to such a server names its session."""
 
 WORKSPACE_PATH_VARIABLE = f"{ENV_PREFIX}_WORKSPACE_PATH"
-"""The folder of the session's workspace, for a local server that can see it. It is never sent in `_meta` or a token."""
+"""The folder of the session's workspace, for a local server that can see it. A token never contains it."""
 
 CONTEXT_FIELDS = ("session_id", "workspace_id", "trust_level", "user_id", "parent_session_id")
 CONTEXT_VARIABLES = frozenset(

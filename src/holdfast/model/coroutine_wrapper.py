@@ -25,5 +25,5 @@ class CoroutineWrapper(Coroutine[Any, Any, T]):
         return self._coroutine.throw(typ, val, tb)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """End it before it has started."""
+        """Close it. It cannot be awaited any more."""
         self._coroutine.close()

@@ -1,4 +1,4 @@
-"""How a session reaches its user: through an editor (`holdfast acp`), a terminal (`holdfast chat`) or an MCP client (`holdfast up`)."""
+"""How a session reaches its user: through an editor (`holdfast acp`), a terminal (`holdfast chat`), an MCP client (`holdfast up`) or an application's functions."""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -84,7 +84,7 @@ class CommandRunner(Protocol):
 
 
 class Door(Protocol):
-    """An editor, a terminal or an MCP client, as seen by a session."""
+    """An editor, a terminal, an MCP client or an application, as seen by a session."""
 
     @property
     def capabilities(self) -> DoorCapabilities:

@@ -1,4 +1,4 @@
-"""The error that callers can act on, and that for a missing attribute."""
+"""`HoldfastError`, and advice for attributes that a class does not have."""
 
 from collections.abc import Callable, Mapping
 from typing import NoReturn, TypeVar
@@ -17,7 +17,7 @@ WHY_SILENT = (
 
 
 class HoldfastError(Exception):
-    """An error that the caller can act on: a stable code, or its name, and a message for users."""
+    """An error that the caller can act on: a stable code, which may be given by its name, and a message for users."""
 
     def __init__(self, code: Code | str, message: str, **details: Json) -> None:
         super().__init__(message)

@@ -21,7 +21,7 @@ class PlanEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """A file that a built-in file tool changed; `old_text` is None if the file is new."""
+    """A file that a built-in file tool changed or would change; `old_text` is None if the file is new."""
 
     path: str
     old_text: str | None

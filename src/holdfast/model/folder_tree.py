@@ -1,4 +1,4 @@
-"""Walk and remove folders that others may have filled. Their depth costs neither stack nor descriptors, and no link is followed."""
+"""Walk and remove folders that others may have filled: without recursion, with few open descriptors, and without following links."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def walk_folders(folder: str | Path) -> Iterator[tuple[str, list[str], list[str]
     while pending:
         path, depth = pending.pop()
         if depth > MAX_DEPTH:
-            raise OSError(errno.ENAMETOOLONG, "too many folders lie in each other", str(folder))
+            raise OSError(errno.ENAMETOOLONG, "its folders are nested too deeply", str(folder))
         folders: list[str] = []
         files: list[str] = []
         with suppress(OSError), os.scandir(path) as entries:

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 class LightEvent(asyncio.Event):
-    """Like `asyncio.Event`, which takes over 700 bytes for its queue even if no task ever waits. A link has eight events."""
+    """Like `asyncio.Event`, which takes over 700 bytes for its queue even if no task ever waits. A link has several events."""
 
     def __init__(self) -> None:  # not the base class's, which creates the queue
         self._is_set = False

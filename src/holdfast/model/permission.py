@@ -66,7 +66,7 @@ def parse_mode(raw: object) -> Mode:
 
 
 def require_mode(name: object) -> Mode:
-    """The mode with this name, which a client or a program gave. Raise BAD_ARGUMENT if there is none."""
+    """The mode with this name, which a client or an application gave. Raise BAD_ARGUMENT if there is none."""
     try:
         return Mode(str(name))
     except ValueError:

@@ -9,7 +9,7 @@ from holdfast.model.visible_text import display_name
 
 
 class Stage(StrEnum):
-    """The stages of resolving, in order."""
+    """The stages on the way of a server into a session, in order."""
 
     LOAD = "load"
     VALIDATE = "validate"
@@ -37,12 +37,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWarning:
-    """A warning for the user, either about a server that was not refused or about the session's trust."""
+    """A warning for the user, either about a server that was not refused or about a folder of the session."""
 
     server: str = ""
-    """The server's name; empty if the warning is about the session's trust."""
+    """The server's name; empty if the warning is about a folder."""
     folder: str = ""
-    """The session's folder that lowers its trust; empty if the warning is about a server."""
+    """The folder, such as one that lowers the session's trust; empty if the warning is about a server."""
     stage: Stage
     text: str
 

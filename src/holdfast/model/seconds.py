@@ -1,4 +1,4 @@
-"""Check a number of seconds that a program gives."""
+"""Check a number of seconds that an application gives."""
 
 import math
 

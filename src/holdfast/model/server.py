@@ -108,7 +108,7 @@ class PackageGrant:
 
     version: str
     integrity: str
-    """A hash of the checksums of everything that was installed."""
+    """A hash of all files that were installed."""
     registries: tuple[str, ...] = ()
     """The hosts that it may be fetched from."""
 
@@ -140,7 +140,8 @@ class ServerSpec:
     """The stored approval of the server as confined; empty if there is none, as for a server with the user's rights."""
     lifetime: Lifetime = Lifetime.SESSION
     pins_tools: bool = True
-    """Whether new or changed tools need approval. If not, the hints of its tools, such as `readOnlyHint`, are ignored."""
+    """Whether new or changed tools need approval. If not, the hints of its tools, such as `readOnlyHint`, are ignored, except for
+    servers of the application and built-in ones."""
     is_lazy: bool = False
     """Whether it is started by the first call of one of its tools, and not when the session is opened."""
     warm: int = 0
@@ -155,7 +156,7 @@ class ServerSpec:
     tool_patterns: tuple[tuple[ToolPattern, ...], ...] = field(default=(), compare=False)
     """Only tools that match a pattern of every group are offered. Not compared: sessions that differ in this can share a link."""
     allowed_requests: Allowlist = ALLOW_NONE
-    """Which requests it may send to the session while confined: roots, sampling, elicitation."""
+    """Which requests it may send to the session while confined, or as a remote server: roots, sampling, elicitation."""
     confinement: Confinement | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """The values of secret variables that its entry refers to; they are masked."""

@@ -12,7 +12,7 @@ _PSEUDO_FILE_SYSTEMS = ("/proc", "/sys")
 
 
 class UnusableFileError(OSError):
-    """The file exists, but is not read: it is too large or not a regular file."""
+    """The file exists, but is not read: for example, it is too large or not a regular file."""
 
 
 class SharedFileError(UnusableFileError):

@@ -89,7 +89,7 @@ def to_payload(claims: Claims) -> JsonObject:
 
 
 def from_payload(payload: bytes) -> Claims:
-    """Read the claims from a payload with a verified signature. Raises BAD_TOKEN if a claim is missing or not valid."""
+    """Read the claims from a payload. Raises BAD_TOKEN if a claim is missing or not valid. The caller verifies the signature."""
     try:
         fields = parse_object(payload)
     except ValueError:

@@ -56,7 +56,7 @@ class KeySetSource:
 
 
 def check_url(url: str) -> None:
-    """Raise BAD_KEY unless the URL is https, or http to this machine. Over http, an attacker in the network could replace the keys."""
+    """Raise BAD_KEY unless the URL is https, or http to this machine. Over http, an attacker in the network could read tokens and replace keys."""
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return
@@ -64,7 +64,7 @@ def check_url(url: str) -> None:
         return
     raise HoldfastError(
         codes.BAD_KEY,
-        f"The keys of an issuer cannot be fetched from {url[:200]!r}: the address must begin with https://.",
+        f"{url[:200]!r} cannot be used: the URL must begin with https://.",
     )
 
 

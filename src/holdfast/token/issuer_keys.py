@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     Hash: TypeAlias = SHA256 | SHA384 | SHA512
 
-KeyType = Literal["RSA", "EC", "OKP"]
 Verify: TypeAlias = Callable[[str, bytes, bytes], None]
 """Called with the algorithm, the signed bytes and the signature. Raises `InvalidSignature` or ValueError if they do not match."""
 

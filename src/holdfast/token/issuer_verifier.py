@@ -1,7 +1,7 @@
 """Verifies the access tokens (JWTs) that an OAuth authorization server issued for this server.
 
-Call `prepare` first: it fetches the issuer's keys if that is necessary. `verify` uses only keys that were fetched before. Only algorithms with
-public keys are accepted, and a key verifies only the algorithms of its own type.
+Call `prepare` first: it fetches the issuer's keys if that is necessary. `verify` uses only keys that were fetched before. Only
+algorithms with public keys are accepted, and a key verifies only the algorithms of its own type.
 """
 
 import asyncio

@@ -13,8 +13,8 @@ from holdfast.wire.http.request import Headers
 _HEADER = CONTEXT_HEADER.lower()
 
 
-class OwnContext:
-    """Verifies the context tokens that this host signs. `keys` is the folder of its keys."""
+class OwnRequests:
+    """Recognises requests of this host's own sessions, by the context tokens that the host signs. `keys` is the folder of its keys."""
 
     def __init__(self, keys: Path) -> None:
         self._file = Signer(keys).public_file

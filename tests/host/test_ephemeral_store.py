@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import AuditRecord, decode_record
+from holdfast.host.ephemeral_store import EphemeralStore
 from holdfast.host.session_storage import SessionStorage
-from holdfast.host.unkept_store import UnkeptStore
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
@@ -35,7 +35,7 @@ CONTEXT = SessionContext(session_id=new_session_id(), trust_level=Trust.DIRECT)
 @asynccontextmanager
 async def open_record(host_store: Store) -> AsyncIterator[Record]:
     async with Audit(host_store) as audit:
-        storage = SessionStorage(host_store, audit).unkept()
+        storage = SessionStorage(host_store, audit).ephemeral()
         await storage.store.create(NewSession(context=CONTEXT))
         hold = await storage.store.acquire(CONTEXT.session_id)
         yield Record(CONTEXT, hold, storage.store, storage.audit, Mask())
@@ -79,16 +79,16 @@ async def test_record_that_does_not_fit_on_the_disk_is_written_later_and_only_on
 
 async def test_records_of_a_transaction_that_was_rolled_back_are_not_written(tmp_path: Path):
     async with SqliteStore(tmp_path / "holdfast.db") as store, open_record(store) as record:
-        unkept = record._store
+        ephemeral = record._store
 
         def append_and_fail(tx: Tx) -> None:
-            audit = unkept.audit if isinstance(unkept, UnkeptStore) else None
+            audit = ephemeral.audit if isinstance(ephemeral, EphemeralStore) else None
             assert audit is not None
             audit.append_interrupted(tx, CONTEXT, ToolCalled(call_id="c", server="s", tool="t", arguments={}))
             raise HoldfastError(codes.BAD_ARGUMENT, "rolled back")
 
         with pytest.raises(HoldfastError, match="rolled back"):
-            await unkept.write(append_and_fail)
+            await ephemeral.write(append_and_fail)
         await record.add(Replied(message_id="m", text="later"))
 
         assert await audited(store) == []

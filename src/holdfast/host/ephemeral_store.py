@@ -15,7 +15,7 @@ from holdfast.store.types import Hold
 T = TypeVar("T")
 
 
-class UnkeptStore(MemoryStore):
+class EphemeralStore(MemoryStore):
     """The events of one session, in memory. Use it with its own `audit`, which forwards to the host's audit."""
 
     def __init__(self, host_audit: Audit) -> None:
@@ -61,7 +61,7 @@ class UnkeptStore(MemoryStore):
 
 
 class ForwardingAudit(Audit):
-    """Collects the records of a transaction of an `UnkeptStore`, then writes them to the host's audit."""
+    """Collects the records of a transaction of an `EphemeralStore`, then writes them to the host's audit."""
 
     def __init__(self, store: MemoryStore, host_audit: Audit) -> None:
         super().__init__(

@@ -29,17 +29,17 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     server_state: str | None = None
     """The server's own state; None if it sent none."""
     nonce: str = ""
-    """A random text, set by `seal`: each state can be opened only once."""
+    """A random text, set by `sign`: each state is valid only once."""
 
 
-class StateSealer:
+class StateSigner:
     """Signs and verifies the states of one session. The key is random, so no state is valid after a restart."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self._unused: dict[str, None] = {}  # the nonces of the states that can still be opened, oldest first
+        self._unused: dict[str, None] = {}  # the nonces of the states that are still valid, oldest first
 
-    def seal(self, state: State, *, session: str, method: str, request: str) -> str:
+    def sign(self, state: State, *, session: str, method: str, request: str) -> str:
         """The state as the client gets it. `request` is the `digest` of the request that it belongs to."""
         marked = msgspec.structs.replace(state, nonce=secrets.token_hex(8))
         self._unused[marked.nonce] = None
@@ -49,16 +49,16 @@ class StateSealer:
         mac = self._mac(payload, session, method, request)
         return base64.urlsafe_b64encode(mac + payload).decode()
 
-    def open(self, text: str, *, session: str, method: str, request: str) -> State:
-        """The state that a client has sent back. Each can be opened only once.
+    def verify(self, text: str, *, session: str, method: str, request: str) -> State:
+        """The state that a client has sent back. Each is valid only once.
 
-        Raise BAD_ARGUMENT unless it was sealed for this session and request.
+        Raise BAD_ARGUMENT unless it was signed for this session and request.
         """
         try:
-            sealed = base64.b64decode(text, altchars=b"-_", validate=True)
+            signed = base64.b64decode(text, altchars=b"-_", validate=True)
         except (binascii.Error, ValueError):
-            sealed = b""
-        mac, payload = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
+            signed = b""
+        mac, payload = signed[:_MAC_BYTES], signed[_MAC_BYTES:]
         is_valid = hmac.compare_digest(mac, self._mac(payload, session, method, request))
         if is_valid and int.from_bytes(payload[:8], "big") >= time.time():
             state = msgspec.json.decode(payload[8:], type=State)

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.connect.call import failed_result
 from holdfast.gateway.bridge import bridge_error, modern_result
-from holdfast.gateway.capabilities import UNKNOWN_SERVERS, announced_lists, merge_infos
+from holdfast.gateway.capabilities import INFO_BEFORE_START, announced_lists, merge_infos
 from holdfast.gateway.client_call import ClientCall, current_call
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.listening import listen, server_to_watch
@@ -16,8 +16,8 @@ from holdfast.gateway.offer import Offer
 from holdfast.gateway.paging import page_of
 from holdfast.gateway.params import decode_text, read_members, read_text, read_uri
 from holdfast.gateway.parked_calls import ModernCall, Parked
-from holdfast.gateway.requests_to_servers import Interim, RequestsToServers
-from holdfast.gateway.sealed_state import State, StateSealer, digest
+from holdfast.gateway.requests_to_servers import InputRequired, RequestsToServers
+from holdfast.gateway.signed_state import State, StateSigner, digest
 from holdfast.gateway.status import STATUS_TOOL, has_missing, status_result
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
@@ -34,12 +34,12 @@ _INTERRUPTIBLE = ("tools/call", "prompts/get", "resources/read")
 """Requests that a server may interrupt to ask the client."""
 
 
-class Answering:
+class RequestHandler:
     """Answers the requests of one client session."""
 
-    def __init__(self, client_session: ClientSession, sealer: StateSealer) -> None:
+    def __init__(self, client_session: ClientSession, signer: StateSigner) -> None:
         self.client_session = client_session
-        self._sealer = sealer
+        self._signer = signer
         self._offer: Offer | None = None
         self._requests: RequestsToServers
         """Set with the offer."""
@@ -64,22 +64,22 @@ class Answering:
     async def info(self, seconds: float = _INITIALIZE_SECONDS) -> OwnInfo:
         """What the gateway tells this client about itself.
 
-        Clients wait only a few seconds for it. If servers are still starting then, the gateway declares all capabilities; a
-        list that no server turns out to have is then returned empty.
+        Clients wait only a few seconds for it. If servers are still starting then, the gateway declares the capabilities in
+        `INFO_BEFORE_START`. A list that no server turns out to have is then empty.
         """
         try:
             async with asyncio.timeout(seconds):
                 info = merge_infos(await (await self.offer()).infos(), self.client_session.era)
         except TimeoutError:
-            info = UNKNOWN_SERVERS
+            info = INFO_BEFORE_START
         self.client_session.announced_lists = announced_lists(info.capabilities)
         return info
 
     async def notify(self, notification: Notification) -> None:
-        """Pass a notification of the client to the servers of its era, if servers need it.
+        """Pass a notification of a handshake-era client on to the servers of that era, if they need it.
 
-        Every other message without an id is dropped. This includes, for example, `tools/call` without an id: it would reach
-        a server without a permission check.
+        Every other message without an id is dropped, also `tools/call` without an id: it would reach a server without a
+        permission check.
         """
         if notification.method not in _PASSED_NOTIFICATIONS:
             return
@@ -141,16 +141,16 @@ class Answering:
     # Requests that a server may interrupt to ask the client
 
     async def _answer_interruptible(self, method: str, members: dict[str, Raw], call: ModernCall) -> Any:
-        """Answer a request of a modern client: with a result, or with the questions that the client must answer first and a sealed state."""
-        sealed = members.pop("requestState", None)
+        """Answer a request of a modern client: with a result, or with the questions that the client must answer first and a signed state."""
+        given_state = members.pop("requestState", None)
         responses = members.pop("inputResponses", None)
         # What is left is the request itself. A state is valid for exactly this request.
         request = digest(members)
-        seal = partial(self._sealer.seal, session=self.client_session.key, method=method, request=request)
+        sign = partial(self._signer.sign, session=self.client_session.key, method=method, request=request)
         state = State()
-        if sealed is not None:
-            text = decode_text(sealed, "requestState")
-            state = self._sealer.open(text, session=self.client_session.key, method=method, request=request)
+        if given_state is not None:
+            text = decode_text(given_state, "requestState")
+            state = self._signer.verify(text, session=self.client_session.key, method=method, request=request)
             if state.server_state is not None:
                 members["requestState"] = Raw(encode(state.server_state))
             if responses is not None:
@@ -166,14 +166,14 @@ class Answering:
             result = {
                 "resultType": "input_required",
                 "inputRequests": self.client_session.parked.questions_of(outcome.id),
-                "requestState": seal(State(parked=outcome.id)),
+                "requestState": sign(State(parked=outcome.id)),
             }
             return modern_result(result, method)
-        if not isinstance(outcome, Interim):
+        if not isinstance(outcome, InputRequired):
             return outcome if isinstance(outcome, Raw) else modern_result(outcome, method)
-        interim = dict(outcome.members)
-        interim["requestState"] = Raw(encode(seal(State(server=outcome.server, server_state=outcome.state))))
-        return Raw(msgspec.json.encode(interim))
+        members = dict(outcome.members)
+        members["requestState"] = Raw(encode(sign(State(server=outcome.server, server_state=outcome.state))))
+        return Raw(msgspec.json.encode(members))
 
     async def _dispatch_in_own_task(
         self, method: str, members: dict[str, Raw], state: State, call: ModernCall
@@ -227,10 +227,10 @@ class Answering:
     async def _get_prompt(
         self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
     ) -> Any:
-        origin = await offer.find_prompt(read_text(members, "name"))
-        _check_asker(asked_by, origin.server)
-        params = {**members, "name": Raw(encode(origin.name))}
-        return await self._requests.perform(origin.server, "prompts/get", params, call)
+        item = await offer.find_prompt(read_text(members, "name"))
+        _check_asker(asked_by, item.server)
+        params = {**members, "name": Raw(encode(item.name))}
+        return await self._requests.perform(item.server, "prompts/get", params, call)
 
     async def _read_resource(
         self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
@@ -267,8 +267,8 @@ class Answering:
                 )
             server = servers[0]
         else:
-            origin = await offer.find_prompt(read_text(reference, "name"))
-            server, reference = origin.server, {**reference, "name": Raw(encode(origin.name))}
+            item = await offer.find_prompt(read_text(reference, "name"))
+            server, reference = item.server, {**reference, "name": Raw(encode(item.name))}
         params = {**members, "ref": reference}
         return await self._requests.forward(server, "completion/complete", params, call)
 
