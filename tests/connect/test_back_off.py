@@ -171,7 +171,7 @@ async def test_server_that_fails_to_start_is_delayed_with_its_reason(
     assert [answer.code for answer in (failed, delayed)] == ["CONNECTION_CLOSED", "RESTART_DELAYED"]
     assert delayed.message.endswith(failed.message)
     assert (
-        "It exited with status 7 before the handshake.\nIt wrote to stderr:\n| no licence found"
+        "It exited with status 7 before the MCP negotiation was complete.\nIt wrote to stderr:\n| no licence found"
         in failed.message
     )
     assert (fine.ok, fine.state_lost, again.state_lost, count(starts)) == (True, True, False, 3)

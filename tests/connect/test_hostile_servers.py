@@ -23,7 +23,7 @@ async def test_server_that_exits_at_once_is_refused_with_its_stderr(make_host: H
             (
                 Stage.CONNECT,
                 (
-                    "Could not start 'x': It exited with status 7 before the handshake.\n"
+                    "Could not start 'x': It exited with status 7 before the MCP negotiation was complete.\n"
                     "It wrote to stderr:\n| no licence found: ask your administrator"
                 ),
             )
@@ -39,7 +39,7 @@ async def test_server_that_exits_silently_is_refused_with_its_exit_status(
         (refusal,) = session.refusals
 
     assert refusal.reason == (
-        "Could not start 'x': It exited with status 1 before the handshake.\n"
+        "Could not start 'x': It exited with status 1 before the MCP negotiation was complete.\n"
         "It wrote nothing to stderr. Run it by hand to see why."
     )
 

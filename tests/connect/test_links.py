@@ -245,7 +245,7 @@ async def test_refusal_contains_stderr_without_control_characters(make_host: Hos
         (refusal,) = session.refusals
 
     assert refusal.reason == (
-        "Could not start 's': It exited with status 1 before the handshake.\n"
+        "Could not start 's': It exited with status 1 before the MCP negotiation was complete.\n"
         "It wrote to stderr:\n| no key set"
     )
 

@@ -276,5 +276,5 @@ async def test_the_log_of_a_program_has_the_reason_in_its_text(caplog: pytest.Lo
         text.startswith("malformed line of s: ") and text.endswith("It begins with: hello") for text in texts
     )
     assert "malformed lines of s: 7 in all" in texts
-    assert "It printed 7 lines to standard output that are not MCP messages" in reason
+    assert "It printed 7 lines that are not MCP messages to standard output" in reason
     assert any("server refused: s: Could not start 's': It exited with status 3" in text for text in texts)

@@ -96,7 +96,7 @@ def test_a_server_cannot_use_the_keys_of_our_own_questions(key: str):
         return Raw(msgspec.json.encode({"resultType": "input_required", "inputRequests": {name: question}}))
 
     with pytest.raises(HoldfastError, match="may not begin with 'holdfast-'"):
-        own.name_questions(result(key))
-    named = msgspec.json.decode(own.name_questions(result("mine")))["inputRequests"]["mine"]["params"]
+        own.sanitize_questions(result(key))
+    named = msgspec.json.decode(own.sanitize_questions(result("mine")))["inputRequests"]["mine"]["params"]
     assert named["message"].startswith("A question from the MCP server 'asker', not from Holdfast:")
     assert "\x1b" not in named["message"]

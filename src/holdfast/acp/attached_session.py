@@ -44,7 +44,7 @@ class AttachedSession(EditorSession):
         self._connection = AsyncExitStack()
         self._remote: RemoteSession | None = None
         self._options = OptionValues(mode=Mode.ASK, max_mode=Mode.ASK, trust=Trust.DIRECT)
-        self._limits: list[str] = []
+        self._unused: list[str] = []
         """What the editor has sent or offered, but the session does not use: each as a clause that follows `It`."""
         self._started = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -72,7 +72,7 @@ class AttachedSession(EditorSession):
             max_mode=remote.max_mode,
             trust=Trust(remote.description.trust),
         )
-        self._limits = _describe_limits(remote, client_servers, self._door)
+        self._unused = _describe_unused(remote, client_servers, self._door)
 
     @property
     def is_closed(self) -> bool:
@@ -87,11 +87,11 @@ class AttachedSession(EditorSession):
         self._started.set()
         await remote.wait_handled(self._last_replayed)
         if remote.closed.is_set():
-            raise self._ended()
-        if self._limits:
+            raise self._ended_error()
+        if self._unused:
             pid = self._owner.lease.owner.pid
             await self._report(
-                [f"This session is open in process {pid}. It {', and it '.join(self._limits)}."]
+                [f"This session is open in process {pid}. It {', and it '.join(self._unused)}."]
             )
         self._run_in_background(self._report_startup(remote))
         self._run_in_background(self._report_end(remote))
@@ -104,7 +104,7 @@ class AttachedSession(EditorSession):
             turn = await remote.prompt(blocks, is_cancelled=is_cancelled)
         except HoldfastError as error:
             if error.code is codes.CONNECTION_CLOSED:
-                raise self._ended() from None
+                raise self._ended_error() from None
             raise
         return turn.reason
 
@@ -124,7 +124,7 @@ class AttachedSession(EditorSession):
             await remote.describe(wait_seconds=self._wait_seconds)
 
     async def stop(self) -> None:
-        """Leave the session. A turn that the editor started goes on."""
+        """Disconnect from the other process. A turn that the editor started goes on."""
         await run_to_completion(self._connection.aclose())
 
     async def leave(self) -> None:
@@ -162,7 +162,7 @@ class AttachedSession(EditorSession):
     async def _report_end(self, remote: RemoteSession) -> None:
         """Tell an editor that shows notices when the session or its process has ended."""
         await remote.closed.wait()
-        self.failure = self._ended()
+        self.failure = self._ended_error()
         if self._door.supports_notices:
             await self._report([f"{remote.end_reason} To continue, load the session again."])
 
@@ -171,7 +171,7 @@ class AttachedSession(EditorSession):
             raise HoldfastError(codes.CONNECTION_CLOSED, "This editor is not attached to the session.")
         return self._remote
 
-    def _ended(self) -> HoldfastError:
+    def _ended_error(self) -> HoldfastError:
         return HoldfastError(
             codes.CONNECTION_CLOSED,
             self._require_remote().end_reason,
@@ -184,26 +184,26 @@ class AttachedSession(EditorSession):
             try:
                 await work
             except HoldfastError as error:
-                log.debug("attached session", extra={"reason": error.message})
+                log.debug("background task of an attached session failed", extra={"reason": error.message})
             except Exception:
-                log.exception("attached session")
+                log.exception("background task of an attached session crashed")
 
         task = asyncio.create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-def _describe_limits(remote: RemoteSession, client_servers: Sequence[Json], door: EditorDoor) -> list[str]:
+def _describe_unused(remote: RemoteSession, client_servers: Sequence[Json], door: EditorDoor) -> list[str]:
     """What the editor has sent or offered, but the session does not use: each as a clause that follows `It`."""
     description = remote.description
     known = {*description.servers, *description.starting, *description.refusals}
     names = [str(entry.get("name")) for entry in client_servers if isinstance(entry, dict)]
-    limits: list[str] = []
+    clauses: list[str] = []
     if not_used := [name for name in names if name not in known]:
         more = ", …" if len(not_used) > _MAX_NAMES else ""
-        limits.append(
+        clauses.append(
             f"does not start the servers that this editor sent ({', '.join(map(display_name, not_used[:_MAX_NAMES]))}{more})"
         )
     if door.capabilities.read_files or door.capabilities.write_files:
-        limits.append("does not see text that is not saved in this editor")
-    return limits
+        clauses.append("does not see text that is not saved in this editor")
+    return clauses

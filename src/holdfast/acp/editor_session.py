@@ -108,7 +108,7 @@ class EditorSession(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Let the requests that wait for this session end soon: the editor has disconnected."""
+        """Called when the editor has disconnected. Makes the requests that wait for this session end soon."""
 
     @abstractmethod
     async def leave(self) -> None:
@@ -201,7 +201,7 @@ class EditorSession(ABC):
     async def _report(self, lines: Iterable[str], *, once: bool = False) -> None:
         """Send each line as a notice if the editor supports notices; else keep it until the next prompt.
 
-        With `once`, a line that an earlier session in the same folder kept is not kept again.
+        With `once`, a kept line is left out if an earlier reply to a session in the same folder began with it.
         """
         for line in lines:
             if self._door.supports_notices:

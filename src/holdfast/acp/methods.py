@@ -43,8 +43,6 @@ from holdfast.store.types import StoredSession
 from holdfast.wire.messages import Notification, Request
 from holdfast.wire.peer import Peer
 
-"""The editor runs as the local user, who sees only their own sessions (those without another user's id)."""
-
 _MAX_LISTS = 4
 """How many `session/list` requests of one connection are answered at the same time."""
 

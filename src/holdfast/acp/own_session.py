@@ -68,7 +68,7 @@ class OwnSession(EditorSession):
         self._sending = asyncio.create_task(self._send_all_events(self._events))
         if self._replay:
             await self._events.wait_handled(self._last_replayed)
-            self._check_view()
+            self._check_failure()
         self._startup = asyncio.create_task(self._report_startup())
         self.ready.set()
 
@@ -80,7 +80,7 @@ class OwnSession(EditorSession):
             raise
         if self._events is not None:
             await self._events.wait_handled(turn.last_seq)
-        self._check_view()
+        self._check_failure()
         return turn.reason
 
     def cancel(self) -> None:
@@ -148,7 +148,7 @@ class OwnSession(EditorSession):
         finally:
             events.close()
 
-    def _check_view(self) -> None:
+    def _check_failure(self) -> None:
         """Raise an error if the editor did not get the last events because they could not be read."""
         if self.failure is not None:
             raise self.failure
@@ -169,7 +169,7 @@ class OwnSession(EditorSession):
         await self._send_kept_notices()
 
     async def _report_startup(self) -> None:
-        """Send the list of slash commands, then report the refused servers until every server has started or failed.
+        """Send the list of slash commands. Report the refused servers, now and when every server has started or failed.
 
         Later refusals are reported by `_on_new_event`.
         """

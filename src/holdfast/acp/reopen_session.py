@@ -41,14 +41,14 @@ async def reopen_session(
             )
             return attached
         except HoldfastError as error:
-            if not await _is_changing_hands(host, error, session_id, options, owner):
+            if not await _is_changing_owner(host, error, session_id, options, owner):
                 raise
             if now() > deadline:
                 raise error if owner is None else session_held(owner.lease) from None
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-async def _is_changing_hands(
+async def _is_changing_owner(
     host: Host, error: HoldfastError, session_id: str, options: OpenOptions, owner: OtherOwner | None
 ) -> bool:
     """Whether the session could not be opened because a process has just opened it, or is closing it."""

@@ -56,7 +56,7 @@ async def serve(
     *,
     on_end: Callable[[], None] = _do_nothing,
 ) -> None:
-    """Serve the editor until the end of input, SIGTERM, SIGINT or SIGHUP. Without `make_agent`, use a `ManualAgent`.
+    """Serve the editor until the end of input, SIGTERM, SIGINT or SIGHUP. Without `make_agent`, a `ModelAgent` answers.
 
     When this returns, every MCP server is closed and every event is on disk. `on_end` is called when the closing begins.
     """

@@ -36,7 +36,7 @@ def _keep_only(names: Sequence[str]) -> str:
     return f'exec env -i {" ".join(kept)} /bin/sh -c "$0"'
 
 
-class Request(Protocol):
+class SendRequest(Protocol):
     """Sends a request to the editor."""
 
     async def __call__(
@@ -47,7 +47,7 @@ class Request(Protocol):
 class EditorTerminal:
     """One terminal of the editor, for one command."""
 
-    def __init__(self, request: Request, session_id: str) -> None:
+    def __init__(self, request: SendRequest, session_id: str) -> None:
         self._request = request
         self._session_id = session_id
 

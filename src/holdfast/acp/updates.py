@@ -91,7 +91,7 @@ class Updates:
     def for_sub_agent(self, event: Event, origin: Origin) -> Sequence[Update]:
         """Return the updates for the next event of a sub-agent.
 
-        It is shown in the tool call that the sub-agent works for, or as a session of its own if the editor supports that.
+        A sub-agent is shown in the tool call that it works for, or as a session of its own if the editor supports that.
         """
         if self._sub_agents_are_sessions:
             return self._for_child(event, origin)
@@ -154,7 +154,7 @@ class Updates:
             case Thought(message_id=message_id, text=text):
                 return [_chunk("agent_thought_chunk", _text(text), message_id)]
             case Prompted() | MessageReceived():
-                return _heard(event)
+                return _message_chunks(event)
             case Planned():
                 return [_plan(event)]
             case ToolCalled(call_id=call_id):
@@ -229,7 +229,7 @@ def _chunk(kind: str, content: Mapping[str, Any], message_id: str) -> Update:
     return {"sessionUpdate": kind, "content": content, "messageId": message_id}
 
 
-def _heard(event: Prompted | MessageReceived) -> list[Update]:
+def _message_chunks(event: Prompted | MessageReceived) -> list[Update]:
     """A message of the user or of another agent. The words of an agent are never shown as the user's."""
     if isinstance(event, Prompted):
         return [_chunk("user_message_chunk", block, event.message_id) for block in event.blocks]

@@ -142,7 +142,7 @@ class ArgumentChecker:
             self._memory -= oldest.memory
 
     def _warn(self, tool: CatalogTool, reason: str) -> None:
-        """Log that the arguments of a tool are not checked, once per definition."""
+        """Log that the arguments of a tool are not checked. Log it again only if the length of its schema changes."""
         key = (tool.server.name, tool.definition.name, len(tool.definition.input_schema))
         if key in self._warned:
             return

@@ -1,4 +1,4 @@
-"""Call a tool over a link, and the result of a call. Every failure becomes a result."""
+"""Call a tool over a link. Every failure becomes a `ToolResult`."""
 
 import asyncio
 import base64
@@ -158,7 +158,7 @@ class ToolResult:
         return [_read_block_start(raw, length) for raw in self.result.content[:count]]
 
     def start_of_data(self, length: int) -> str:
-        """The first characters of the structured content, as received."""
+        """The first `length` bytes of the structured content as received, decoded."""
         structured = self.result.structured_content
         return "" if isinstance(structured, UnsetType) else _first_bytes(structured, length)
 
@@ -311,8 +311,8 @@ def _replace_content(raw: Raw, result: CallResult) -> Raw:
 def _peer_error_result(tool: CatalogTool, error: PeerError) -> ToolResult:
     reason = clean_server_text(tool.server, error.message)
     message = f"The server answered {tool.name} with an error: {reason} ({error.rpc_code})"
-    if "back-channel" in reason and tool.server.source is Source.APP:  # so says the MCP SDK
-        message += ' A server on the MCP SDK can ask its client only in the older era: write "era": "handshake" in its entry.'
+    if "back-channel" in reason and tool.server.source is Source.APP:  # from an error message of the MCP SDK
+        message += ' A server on the MCP SDK can ask its client only in the handshake era: write "era": "handshake" in its entry.'
     return replace(failed_result(HoldfastError(codes.PEER_ERROR, message)), error=error)
 
 
@@ -373,7 +373,7 @@ def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
 
 def _add_state_lost(tool_result: ToolResult, server: str, link: Link) -> ToolResult:
     """Add a notice that the server was restarted: in `_meta` for programs, and as a text block for models."""
-    changed = link.restart_reason
+    changed = link.changed_file
     why = f", because {quote_line(changed, _MAX_PATH)} was changed" if changed else ""
     notice = f"{codes.STATE_LOST.name}: {server} was restarted{why}. Its state from earlier calls is lost."
     result = msgspec.structs.replace(

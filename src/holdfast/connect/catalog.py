@@ -124,7 +124,8 @@ def catalog_steps(
     """The work of `build_catalog`, in short steps.
 
     No two tools get the same name. A name that is not unique gets a suffix, which is a hash of the server's and the tool's
-    names. A name that looks as if it had a suffix also gets one: otherwise a server could give its tool the name of another.
+    names. A model name that looks as if it had a suffix also gets one: otherwise a server could give its tool the name of
+    another. A display name cannot look so: screening refuses tools with a `#` in their names.
     """
     named: list[tuple[ServerSpec, Tool, str, str]] = []
     for server, listed in tools:

@@ -57,7 +57,7 @@ class ConnectOptions:
 
 
 class ForwardOptions(TypedDict, total=False):
-    """Options for a request that comes from the session's client."""
+    """Options for a request that comes from the session's gateway client."""
 
     meta: JsonObject | None
     """The client's `_meta`. The host's own entries replace entries with the same keys."""
@@ -130,8 +130,8 @@ class Connection:
     ) -> CallResult:
         """Call a tool. If the server asks for input first, answer what the session allows.
 
-        If sessions share the server, `owner` is the id of the calling session: request slots and threads are limited per
-        key. Otherwise it is empty.
+        If sessions share the server, `owner` is the id of the calling session: request slots and threads are limited for
+        each owner. Otherwise it is empty.
         """
         if on_progress is not None:
             with self._server_messages.listen_for_progress(on_progress) as token:
@@ -175,7 +175,7 @@ class Connection:
         owner: str = "",
         **options: Unpack[ForwardOptions],
     ) -> Raw:
-        """Send the request of the session's client, and return the result as the server sent it.
+        """Send the request of the session's gateway client, and return the result as the server sent it.
 
         A modern server asks for input in its result. A modern client gets that result, unless the questions must be checked
         first. For other clients, each question is sent to the client as a request. `owner`: see `call`.
@@ -205,12 +205,12 @@ class Connection:
             return raw
         relay = requests.relay
         if relay is not None and relay.era is Era.MODERN and requests.may_skip_checks:
-            return requests.name_questions(raw)
+            return requests.sanitize_questions(raw)
         async with asyncio.timeout(timeout):
             return await self._resolve_input_requests(raw, send)
 
     async def notify(self, method: str, params: Any) -> None:
-        """Send a notification from the session's client to the server."""
+        """Send a notification from the session's gateway client to the server."""
         await self._client.peer.notify(method, params)
 
     async def decode_forwarded(self, raw: Raw, *, is_call: bool) -> CallResult:

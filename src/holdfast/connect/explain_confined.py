@@ -72,7 +72,7 @@ def _unresolved_hosts(written: str) -> Iterator[RefusedHost]:
 
 
 def _explain_no_network(spec: ServerSpec, hosts: Sequence[RefusedHost], written: str) -> Iterator[str]:
-    """Many programs do not say which host they could not find."""
+    """The explanation for a server without network whose output does not name the host that it could not reach."""
     has_network = spec.confinement is None or bool(spec.confinement.network)
     if not hosts and not has_network and _NO_NETWORK.search(written):
         yield f"It runs confined and has no network: {_how_to_grant(spec, 'network', ['HOST'])}"

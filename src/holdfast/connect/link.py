@@ -62,8 +62,8 @@ class Link:
         """Whether the link has ever been connected."""
         self.program = ProgramFiles()
         """The server's program as it was when the link was opened."""
-        self.restart_reason = ""
-        """The file whose change made this link replace another one; empty if there is no such file."""
+        self.changed_file = ""
+        """The file of the program whose change made this link replace another one; empty if there is no such file."""
         self._back_off = back_off
         self._failures_before = replaces.failures if replaces is not None and replaces.spec == spec else 0
         self._live_since = 0.0

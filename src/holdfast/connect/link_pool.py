@@ -79,11 +79,6 @@ class LinkPool:
         link = self._find(scope, spec)
         return link if link is not None and link.is_usable else None
 
-    def is_connected(self, scope: Scope, spec: ServerSpec) -> bool:
-        """Whether there is a live or connecting link to the server."""
-        link = self._find(scope, spec)
-        return link is not None and link.is_usable
-
     def has_ended(self, scope: Scope, spec: ServerSpec) -> bool:
         """Whether there was a link to the server, and it is neither live nor connecting now."""
         link = self._find(scope, spec)
@@ -194,7 +189,7 @@ class LinkPool:
             idle_seconds=self._idle_seconds_for(owning_scope),
             back_off=self._back_off,
         )
-        replacement.program, replacement.restart_reason = program, changed
+        replacement.program, replacement.changed_file = program, changed
         if link is not None:
             self._start_closing(link)
         return replacement
@@ -255,7 +250,7 @@ def _was_used_before(spec: ServerSpec, owning_scope: Scope | None) -> bool:
     return (
         owning_scope is not None
         and spec.name in owning_scope.used_before
-        and spec.source is not Source.BUILTIN  # they are parts of the host, and keep nothing in memory
+        and spec.source is not Source.BUILTIN  # built-in servers keep nothing in memory
     )
 
 

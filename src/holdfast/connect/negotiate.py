@@ -25,8 +25,8 @@ async def negotiate(
 ) -> mcp_client.Client:
     """Agree with the server on an era, version and capabilities. Remember the era in `options.eras`.
 
-    If the spec names an era, use only that one. Otherwise, try the era that the server used last. The first time, try the
-    era of the gateway client that the session belongs to or, without such a client, `likely_era`.
+    If the spec names an era, use only that one. Otherwise, first try the era that the server used last. If that is not known,
+    first try the era of the session's gateway client or, without such a client, `likely_era`.
     """
     client_info = OwnInfo(implementation=CLIENT_INFO, capabilities=server_requests.capabilities, meta=meta)
     key = f"{spec.name} {spec.digest}"

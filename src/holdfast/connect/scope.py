@@ -57,7 +57,7 @@ class Scope:
         self.services: Mapping[str, OpenService] = services or {}
         """The application's toolboxes, by service name. Only set in the scope of a session."""
         self.capability_advice = ""
-        """What the session's program can do if a server needs a capability of its client. Only used in the scope of a session."""
+        """What the application can do if a server needs a capability of its client. Only used in the scope of a session."""
         self.is_stored = False
         """Whether the session is stored, and so can be opened again. Only used in the scope of a session."""
         self.keeps_logs = True

@@ -21,7 +21,7 @@ from holdfast.model.worker_threads import WorkerThreads
 log = logging.getLogger(__name__)
 
 FROM_SERVER, FROM_HOST = "|", "#"
-"""The marks before a line that the server wrote, and before a line from Holdfast. No line of a server begins with the second mark."""
+"""The mark between the time and the text of a line: the server wrote the text, or Holdfast did."""
 _MAX_PENDING = 32 * 1024
 _PAUSE_SECONDS = 0.25  # between two writes, so that a server cannot keep the disk busy
 _MAX_LINE = 8 * 1024

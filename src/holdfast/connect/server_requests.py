@@ -25,7 +25,7 @@ from holdfast.wire.strict_json import make_decoder
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
 _CAPABILITY_OF = {ROOTS: "roots", SAMPLING: "sampling", ELICITATION: "elicitation"}
-_FIRST_REQUESTS = ("initialize", "server/discover")  # a server never sends them
+_FIRST_REQUESTS = ("initialize", "server/discover")  # only clients send them
 OWN_KEY_PREFIX = "holdfast-"
 """The keys of Holdfast's own questions to a modern client begin with it."""
 _decode_members = make_decoder(dict[str, Raw])
@@ -46,12 +46,15 @@ def _ignore() -> None:
 
 
 async def every_root(roots: Sequence[str]) -> list[str]:
-    """A `FindReadOnly` for a host that does not know better: nothing may be changed."""
+    """A `FindReadOnly` that returns every root: nothing may be changed."""
     return [*roots]
 
 
 class ServerRequests:
-    """Answers the requests of one server: roots from the session's context, the others through the session's door."""
+    """Answers the requests of one server: roots from the session's context, the others through the session's door.
+
+    In a session of a gateway client, the client answers, except for roots if `_must_protect_files`.
+    """
 
     def __init__(
         self,
@@ -62,7 +65,6 @@ class ServerRequests:
         find_read_only: FindReadOnly = every_root,
     ) -> None:
         self.spec = spec
-        """The server."""
         self._scope = scope
         self._door = door
         self._find_read_only = find_read_only
@@ -78,7 +80,6 @@ class ServerRequests:
         self.on_tools_changed = on_tools_changed
         """Called when the server announces that its tools have changed."""
         self.server_log: ServerLog | None = None
-        """The server's log."""
 
     @property
     def capabilities(self) -> JsonObject:
@@ -165,8 +166,11 @@ class ServerRequests:
         """Ask the client's user. The question names the server."""
         return await relay.ask(self.spec, ELICITATION, Raw(msgspec.json.encode(self._sanitize(params))))
 
-    def name_questions(self, raw: Raw) -> Raw:
-        """The result of a modern server for a modern client: questions in it name the server, and have no keys like Holdfast's own."""
+    def sanitize_questions(self, raw: Raw) -> Raw:
+        """The result of a modern server for a modern client, in which each question names the server.
+
+        Raise if the key of a question begins like the keys of Holdfast's own questions.
+        """
         if b'"input_required"' not in bytes(raw):
             return raw
         members: dict[str, Raw] = _decode_members(raw)

@@ -13,7 +13,7 @@ _MAX_START, _MAX_START_MASKED = 200, 16 * 1024
 
 
 def clean_server_text(spec: ServerSpec, text: str) -> str:
-    """The text on one line, shortened, without control and invisible characters, and with the spec's secrets masked."""
+    """The text on one line, shortened, without control and invisible characters, and with secrets masked."""
     line = _for_current_session(Mask.of(secrets_in_spec(spec))).mask_all(to_line(text[:_MAX_MASKED]))
     return line if len(line) <= MAX_LENGTH else f"{line[: MAX_LENGTH - 1]}…"
 

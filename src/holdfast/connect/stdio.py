@@ -131,8 +131,12 @@ async def _start_error(
             or f"It wrote nothing to stderr. {WHY_SILENT if status == 0 else 'Run it by hand to see why.'}"
         )
     if printed:
-        lines = "1 line" if printed == 1 else f"{printed} lines"
-        reason += f" It printed {lines} to standard output that are not MCP messages; that is for MCP alone."
+        lines = (
+            "1 line that is not an MCP message"
+            if printed == 1
+            else f"{printed} lines that are not MCP messages"
+        )
+        reason += f" It printed {lines} to standard output, which is for MCP alone."
     if child.view is not None and isinstance(spec.transport, Stdio):
         why = await _explain(spec, child.view, stderr.text_since(0))
         written = "\n".join(filter(None, (written, why)))
@@ -169,6 +173,6 @@ async def _exit_status(child: Child) -> int | None:
 
 def _describe_exit(status: int | None) -> str:
     if status is None:
-        return "It closed its output before the handshake."
+        return "It closed its output before the MCP negotiation was complete."
     how = f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
-    return f"It {how} before the handshake."
+    return f"It {how} before the MCP negotiation was complete."

@@ -1,4 +1,4 @@
-"""Starts processes of servers before a session needs them.
+"""Start processes of servers before a session needs them.
 
 Such a process belongs to no session when it starts: its environment says that the session context is in each request, as for a
 server that sessions share. Later, exactly one session uses it.

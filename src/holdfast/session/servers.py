@@ -465,7 +465,7 @@ class Servers:
 
     async def _list_tools(self, spec: ServerSpec, is_opening: bool) -> ScreenedTools:  # noqa: FBT001
         links = self._deps.links
-        if not is_opening and not links.is_connected(self._scope, spec):
+        if not is_opening and links.find_usable(self._scope, spec) is None:
             raise HoldfastError(
                 codes.CONNECTION_CLOSED,
                 f"{spec.name!r} is not running. Its tools will be listed again after a call has restarted it.",

@@ -38,7 +38,7 @@ class Deadlines:
     def _set_timer(self, expires_at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # In an empty context: that of the current request would keep the request in memory until the timer ends.
+        # In an empty context: the timer would keep the current context, and with it the current request, in memory.
         self._timer = self._loop.call_at(expires_at, self._expire_overdue, context=Context())
 
     def _expire_overdue(self) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 BOM = b"\xef\xbb\xbf"
 LONG_LINE_BYTES = 64 * 1024
-"""A line over this size is long. It is parsed in a thread, and its memory is counted."""
+"""A line over this size is long. It is parsed in a thread. If it arrives in several chunks, its memory is counted."""
 LONG_LINE_MEMORY_BYTES = 48 * 1024 * 1024
 """The most memory that all long lines and HTTP bodies of a session may use."""
 _HEAD_BYTES, _TAIL_BYTES = 1024, 256  # how much of an oversized line is kept
@@ -86,8 +86,8 @@ class LineSplitter:
         self._long_line_memory = long_line_memory or LongLineMemory(2 * limit)
         self._buffer = bytearray()  # the unfinished line, up to the limit
         self._size = 0  # of the unfinished line
-        self._head = b""  # the first and last bytes of the unfinished line, once it is over the limit
-        self._tail = b""
+        # The first and last bytes of the unfinished line, once it is not buffered any more.
+        self._head = self._tail = b""
         self._is_first_line = True
 
     def feed(self, data: bytes) -> list[Line]:

@@ -11,9 +11,9 @@ from holdfast.wire.task_turns import TaskTurns
 
 T = TypeVar("T")
 BURST_SECONDS = 0.01
-"""How many seconds of work a session's servers may cause at once before reading pauses."""
+"""The usual `burst_seconds` of a `LoopThrottle`."""
 _SHARE_DIVISOR = 3  # an owner may use a third of the event loop's time
-_TOTAL_DIVISOR = 2  # all owners that exceed their share may together use half of this time
+_TOTAL_DIVISOR = 2  # all owners that exceed their share may together use half of the event loop's time
 _SLICE_SECONDS = 0.001  # of work before a pause
 _MAX_DEBT_SECONDS = 0.003  # an owner that must pause for longer begins no new work
 _MAX_PAUSE_SECONDS = 1.0  # the longest pause of an owner with the usual share
@@ -29,8 +29,8 @@ class LoopThrottle:
     An owner is a session, or a caller of a server. All connections and streams of an owner share one throttle and take
     turns. The more owners exceed their share, the smaller the shares get. An owner that needs little time never waits.
 
-    Before a piece of work, check `must_wait`: another connection of the owner may have used the share. After it, call
-    `charge_since`. If either returns True, await `pause` or use `call_in_turn`. An owner that was idle can do
+    Before a piece of work, check `must_wait`: another connection of the owner may have used the share. After the work,
+    call `charge_since`. If either returns True, await `pause` or use `call_in_turn`. An owner that was idle can do
     `burst_seconds` of work before a pause takes longer than one iteration of the event loop.
     """
 

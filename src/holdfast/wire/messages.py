@@ -73,7 +73,7 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     may_be_response: bool = False
     """Whether an id was found and no method."""
     has_result_or_error: bool = False
-    """Whether a result or an error was found and no method. The id is then of a request that we sent."""
+    """Whether a result or an error was found and no method. The id, if there is one, is then that of a request that we sent."""
     excerpt: str = ""
     """The beginning of a line that is no message, for a log. A server may have printed it."""
 
@@ -115,8 +115,8 @@ _MAX_BYTES_WITHOUT_PAYLOAD = 64 * 1024  # for a message that must be searched fo
 def parse_line(line: Line, limits: Limits) -> Message | None:
     """Parse a line; None for a blank line.
 
-    The params of requests and notifications are checked strictly. Results and errors are checked when they are decoded,
-    because some are passed on without being decoded.
+    The params of requests and notifications are checked strictly. Results, and the data of errors, are checked when they
+    are decoded, because some are passed on without being decoded.
     """
     if isinstance(line, OversizedLine):
         reason = (

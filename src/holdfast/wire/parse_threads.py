@@ -12,7 +12,7 @@ from holdfast.wire.messages import Message, Raw, parse_line
 T = TypeVar("T")
 
 PARSE_THREADS = WorkerThreads("parse", threads=4, per_owner=2)
-_SECONDS_PER_BYTE = 5e-9  # the approximate time to parse a long message
+_SECONDS_PER_BYTE = 5e-9  # the approximate time to parse one byte of a long message
 
 
 async def parse_in_thread(text: bytes | bytearray, limits: Limits, throttle: LoopThrottle) -> Message | None:

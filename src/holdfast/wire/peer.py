@@ -62,7 +62,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS
 log = logging.getLogger(__name__)
 
 _peer_numbers = itertools.count(1)
-_MAX_LOGGED = 5  # the first malformed lines are logged; the others are only counted
+_MAX_LOGGED = 5  # the first malformed lines are reported one by one; the others are only counted
 
 
 class PeerTransport(PausableTransport, Protocol):
@@ -148,9 +148,9 @@ class Peer:
         # request of this one.
         self._next_id = secrets.randbits(31)
         self.on_malformed: Callable[[Malformed], None] = _log_malformed
-        """Called with each of the first malformed lines."""
+        """Called for each of the first `_MAX_LOGGED` malformed lines."""
         self.on_many_malformed: Callable[[int], None] = _log_many_malformed
-        """Called at the end with the number of malformed lines, if there were more than those."""
+        """Called on `close` with the number of all malformed lines, if there were more than `_MAX_LOGGED`."""
         self._is_closed = False
         self.throttle = throttle or LoopThrottle(f"peer {next(_peer_numbers)}", burst_seconds=BURST_SECONDS)
         """Limits how much of the event loop's time the received messages take. Connections of one owner share it."""

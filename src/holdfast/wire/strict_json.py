@@ -1,13 +1,13 @@
 """Decode JSON strictly: no duplicate keys, no deep nesting, no huge numbers, no invalid UTF-8.
 
-Every check makes a few passes over the bytes, in C. To find duplicate keys, a document is decoded and encoded again: the
-decoder keeps only one of two equal keys, so the result has fewer members. Usually the result is the same as the document,
-and then there are no duplicates.
+Every check makes a few passes over the bytes, in C. To find duplicate keys, a document is decoded: the decoder keeps only one
+of two equal keys, so the value has fewer members than the document. A short document is also encoded again. Usually the text is
+the same, and then there are no duplicates.
 
-These calls hold the GIL, so all other threads wait for them, including the event loop's. So a long document is read in slices where
+C code holds the GIL, so all other threads wait for it, including the event loop's. So a long document is read in slices where
 possible, and no check may take more than some nanoseconds per byte. msgspec is slower for some numbers: `1e308` takes 12
-microseconds, and the time for an integer grows with the square of its digits. So `decode_json` reads floats with Python's
-`float`, and the number of digits is limited.
+microseconds, and the time for an integer grows with the square of its digits. So in all but small documents, floats are read
+with Python's `float`, and the number of digits is limited.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Let the tasks of one owner take turns on the event loop, so that many of them together delay the tasks of others hardly more than one does."""
+"""Let the tasks of one owner take turns on the event loop, so that many tasks delay other owners hardly more than one task."""
 
 import asyncio
 from collections import deque
@@ -96,10 +96,10 @@ def run_in_turns(work: Coroutine[Any, Any, T], find_turns: Callable[[], TaskTurn
 
 
 current_turns: ContextVar[Callable[[], TaskTurns] | None] = ContextVar("holdfast_task_turns", default=None)
-"""Finds the turns of the request that the current task answers."""
+"""A function that returns the turns of the request that the current task works for; None if there are no turns."""
 
 
 async def run_in_current_turns(work: Coroutine[Any, Any, T]) -> T:
-    """Await the work of a request in a task of its own, in the turns of the request."""
+    """Await the work in the turns of the current request. Use this if a request runs a part of its work in another task."""
     find_turns = current_turns.get()
     return await (work if find_turns is None else run_in_turns(work, find_turns))

@@ -1,4 +1,4 @@
-"""The saved logins to remote servers: one file per address, which only the owner can read."""
+"""The saved logins to remote servers: one file per address, which only the user can read."""
 
 import hashlib
 import os

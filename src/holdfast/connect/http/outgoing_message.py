@@ -31,7 +31,7 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     cancels: Id | None = None
     """The id of the request that this message cancels."""
     context: SessionContext | None = None
-    """The session that sends the message. Only messages to servers that sessions share contain it."""
+    """The context of the session that sends the message, from `_meta`; None if the message has none."""
 
     @property
     def is_request(self) -> bool:

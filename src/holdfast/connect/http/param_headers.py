@@ -73,7 +73,7 @@ _decode_schema = make_decoder(dict[str, Any])
 
 
 def _find_marked_in_schema(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[_Marked]:
-    """The path and header of each marked argument below `properties`. Other marks have no effect."""
+    """The path, header and type of each marked argument below `properties`. Other marks have no effect."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return

@@ -29,9 +29,9 @@ class HttpLimits:
     client_info_bytes: int = 4096
     """The most bytes of JSON that a client may report about itself in `initialize`."""
     idle_seconds: float = 3600.0
-    """A session that is not used for this long is ended."""
+    """A session that is not used for this long expires."""
     unused_seconds: float = 60.0
-    """A session that is never used after `initialize` is ended after this time, or earlier if there are too many sessions."""
+    """A session that is never used after `initialize` expires after this time. It is ended earlier if there are too many sessions."""
     keepalive_seconds: float = 15.0
     """A silent stream gets a comment at this interval, so that proxies do not close it."""
 

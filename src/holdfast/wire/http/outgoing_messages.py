@@ -91,4 +91,6 @@ class OutgoingMessages:
         """Fail the requests that wait for an answer, because the session has ended."""
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(HoldfastError(codes.CONNECTION_CLOSED, "The client ended its session."))
+                future.set_exception(
+                    HoldfastError(codes.CONNECTION_CLOSED, "The client's session has ended.")
+                )

@@ -137,7 +137,7 @@ class HttpReceiver(Generic[C]):
             return
         throttle = self._throttle_of(http.caller.caller_id, connection)
         work = self._receive(scope["method"], http, throttle, connection)
-        if connection is not None:  # the server lets the requests of a caller take turns
+        if connection is not None:  # the HTTP server lets the requests of a caller take turns
             await work
             return
         current_turns.set(lambda: throttle.task_turns)
@@ -191,7 +191,7 @@ class HttpReceiver(Generic[C]):
     def _throttle_of(self, caller_id: str, connection: Connection | None) -> LoopThrottle:
         """The throttle that all connections of a caller share."""
         if not caller_id and connection is not None:
-            return connection.throttle  # callers cannot be told apart: charge the address
+            return connection.throttle  # callers cannot be told apart, so the client's address is charged
         throttle = self._throttles.pop(caller_id, None) or LoopThrottle(
             f"http {caller_id}", burst_seconds=BURST_SECONDS
         )
@@ -217,9 +217,7 @@ class HttpReceiver(Generic[C]):
                 self._handler.on_refusal(error, http.caller)
                 await send_error(http.send, error, message.id, status=400)
             case None:
-                await send_error(
-                    http.send, HoldfastError(codes.PARSE_ERROR, "The body is empty."), status=400
-                )
+                raise HoldfastError(codes.PARSE_ERROR, "The body is empty.")
 
     async def _handle_request(self, request: Request, http: HttpExchange[C]) -> None:
         caller_id = http.caller.caller_id

@@ -30,7 +30,7 @@ class BadHeadError(HoldfastError):
         self.allow = allow
         """The methods that are allowed instead."""
         self.closes = closes
-        """Whether the connection must end with the answer: what follows the head may not be the next request."""
+        """Whether the connection must be closed after the answer: the bytes after the head may not be a new request."""
 
 
 class ClientDisconnectedError(Exception):
@@ -43,7 +43,7 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
         raise BadHeadError(431, f"The request has {len(raw)} headers; the maximum is {MAX_HEADERS}.")
     if not raw:
         return {}
-    # All names at once, and all values: for each header by itself, it takes three times as long.
+    # Decoding all names at once, and all values, takes a third of the time.
     names, values = zip(*raw, strict=True)
     names = b"\n".join(names).decode("latin-1").lower().split("\n")
     values = b"\n".join(values).decode("latin-1").split("\n")

@@ -48,9 +48,10 @@ def _ignore(session_id: str) -> None:
 
 
 class HttpSessions:
-    """All open sessions. Their number is limited, idle sessions are ended, and a session can be used only by the caller that opened it.
+    """All open sessions. Their number is limited, idle sessions expire, and a session can be used only by the caller that opened it.
 
-    A session that was never used after `initialize` is ended sooner, and to make room for a new session.
+    A session that was never used after `initialize` expires sooner, and is ended to make room for a new session. Expired sessions
+    are ended when the next session is opened.
     """
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:

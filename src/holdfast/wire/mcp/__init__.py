@@ -1,1 +1,1 @@
-"""MCP in both eras: with the `initialize` handshake, and stateless."""
+"""MCP clients and servers, in both eras."""

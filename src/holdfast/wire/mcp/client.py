@@ -143,7 +143,7 @@ class Client:
     ) -> list[Tool]:
         """List all tools, page by page. Raise if there are too many, or if the pages do not end."""
         tools: list[Tool] = []
-        # A list with more pages than tools has empty pages, so it is not requested to its end.
+        # A list of at most `max_tools` tools needs no more pages than tools.
         async for raw in self.list_pages(
             "tools/list", "tool", meta=meta, timeout=timeout, max_pages=max_tools
         ):
@@ -161,7 +161,7 @@ class Client:
     async def list_pages(
         self,
         method: str,
-        items: str,
+        item_kind: str,
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
@@ -170,7 +170,7 @@ class Client:
     ) -> AsyncIterator[Raw]:
         """Request a list page by page. Raise if all pages together are too large, or if they do not end.
 
-        `items` is the kind of the list in error messages, such as `tool`.
+        `item_kind` names the list in error messages, such as `tool`.
         """
         seen: set[str] = set()
         cursor: str | None = None
@@ -180,18 +180,18 @@ class Client:
             raw = await self.request(method, params, meta=meta, timeout=timeout, owner=owner)
             size += len(raw)
             if size > MAX_LIST_BYTES:
-                raise self._list_error(items, f"has more than {MAX_LIST_BYTES} bytes")
+                raise self._list_error(item_kind, f"has more than {MAX_LIST_BYTES} bytes")
             values += await self.run_in_thread_if_long(count_values, raw)
             if values > MAX_LIST_VALUES:
-                raise self._list_error(items, f"has more than {MAX_LIST_VALUES} values")
+                raise self._list_error(item_kind, f"has more than {MAX_LIST_VALUES} values")
             yield raw
             cursor = await self._next_cursor(raw)
             if cursor is None:
                 return
             if cursor in seen:
-                raise self._list_error(items, "repeats a page")
+                raise self._list_error(item_kind, "repeats a page")
             if len(seen) > max_pages:  # a server can send empty pages without end
-                raise self._list_error(items, f"has more than {max_pages} pages")
+                raise self._list_error(item_kind, f"has more than {max_pages} pages")
             seen.add(cursor)
 
     async def _next_cursor(self, page: Raw) -> str | None:
@@ -200,8 +200,10 @@ class Client:
         except msgspec.MsgspecError as error:
             raise self._bad_answer(error) from None
 
-    def _list_error(self, items: str, problem: str) -> HoldfastError:
-        return HoldfastError(codes.BAD_ANSWER, f"{self._server_label} sent a {items} list that {problem}.")
+    def _list_error(self, item_kind: str, problem: str) -> HoldfastError:
+        return HoldfastError(
+            codes.BAD_ANSWER, f"{self._server_label} sent a {item_kind} list that {problem}."
+        )
 
     async def run_in_thread_if_long(self, function: Callable[..., T], raw: Raw, *args: Any) -> T:
         """Call the function with a result, in a thread if the result is long."""
@@ -249,7 +251,7 @@ async def negotiate(
     timeout: float = 30.0,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Client:
-    """Detect the era of the server, and exchange with it what client and server report about themselves.
+    """Detect the server's era, and exchange what client and server report about themselves.
 
     If `era` is given, it is tried first. With `only_this_era`, the other era is not tried.
     """

@@ -91,8 +91,8 @@ class BackChannel(msgspec.Struct, frozen=True):
     ask: Ask = cannot_ask_modern
     """Sends a request, and waits for the result."""
     push: Notify | None = None
-    """Sends a notification that belongs to no request. None if there is no way to send it, as to modern clients over HTTP. Modern clients expect
-    no such notification, so do not use it for them over stdio either."""
+    """Sends a notification that belongs to no request. None if there is no way to send one, as to modern clients over HTTP. Do not use
+    `push` for modern clients over stdio either: they expect no such notification."""
 
 
 class HttpCaller(msgspec.Struct, frozen=True, kw_only=True):
@@ -327,7 +327,7 @@ def _check_progress_token(token: Json) -> None:
 
 
 def modern_client(meta: JsonObject) -> ClientInfo:
-    """What a modern client reports about itself in the `_meta` of a request. Raise if a part is missing."""
+    """What a modern client reports about itself in `_meta`. Raise if a part is missing, or if the version is not supported."""
     version, capabilities = meta[VERSION_KEY], meta.get(CAPABILITIES_KEY)
     if not isinstance(version, str) or not isinstance(capabilities, dict):
         raise HoldfastError(
