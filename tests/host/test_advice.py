@@ -249,7 +249,7 @@ async def test_a_session_that_another_host_of_the_program_has_open_is_not_attrib
         Host(store=store) as other,
         one.session(only_these=True) as session,
     ):
-        with pytest.raises(HoldfastError, match="another host of this program: use that host") as raised:
+        with pytest.raises(HoldfastError, match="another host of this application: use that host") as raised:
             await other.reopen(session.context.session_id)
 
     assert raised.value.code == "SESSION_HELD"

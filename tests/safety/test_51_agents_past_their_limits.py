@@ -142,7 +142,7 @@ async def test_races_of_every_way_to_start_an_agent_never_pass_the_budget(
             root = await open_in(host, tmp_path / "garden", agent_name="root")
             async with asyncio.timeout(60):
                 result = await root.prompt("Spend.")
-                children = [*root._ending_children]  # pyright: ignore[reportPrivateUsage]
+                children = [*root._owned_children]  # pyright: ignore[reportPrivateUsage]
                 while any(child.is_busy for child in children):
                     await asyncio.sleep(0.01)
             await root.close()

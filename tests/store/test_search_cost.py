@@ -8,7 +8,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store import search
 from holdfast.store.memory import MemoryStore
-from holdfast.store.query import ALL_SESSIONS, MAX_TAGS, SearchQuery, SessionQuery
+from holdfast.store.query import ALL_SESSIONS, MAX_QUERY_TAGS, SearchQuery, SessionQuery
 from holdfast.store.search import MAX_LENGTH, MAX_WORDS, parse_words
 from holdfast.store.sqlite import SqliteStore
 
@@ -41,7 +41,7 @@ def test_control_without_the_limit_the_database_gets_a_phrase_of_all_pieces(monk
 
 
 def test_tags_of_a_query_are_limited():
-    tags = ("t",) * (MAX_TAGS + 1)
+    tags = ("t",) * (MAX_QUERY_TAGS + 1)
 
     with pytest.raises(HoldfastError, match="at most 32 tags"):
         SessionQuery(visibility=ALL_SESSIONS, tags=tags)

@@ -23,7 +23,7 @@ from holdfast.wire.strict_json import decode_json
 
 _MAX_NAME = 256
 _MAX_REASON = 2000
-_MAX_DEFERRED_FIELD = 4000  # characters per field while a record waits for the disk
+_MAX_POSTPONED_FIELD = 4000  # characters per field while a record waits for the disk
 _MAX_ARGUMENTS = 16 * 1024
 # The only key of arguments that were omitted; its value is their size. Its text is a part of the stored format: it also stands for
 # arguments that are not JSON, even if they are small.
@@ -33,8 +33,8 @@ _OMITTED = "too_large"
 class AuditKind(StrEnum):
     """The kind of action that a record is about.
 
-    Three things are similar: `REFUSAL` is about a server that a session did not get, `DENIED` is about a tool or session that the caller may
-    not see, and a `CALL` with the outcome `refused` is about a call that the user or the session's mode refused.
+    Three things are similar: `REFUSAL` is about a server that a session did not get, `DENIED` is about a request that was refused before
+    it was stored, and a `CALL` with the outcome `refused` is about a stored call that was not made.
     """
 
     CALL = "call"
@@ -43,7 +43,8 @@ class AuditKind(StrEnum):
     PERMISSION = "permission"
     """The user's decision about a call."""
     DENIED = "denied"
-    """An attempt to use an unknown tool or session: one that does not exist, or that the caller may not see."""
+    """A request that was refused before it was stored: its tool is not offered, its arguments are not valid JSON or too large, its session is unknown, or
+    the gateway refused it, for example for its token."""
     APPROVAL = "approval"
     """A person's approval of a server, a tool, an agent's definition or a project's instructions, or its revocation."""
     TOKEN = "token"
@@ -75,7 +76,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     duration_ms: float = 0.0
     arguments_hash: str = ""
-    """For a call or a permission: a keyed hash of the call's arguments. For an approval, the field is reused: it has a SHA-256 of the approval."""
+    """A keyed hash of the call's arguments. For an approval, the field is reused: it has a SHA-256 of the approval."""
     arguments: JsonObject | None = None
 
 
@@ -111,9 +112,9 @@ def truncate_record(record: AuditRecord, mask: Mask) -> AuditRecord:
     """
     return replace(
         record,
-        server=mask.mask_start(record.server, _MAX_DEFERRED_FIELD),
-        tool=mask.mask_start(record.tool, _MAX_DEFERRED_FIELD),
-        reason=mask.mask_start(record.reason, _MAX_DEFERRED_FIELD),
+        server=mask.mask_start(record.server, _MAX_POSTPONED_FIELD),
+        tool=mask.mask_start(record.tool, _MAX_POSTPONED_FIELD),
+        reason=mask.mask_start(record.reason, _MAX_POSTPONED_FIELD),
     )
 
 

@@ -311,7 +311,7 @@ async def _refuse_unknown(session: Session, name: str, arguments: bytes) -> Any:
         f"There is no tool {name[:120]!r} here. If tools/list contains {STATUS_TOOL}, call it: it lists the tools that await approval.",
     )
     tool_call = ToolCall(call_id=new_call_id(), server="", tool=name[:120], arguments=arguments)
-    await session.record.calls.audit_rejected_call(tool_call, failed_result(error))
+    await session.record.calls.audit_call_without_events(tool_call, failed_result(error))
     raise error
 
 

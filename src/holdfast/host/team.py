@@ -75,7 +75,7 @@ class HostTeam:
             session = await self.opener.open(options)
             keep(session)
         if not child.detached:
-            parent.add_child_to_end(session)
+            parent.own_child(session)
         session_id = session.context.session_id
         if await self._send(parent, facts, session_id, child.initial_message) is None:
             await session.close("its first message could not be sent")

@@ -1,4 +1,4 @@
-"""The arguments of a call, as programs give them: a mapping, a dataclass or a pydantic model."""
+"""The arguments of a call, as an application gives them: a mapping, a dataclass or a pydantic model."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass

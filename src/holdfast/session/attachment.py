@@ -1,4 +1,4 @@
-"""A door's attachment to a live session, through which an editor or a terminal gets its events and sends prompts."""
+"""A door's attachment to a live session: through it, the door gets the session's events and sends prompts."""
 
 from collections.abc import Sequence
 
@@ -37,7 +37,7 @@ class Attachment:
     ) -> TurnResult:
         """Run one turn, after the prompts that are already waiting. Return when its last event is stored.
 
-        `before` runs at the beginning of the turn, before the agent.
+        `before` runs at the beginning of the turn, before the agent. With `is_cancelled`, the prompt is stored but not answered.
         """
         message_id = new_message_id()
         for subscription in self._attached.subscriptions:

@@ -14,7 +14,7 @@ from holdfast.model.errors import HoldfastError
 _TOKENS, _CENTS, _CALLS, _SECONDS = range(4)
 
 
-class _Used(Protocol):
+class _Usage(Protocol):
     """What a request to a model used."""
 
     @property
@@ -35,7 +35,7 @@ class TimeUsedUpError(HoldfastError):
 class BudgetPool:
     """What the agents of one root session may use together, and how many sub-agents may run at a time.
 
-    The session of a child has a pool with a `parent`: what it uses also counts there, and the limits of both apply.
+    The pool of a child session has a `parent`: what the child uses also counts there, and the limits of both apply.
 
     All methods but `limit_time` run on the event loop without waiting, so that no other task can come between a check and its
     reservation.
@@ -95,7 +95,7 @@ class BudgetPool:
         self._levels[-1]._children -= 1
 
     def take(self, index: int, amount: float) -> None:
-        """Count what was used beyond a reservation. A negative amount is given back."""
+        """Count an amount as taken, in this pool and in those above it. A negative amount is given back."""
         for level in self._levels:
             level._taken[index] += amount
 
@@ -147,13 +147,13 @@ class BudgetPool:
         self.check()
         self.take(_CALLS, 1)
 
-    def add_usage(self, usage: _Used) -> None:
+    def add_usage(self, usage: _Usage) -> None:
         self.take(_TOKENS, usage.input_tokens + usage.output_tokens)
         self.take(_CENTS, usage.cost * 100)
 
 
 class BudgetShare:
-    """The share of one sub-agent: what was reserved for it, then what the pool has left."""
+    """The share of one sub-agent: what was reserved for it. Where nothing was reserved, it uses what the pool has left."""
 
     def __init__(self, pool: BudgetPool, reserved: BudgetLimits, seconds: int = 0) -> None:
         self._pool = pool
@@ -170,13 +170,13 @@ class BudgetShare:
         self._check()
         self._take(_CALLS, 1)
 
-    def add_usage(self, usage: _Used) -> None:
+    def add_usage(self, usage: _Usage) -> None:
         self._take(_TOKENS, usage.input_tokens + usage.output_tokens)
         self._take(_CENTS, usage.cost * 100)
 
     @asynccontextmanager
     async def limit_time(self) -> AsyncIterator[None]:
-        """Like that of the pool; the sub-agent's own limit also applies."""
+        """Like `BudgetPool.limit_time`; the sub-agent's own limit also applies."""
         async with self._pool.limit_time(self._seconds):
             yield
 

@@ -34,7 +34,7 @@ from holdfast.store.pending_event import OnAppend, PendingEvent
 from holdfast.wire.strict_json import decode_json, exceeds_limit
 
 _LARGE_EVENT_BYTES = 512 * 1024
-"""The minimum size that the end of a call with a large result counts as: a few bytes of JSON may be thousands of objects in memory."""
+"""A result that is masked in a thread counts as at least this large: a few bytes of JSON may be thousands of objects in memory."""
 _MAX_TEXT = 16 * 1024
 _MAX_BLOCKS = 100
 # Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
@@ -169,8 +169,8 @@ class CallRecord:
             record = self._end_record(tool_call, result, seconds)
             await self._audit.write(record, self._masks.stored, self._writer.hold)
 
-    async def audit_rejected_call(self, tool_call: ToolCall, result: ToolResult) -> None:
-        """Audit a call that has no events: its tool is unknown, or its arguments are invalid or too large."""
+    async def audit_call_without_events(self, tool_call: ToolCall, result: ToolResult) -> None:
+        """Audit a call that is refused before it is stored: its tool is not offered, or its arguments are invalid or too large."""
         record = structs.replace(
             self._audit_record(AuditKind.DENIED, tool_call, outcome=result.code, reason=result.message),
             arguments_hash=self._audit.hash_arguments(tool_call.arguments),

@@ -1,4 +1,4 @@
-"""Functions that a program passes to be called later: each may be sync or async, and is checked when it is passed."""
+"""Functions that an application passes to be called later. Each may be sync or async."""
 
 import asyncio
 import inspect
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 ProgressCallback: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[object] | object]
 """Called with the params of each progress notification."""
 
-_MAX_WAITING = 100  # progress notifications that wait for an async function; older ones are dropped
+_MAX_WAITING = 100  # progress notifications that wait for the function; older ones are dropped
 _THREADS = WorkerThreads("callbacks", threads=32)
 
 
@@ -43,7 +43,7 @@ async def run_callback(function: Callable[[Any], Any], argument: object) -> Any:
     return await result if inspect.isawaitable(result) else result
 
 
-async def run_callback_here(function: Callable[[Any], Any], argument: object) -> None:
+async def run_callback_on_loop(function: Callable[[Any], Any], argument: object) -> None:
     """Call the function on the event loop, and wait for it. What it raises is logged."""
     try:
         result = function(argument)
@@ -53,8 +53,8 @@ async def run_callback_here(function: Callable[[Any], Any], argument: object) ->
         log.exception("a callback failed: %s", _describe(function), extra={"function": _describe(function)})
 
 
-class ProgressCalls:
-    """Passes the progress of one call to a program's function, in order, and waits for it when the call ends."""
+class ProgressQueue:
+    """Passes the progress notifications of one call to an application's function, one after another."""
 
     def __init__(self, function: ProgressCallback) -> None:
         check_callback("on_progress", function)
@@ -74,15 +74,15 @@ class ProgressCalls:
 
     async def _run(self) -> None:
         while self._waiting:
-            await run_callback_here(self._function, self._waiting.popleft())
+            await run_callback_on_loop(self._function, self._waiting.popleft())
 
 
-def as_progress(function: ProgressCallback | None) -> tuple[OnProgress | None, ProgressCalls | None]:
-    """The function that receives the progress notifications, and the `ProgressCalls` to wait for after the call."""
+def make_progress_queue(function: ProgressCallback | None) -> tuple[OnProgress | None, ProgressQueue | None]:
+    """The function that receives the progress notifications, and the `ProgressQueue` to wait for after the call."""
     if function is None:
         return None, None
-    calls = ProgressCalls(function)
-    return calls.receive, calls
+    queue = ProgressQueue(function)
+    return queue.receive, queue
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

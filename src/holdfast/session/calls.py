@@ -49,7 +49,7 @@ CLOSED = replace(
     failed_result(HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")), outcome=Outcome.CANCELLED
 )
 
-_REQUESTS = frozenset(
+_OTHER_REQUESTS = frozenset(
     {
         "resources/read",
         "resources/list",
@@ -66,6 +66,7 @@ _REQUESTS = frozenset(
         "tasks/cancel",
     }
 )
+"""The requests other than `tools/call` that a session may send."""
 _ONLY_READS = Raw(b'{"readOnlyHint": true}')
 # Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
 _ALLOWED = Access.ALLOWED
@@ -96,7 +97,7 @@ class Calls:
         """The tool, its label and its kind, for each name that was called."""
 
     def on_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Call this, too, with a call's id and the params of each progress notification."""
+        """Call this with a call's id and the params of each progress notification, unless the call has its own `on_progress`."""
         self._progress_callbacks.append(callback)
 
     def _report_progress(self, call_id: str, params: Mapping[str, Any]) -> None:
@@ -191,7 +192,7 @@ class Calls:
 
     def _find_request(self, server: str, method: str) -> CatalogTool:
         """A request other than `tools/call`, as a tool that permission rules apply to. Raise if the session may not send it."""
-        if method not in _REQUESTS:
+        if method not in _OTHER_REQUESTS:
             raise HoldfastError(codes.BAD_ARGUMENT, f"A session cannot send {method[:80]!r} to a server.")
         spec = self._servers.spec(server)
         if not spec.allows_tool(method):
@@ -292,7 +293,7 @@ class Calls:
             if error.code is codes.SCOPE_CLOSED:
                 raise _closed_error() from None
             result = failed_result(error)
-            await self._record.audit_rejected_call(tool_call, result)
+            await self._record.audit_call_without_events(tool_call, result)
             return result
 
     async def _add_end(
@@ -304,7 +305,7 @@ class Calls:
         *,
         was_made: bool,
     ) -> None:
-        """Store the end of a call. If that fails after the call was made, the store's "try again" would have it made twice."""
+        """Store the end of a call. If that fails after the call was made, raise RESULT_NOT_STORED: the store's error says to try again."""
         try:
             await self._record.add_end(tool_call, result, seconds)
         except HoldfastError as error:
@@ -330,7 +331,7 @@ class Calls:
         return permission
 
     def _was_permitted(self, tool_call: ToolCall, tool: CatalogTool) -> bool:
-        """Whether the user permitted this call before it was interrupted to ask for input. A new refusal still counts."""
+        """Whether the user permitted this call before it was interrupted to ask for input. A rule or a mode that refuses it now still applies."""
         forwarding = tool_call.forwarding
         if forwarding is None or not forwarding.is_permitted:
             return False

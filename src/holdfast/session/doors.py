@@ -1,4 +1,4 @@
-"""The doors that are attached to a live session: who is asked its questions, and through whom it reads and writes files."""
+"""The doors that are attached to a live session: which ones are asked its questions, and which ones read and write its files."""
 
 import asyncio
 import logging
@@ -67,7 +67,7 @@ class Doors:
         self._rejected_by: dict[str, str] = {}
 
     def attach(self, door: Door, *, may_answer: bool = True) -> AttachedDoor:
-        """Attach a door. It also gets the questions that are open now."""
+        """Attach a door, unless it is attached already. It also gets the questions that are open now."""
         for attached in self._attached:
             if attached.door is door:
                 return attached
@@ -125,7 +125,7 @@ class Doors:
             self._rejected_by[question.call.call_id] = asked.answered_by
         return decision
 
-    def take_rejecter(self, call_id: str) -> str:
+    def take_rejected_by(self, call_id: str) -> str:
         """The name of the door that rejected this call, if other doors were also asked; else an empty string. Can be read once."""
         return self._rejected_by.pop(call_id, "")
 
@@ -219,7 +219,7 @@ class _Question(Generic[T]):
         """How many doors were asked."""
         self.answered_by = ""
         """The name of the door whose answer counts."""
-        self._give_up: asyncio.TimerHandle | None = None
+        self._give_up_timer: asyncio.TimerHandle | None = None
         self._answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def put_to(self, attached: AttachedDoor) -> None:
@@ -238,8 +238,8 @@ class _Question(Generic[T]):
 
     async def withdraw_all(self) -> None:
         """Stop asking all doors, and wait until each has removed the question."""
-        if self._give_up is not None:
-            self._give_up.cancel()
+        if self._give_up_timer is not None:
+            self._give_up_timer.cancel()
         tasks = [*self._asked.values()]
         for task in tasks:
             task.cancel()
@@ -270,11 +270,11 @@ class _Question(Generic[T]):
         self._give_up_if_none_is_asked()
 
     def _give_up_if_none_is_asked(self) -> None:
-        if self._give_up is not None:
-            self._give_up.cancel()
-            self._give_up = None
+        if self._give_up_timer is not None:
+            self._give_up_timer.cancel()
+            self._give_up_timer = None
         if not self._asked and not self._answer.done():
-            self._give_up = asyncio.get_running_loop().call_later(self._wait_seconds, self._fail)
+            self._give_up_timer = asyncio.get_running_loop().call_later(self._wait_seconds, self._fail)
 
     def _fail(self) -> None:
         if not self._asked and not self._answer.done():

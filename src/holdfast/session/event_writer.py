@@ -39,7 +39,7 @@ class EventWrite:
 
 
 class EventWriter:
-    """The only writer of one session's events. They are already masked when they get here."""
+    """Writes the events of one session. The caller has masked them."""
 
     def __init__(
         self, context: SessionContext, hold: Hold, store: Store, audit: Audit, feed: EventFeed
@@ -55,7 +55,7 @@ class EventWriter:
         self.quota = StorageQuota(0, lambda: self.appender.bytes)
         """How much the session may store."""
         self.running_calls: dict[str, PendingEvent] = {}
-        """The stored request of each running call, by the call's id."""
+        """The `ToolCalled` event of each running call, by the call's id."""
         self._turns = 0
         self._is_interrupted = False
         """Whether turns and calls may lack their ends, because an event could not be stored. `recover` writes the ends."""
@@ -82,7 +82,7 @@ class EventWriter:
     ) -> PendingEvent:
         """Append an event without waiting for the disk. `size` is about how many bytes it has."""
         if self.appender.is_broken:
-            raise self.appender.error or AssertionError("A broken stream has an error.")
+            raise self.appender.error or AssertionError("A broken appender has an error.")
         return await self.appender.append(
             event, on_append=on_append, depends_on=depends_on, origin=origin, size=size
         )
@@ -93,7 +93,7 @@ class EventWriter:
         await pending.wait_durable()
 
     async def write_or_postpone(self, write: EventWrite) -> None:
-        """Store a decision about a call, or its end. If the disk is full or locked, the store writes it later."""
+        """Store a decision about a call, or its end. If that fails, raise; on a full or locked disk, the store writes it later."""
         try:
             await self.recover()
             await self.write_durably(write)

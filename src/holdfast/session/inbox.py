@@ -1,4 +1,4 @@
-"""A session's messages to and from other sessions: each is stored with its sender's events, and delivered with its target's."""
+"""Sends messages to other sessions, and delivers the messages that other sessions sent to this one."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,12 @@ from holdfast.store.pending_event import OnAppend
 from holdfast.store.store import Tx
 from holdfast.store.types import InboxMessage
 
+_BATCH = 100
+"""How many messages are delivered at a time."""
+
 
 class Inbox:
-    """The messages of one open session."""
+    """The messages of one open session: those that it sends, and those that it gets."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -48,13 +51,13 @@ class Inbox:
         return message_id if seq else None
 
     async def take(self, turn_id: str) -> tuple[InboxMessage, ...]:
-        """Deliver the waiting messages: return them once they are stored in this turn."""
+        """Deliver the waiting messages, at most `_BATCH` of them: return them once they are stored in this turn."""
         if not self.may_have_messages:
             return ()
         self.may_have_messages = False
         try:
             record = self._record
-            waiting = await record.read(lambda tx: tx.inbox(record.hold.session_id))
+            waiting = await record.read(lambda tx: tx.inbox(record.hold.session_id, limit=_BATCH))
             for message in waiting:
                 pending = await record.append(
                     _received(message, turn_id), _deliver_callback(record, message.message_id)
@@ -66,9 +69,6 @@ class Inbox:
         if len(waiting) >= _BATCH:
             self.may_have_messages = True
         return waiting
-
-
-_BATCH = 100
 
 
 def _received(message: InboxMessage, turn_id: str) -> MessageReceived:

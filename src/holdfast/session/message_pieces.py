@@ -18,7 +18,7 @@ class MessagePieces:
         self._maskers = {"": MessageMasker(mask)}
         """The masker of each agent's messages, by the id of the agent."""
 
-    def use(self, mask: Mask) -> None:
+    def set_mask(self, mask: Mask) -> None:
         """Mask the pieces with this mask from now on."""
         self._mask = mask
         for masker in self._maskers.values():

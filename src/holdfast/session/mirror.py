@@ -1,4 +1,4 @@
-"""Copies the events of a sub-agent that has a session of its own into the log of its parent's session."""
+"""Copies the events of an isolated sub-agent, which has a session of its own, to its parent's session."""
 
 import logging
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ _MIRRORED = (Planned, ToolCalled, ToolEnded, PermissionDecided, ModelResponded)
 
 
 async def mirror_events(events: Subscription, parent: "Session") -> None:
-    """Append the words, calls and usage of sub-agents to the parent's log, until the events end.
+    """Append the messages, plans, calls and usage of sub-agents to the parent's session, until the subscription ends.
 
     They keep the id of the sub-agent and of the call that it works for, so doors show them in that call.
     """

@@ -1,4 +1,4 @@
-"""The questions of a session that another session started: they go to the doors of that session, and say who asks."""
+"""Passes the questions of a child session to the doors of its parent, and says which session asks."""
 
 from dataclasses import replace
 

@@ -64,7 +64,7 @@ class Permission:
     refusal: ToolResult | None = None
     """Why not, as the call's result; None if it may run."""
     is_confirmed: bool = False
-    """Whether a person or a rule allowed this very call, and not only the mode. Never in the mode `auto`."""
+    """Whether a person or a rule allowed the call, and not only the mode. A remembered answer counts. Always False in the mode `auto`."""
     was_asked: bool = False
     """Whether a person was asked now. The server may have been restarted while the question was open."""
 
@@ -78,7 +78,7 @@ class PermissionPolicy:
     def __init__(
         self,
         record: Record,
-        door: Doors,
+        doors: Doors,
         rules: PermissionRules = NO_RULES,
         *,
         mode: Mode = Mode.ASK,
@@ -88,14 +88,14 @@ class PermissionPolicy:
         self._mode = mode
         self._parent = parent
         self._record = record
-        self._door = door
+        self._doors = doors
         self.rules = rules
         self.how_to_answer = ""
         """What a person can do if no attached door can answer, as a sentence. If it is empty, the advice is to answer at a terminal or in an editor."""
         self.how_to_stop_asking = ""
         """How a person can choose the mode `auto`, as a sentence that is added to `how_to_answer`."""
         self.how_to_choose_mode = ""
-        """Where a program chooses the mode, as a sentence that is added to a refusal because of the mode."""
+        """Where an application chooses the mode, as a sentence that is added to a refusal because of the mode."""
         self._always_allowed: set[ToolKey] = set()
         self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
         """For each name of a tool: the last decision, and the tool, mode and rules that it was based on."""
@@ -125,7 +125,7 @@ class PermissionPolicy:
         self.mode = mode
 
     def decide(self, tool: CatalogTool, tool_call: ToolCall | None = None) -> AccessDecision:
-        """Whether the tool may be called now, and why. With `tool_call`, count answers that were remembered for its arguments."""
+        """Whether the tool may be called now, and why. With `tool_call`, its `max_mode` and answers remembered for its arguments also count."""
         mode = self.mode
         if tool_call is not None and (_is_shell(tool) or tool_call.max_mode is not _AUTO):
             key, mode = remembered_key(tool, tool_call), lowest_mode(mode, tool_call.max_mode)
@@ -140,7 +140,7 @@ class PermissionPolicy:
     def decide_without_asking(self, tool_call: ToolCall, tool: CatalogTool) -> Permission | None:
         """Whether the call may run; None if the user must be asked."""
         decision = self.decide(tool, tool_call)
-        return None if decision.access is _MUST_ASK else self._permission(decision, is_asked=False)
+        return None if decision.access is _MUST_ASK else self._permission(decision, was_asked=False)
 
     async def check(
         self, tool_call: ToolCall, tool: CatalogTool, preview: Callable[[], Awaitable[ToolResult]]
@@ -149,9 +149,9 @@ class PermissionPolicy:
 
         `preview` returns the change that a call of a built-in file tool would make, or its failure.
         """
-        decision, is_asked = self.decide(tool, tool_call), False
+        decision, was_asked = self.decide(tool, tool_call), False
         if decision.access is not Access.MUST_ASK:
-            return self._permission(decision, is_asked=False)
+            return self._permission(decision, was_asked=False)
         # One question at a time: the answer may be *always*.
         async with self._asking[remembered_key(tool, tool_call)]:
             try:
@@ -164,10 +164,10 @@ class PermissionPolicy:
                             return Permission(refusal=replace(result, outcome=Outcome.REFUSED))
                         change = await self._shown_change(result)
                     if await self._ask(tool_call, tool, decision, change) is Decision.REJECT:
-                        by = self._door.take_rejecter(tool_call.call_id)
+                        by = self._doors.take_rejected_by(tool_call.call_id)
                         who = f"{by} rejected it first" if by else "the question about this call was rejected"
                         return _refused(f"{tool.name} was not permitted: {who}.{_how_to_permit(tool)}")
-                    is_asked = True
+                    was_asked = True
             except HoldfastError as error:
                 if error.code is codes.NO_ANSWER:
                     return _refused(self._no_answer(tool, decision, error))
@@ -176,11 +176,13 @@ class PermissionPolicy:
                 return _refused(
                     f"{tool.name} needs permission, and its arguments are too long to be shown. Make them shorter."
                 )
-        return self._permission(self.decide(tool, tool_call), is_asked=is_asked)  # the mode may have changed
+        return self._permission(
+            self.decide(tool, tool_call), was_asked=was_asked
+        )  # the mode may have changed
 
     def _no_answer(self, tool: CatalogTool, decision: AccessDecision, error: HoldfastError) -> str:
         needed = f"{tool.name} needs permission. {error.message}"
-        if "function" in error.details:  # the program has a function that answers; it must be corrected
+        if "function" in error.details:  # the application has a function that answers; it must be corrected
             return needed
         if decision.rule is not None:  # the rule applies in every mode
             needed = f"{needed} {decision.reason}"
@@ -191,12 +193,12 @@ class PermissionPolicy:
             return f"{needed} Answer at a terminal or in an editor."
         return f"{needed} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
 
-    def _permission(self, decision: AccessDecision, *, is_asked: bool) -> Permission:
+    def _permission(self, decision: AccessDecision, *, was_asked: bool) -> Permission:
         if decision.access is _ACCESS_REFUSED:
             is_by_mode = decision.step is _BY_MODE and self.rules.max_mode is _AUTO
             return _refused(f"{decision.reason} {self.how_to_choose_mode if is_by_mode else ''}".rstrip())
-        is_confirmed = (is_asked or decision.step is not _BY_MODE) and self.mode is not _AUTO
-        if is_asked:
+        is_confirmed = (was_asked or decision.step is not _BY_MODE) and self.mode is not _AUTO
+        if was_asked:
             return Permission(is_confirmed=is_confirmed, was_asked=True)
         return _CONFIRMED if is_confirmed else _ALLOWED
 
@@ -213,7 +215,7 @@ class PermissionPolicy:
             change=change,
         )
         try:
-            answer = await self._door.request_permission(question)
+            answer = await self._doors.request_permission(question)
         except HoldfastError as error:
             if error.code is codes.TOO_LARGE:
                 raise
@@ -247,7 +249,7 @@ class PermissionPolicy:
 
 
 def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
-    """The mode in a stored session's settings; `ask` if there is none. Only a program gets the mode that a program opened it with."""
+    """The mode in a stored session's settings; `ask` if there is none. The mode `auto` of an application counts only if an application resumes the session."""
     by_program = settings.get(_PROGRAM_MODE, Mode.ASK) if door is DoorKind.PYTHON else Mode.ASK
     try:
         return Mode(str(settings.get("mode", by_program)))
@@ -256,7 +258,7 @@ def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
 
 
 def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
-    """The groups of patterns in a stored session's settings. A group that cannot be read matches no tool."""
+    """The groups of patterns in a stored session's settings. A tool must match each group. A group that cannot be read matches no tool."""
     groups = settings.get("tools", [])
     return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
 
@@ -266,8 +268,8 @@ def limits_to_store(
 ) -> JsonObject:
     """The mode and the groups of patterns to store with a session, for when it is resumed.
 
-    If a program opens it with `auto`, only programs resume it so. Editors and terminals ask again, unless the user chose that
-    mode in the session.
+    If an application opens it with `auto`, only applications resume it in that mode. Editors and terminals resume it with `ask`,
+    unless the user chose `auto` in the session.
     """
     limits: JsonObject = {}
     if mode is Mode.READ_ONLY:
@@ -375,7 +377,7 @@ class _Meta(msgspec.Struct):
 
 
 def _how_to_permit(tool: CatalogTool) -> str:
-    """What the user can do, if the server was approved: that does not permit its calls, and some clients reject every question."""
+    """What the user can do about a project's server: its approval does not permit its calls, and some clients reject every question."""
     if tool.server.source is not Source.PROJECT:
         return ""
     return (

@@ -5,15 +5,15 @@ The host makes the rules once. A session in a workspace restricts them when it o
     rules = rules_from_settings(settings.permission)
     rules = rules.restrict(workspace.permission, f"the workspace {workspace.slug!r}")
 
-`PermissionPolicy.check` decides before each call:
+`PermissionPolicy` decides before each call:
 
     decision = decide(tool, mode, rules, remembered)
 
 - `ALLOWED`: the call is made.
 - `REFUSED`: the call is refused, with `decision.reason`.
 - `MUST_ASK`: the user is asked. The call is refused if the user says no, or if no attached door can answer and none is
-  attached within `permission.wait`. After a yes, `check` decides again, because the mode may have changed, and refuses the call
-  only if the access is now `REFUSED`. If the answer is *always* and `decision.can_remember` (false after an `ask` rule),
+  attached within `permission.wait`. After a yes, the policy decides again, because the mode may have changed, and refuses the
+  call only if the access is now `REFUSED`. If the answer is *always* and `decision.can_remember` (false after an `ask` rule),
   `tool_key(tool)` is added to `remembered`.
 
 `check_mode` raises an error if a door may not choose a mode. `limit_mode` lowers the mode that a session is opened with and, when

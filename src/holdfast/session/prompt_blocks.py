@@ -1,4 +1,4 @@
-"""A prompt, as programs give it: a text, or a list of content blocks."""
+"""A prompt, as an application gives it: a text, or a list of content blocks."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast

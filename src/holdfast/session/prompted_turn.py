@@ -31,13 +31,13 @@ class PromptedTurn(CoroutineWrapper[TurnResult]):
         events = self._subscribe()
         turn = asyncio.ensure_future(self._coroutine)
         turn.add_done_callback(lambda _: events.close() if _failed(turn) else None)
-        is_ours = False
+        has_begun = False
         try:
             async for stored in events:
-                is_ours = is_ours or (
+                has_begun = has_begun or (
                     isinstance(stored.event, Prompted) and stored.event.message_id == self._message_id
                 )
-                if is_ours:
+                if has_begun:
                     yield stored
                 if turn.done() or _ends_turn(stored):
                     self.result = await turn

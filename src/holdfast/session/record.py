@@ -50,7 +50,7 @@ _SHORT_PROMPT_BYTES = 4 * 1024
 """A prompt up to this size is always masked on the event loop."""
 _NO_MASK = Mask()
 _LIMITED = (Prompted, MessageReceived, Planned, ToolCalled)
-"""Events that a full session does not store. It stores the ends of turns and calls, and the message that it is full."""
+"""Events that a full session does not store, like pieces of messages. It stores the ends of turns and calls, and the message that it is full."""
 
 
 class Record:
@@ -99,7 +99,7 @@ class Record:
     def set_masks(self, mask: Mask, question_mask: Mask) -> None:
         """Use these masks from now on."""
         self.masks.stored, self.masks.questions = mask, question_mask
-        self.messages.use(mask)
+        self.messages.set_mask(mask)
 
     def limit_storage(self, max_megabytes: int, used_before: int) -> None:
         """Let the session store only so much; 0: no limit. `used_before` is what is stored of it already, in bytes."""

@@ -1,4 +1,4 @@
-"""What the servers of a session need from its host."""
+"""What the servers and the calls of a session need from its host."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +21,13 @@ Screen = Callable[[ServerSpec, Sequence[Tool], LoopThrottle], Awaitable[Screened
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerDeps:
-    """What a session's servers need from the host."""
+    """What a session's servers and calls need from the host."""
 
     links: LinkPool
     options: ConnectOptions
     arguments: ArgumentChecker
     resolve: Resolve
-    """Resolves the session's servers again, after its trust was lowered."""
+    """Resolves the session's servers again."""
     recall: Recall
     """Returns the tools that a lazy server listed last, if they are known."""
     screen: Screen
@@ -35,7 +35,7 @@ class ServerDeps:
     read_log: Callable[[str, str], Awaitable[str]]
     """Reads the log of a server, by the id of the session and the name of the server."""
     mask_secret_files: Callable[[int], Awaitable[None]]
-    """Masks the secrets in Holdfast's own files, if they have changed. A tool may have read them. Gets the size of its result."""
+    """Masks the secrets in Holdfast's own files that have changed: a tool may have read them. Its argument is the size of the tool's result."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     """How long each phase of opening the session took, before its servers are started."""
     tracer: Tracer | None = None

@@ -40,7 +40,7 @@ class ServerTools:
         """The tools, screened; None until the first listing has succeeded, or until a lazy server's last list was found."""
         self.is_waiting = spec.is_lazy
         """Whether it is lazy, and nothing has needed it yet."""
-        self.number = 0
+        self.tool_count = 0
         """How many tools the server has listed, including those that are withheld."""
         self.start_seconds: float | None = None
         """How long the first listing took, including the server's start; None until it has ended."""

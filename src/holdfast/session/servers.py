@@ -85,7 +85,7 @@ class Servers:
 
     @property
     def ended(self) -> tuple[str, ...]:
-        """The available servers whose process or connection has ended. The next call starts it again."""
+        """The available servers whose process or connection has ended. The next call of a server starts it again."""
         links = self._deps.links
         return tuple(
             name for name in self.available if links.has_ended(self._scope, self._servers[name].spec)
@@ -188,7 +188,7 @@ class Servers:
     def start(self, resolved: ServersResolved | None) -> None:
         """Start all servers at once; `wait_ready` waits for them. `resolved` is their stored state, if there is one."""
         if resolved is not None:
-            self._stored.set(resolved)
+            self._stored.set_stored(resolved)
         self._start_all()
 
     async def wait_ready(self) -> None:
@@ -414,7 +414,7 @@ class Servers:
             return await connection.forward(method, params, owner=owner, **options)
 
     async def notify(self, server: str, method: str, params: Raw) -> None:
-        """Send a notification of the session's client. A request without an id is refused: servers might act on it."""
+        """Send a notification of the session's client. Any other method is refused: a server might run it, although it has no id."""
         if not method.startswith("notifications/"):
             raise HoldfastError(codes.BAD_ARGUMENT, f"{method[:80]!r} is not a notification.")
         given = read_meta(params)
@@ -474,21 +474,21 @@ class Servers:
         with link.use(), self._translate_timeout(spec.name, "tools"):
             async with asyncio.timeout(self._deps.options.list_seconds):
                 tools = await connection.list_tools(meta=build_meta(self._scope, spec, links.aliases))
-        self._check_number(spec, len(tools))
+        self._check_tool_count(spec, len(tools))
         return await self._deps.screen(spec, tools, self._scope.throttle)
 
-    def _check_number(self, spec: ServerSpec, number: int) -> None:
+    def _check_tool_count(self, spec: ServerSpec, number: int) -> None:
         """Raise if this server has more tools than the other servers of the session have left for it."""
         if spec.source is Source.BUILTIN:
             return
-        other_tools = sum(server.number for name, server in self._servers.items() if name != spec.name)
+        other_tools = sum(server.tool_count for name, server in self._servers.items() if name != spec.name)
         if other_tools + number > MAX_TOOLS_PER_SESSION:
             raise HoldfastError(
                 codes.TOO_LARGE,
                 f"It has {number} tools, and the other servers of this session have {other_tools}. Together, the servers of a "
                 f"session can have {MAX_TOOLS_PER_SESSION} tools. Open the session with fewer servers.",
             )
-        self._servers[spec.name].number = number
+        self._servers[spec.name].tool_count = number
 
     @property
     def context(self) -> SessionContext:
@@ -529,5 +529,5 @@ class Servers:
 
 
 def _is_kept(server: ServerTools) -> bool:
-    """Whether a server whose entry has not changed stays as it is. One that was refused, or that is lazy and not needed yet, is started again, with what is approved now."""
+    """Whether a server whose entry has not changed stays as it is. A refused server is tried again. A lazy one that was not needed yet looks up its tools again."""
     return server.refusal is None and not server.is_waiting

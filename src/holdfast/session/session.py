@@ -38,7 +38,7 @@ from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
 from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.attachment import Attachment
 from holdfast.session.budget import BudgetPool
-from holdfast.session.callbacks import ProgressCallback, as_progress, run_callback_here
+from holdfast.session.callbacks import ProgressCallback, make_progress_queue, run_callback_on_loop
 from holdfast.session.calls import Calls
 from holdfast.session.doors import Doors
 from holdfast.session.inbox import Inbox
@@ -88,6 +88,7 @@ class SessionConfig:
     server_wait_seconds: float = 0.0
     """How long a turn that a message starts waits for servers that are still starting."""
     has_title: bool = False
+    """Whether the session has a title already. If not, its first prompt gives it one."""
     budget: BudgetLimits = NO_LIMITS
     max_children: int = 4
     """How many sub-agents may run at a time, below the root session."""
@@ -119,9 +120,9 @@ class Session:
         """The attached doors."""
         self._parent = config.parent
         self._children: set[Session] = set()
-        self._ending_children: set[Session] = set()
-        """The sessions that are closed with this one."""
-        self._ending: set[asyncio.Task[None]] = set()
+        self._owned_children: set[Session] = set()
+        """The children that are closed with this session, or when its turn is cancelled."""
+        self._closing_children: set[asyncio.Task[None]] = set()
         self._watching: set[asyncio.Task[None]] = set()
         if self._parent is not None:
             self._parent._children.add(self)
@@ -168,7 +169,7 @@ class Session:
             has_title=config.has_title,
             inbox=self.inbox,
         )
-        self._turns.on_cancel = self._end_children
+        self._turns.on_cancel = self._close_owned_children
         self._turns.before_messages = self._wait_for_servers
         self._server_wait_seconds = config.server_wait_seconds
         self._turns.spans = self.spans
@@ -187,7 +188,7 @@ class Session:
 
         async def pass_on() -> None:
             async for stored in events:
-                await run_callback_here(on_event, stored)
+                await run_callback_on_loop(on_event, stored)
 
         task = asyncio.create_task(pass_on(), name=f"on_event of {self.context.session_id}")
         self._watching.add(task)
@@ -281,7 +282,7 @@ class Session:
         check_loop("session", self._loop)
         result = await self._turns.run(prompt)
         if not result.ok and result.code != codes.INTERNAL_ERROR.name:  # that is logged, with its traceback
-            # The message has the reason, because a program's log may show no fields.
+            # The message has the reason, because an application's log may show no fields.
             log.warning("turn failed: %s: %s", result.code, to_line(result.message))
         return result
 
@@ -291,7 +292,8 @@ class Session:
         agent = self.agent
         if not isinstance(agent, ModelAgent):
             raise HoldfastError(
-                codes.BAD_ARGUMENT, "The program that opened the session answers, so it has no model."
+                codes.BAD_ARGUMENT,
+                "The application that opened the session answers its prompts, so it has no model.",
             )
         await agent.set_model(parse_text("model", name))
         await self.record.keep_setting("model", name)
@@ -312,10 +314,10 @@ class Session:
         stored = await self.record.read(lambda tx: tx.session(session_id))
         return stored.title if stored is not None else ""
 
-    def add_child_to_end(self, child: "Session") -> None:
-        """End this child when the session ends, or when its turn is cancelled."""
-        self._ending_children.add(child)
-        child.on_closed(lambda: self._ending_children.discard(child))
+    def own_child(self, child: "Session") -> None:
+        """Close this child when the session is closed, or when its turn is cancelled."""
+        self._owned_children.add(child)
+        child.on_closed(lambda: self._owned_children.discard(child))
 
     def on_closed(self, callback: Callable[[], object]) -> None:
         """Call this once the session is closed."""
@@ -324,7 +326,7 @@ class Session:
     def notice_messages(self) -> None:
         """Deliver the messages of other sessions that are waiting: in the running turn, or in one of their own."""
         self.inbox.may_have_messages = True
-        self._turns.wake()
+        self._turns.start_inbox_turn()
 
     async def _wait_for_servers(self) -> None:
         """Wait a while for servers that are still starting: the first request to a model should have their tools."""
@@ -341,11 +343,11 @@ class Session:
         """Cancel the running turn and all waiting prompts, and close the sessions that the agent created."""
         self._turns.cancel()
 
-    def _end_children(self) -> None:
-        for child in self._ending_children:
+    def _close_owned_children(self) -> None:
+        for child in self._owned_children:
             task = asyncio.create_task(child.close("the session that created it was cancelled"))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._closing_children.add(task)
+            task.add_done_callback(self._closing_children.discard)
 
     # Calls
 
@@ -370,7 +372,7 @@ class Session:
             call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments), meta=meta
         )
         check_seconds("timeout", timeout)
-        receive, progress = as_progress(on_progress)
+        receive, progress = make_progress_queue(on_progress)
         result = await self._calls.perform(tool_call, timeout=timeout, on_progress=receive)
         if progress is not None:
             await progress.wait()
@@ -388,7 +390,7 @@ class Session:
     # Servers
 
     def on_call_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Call this function, too, with the id of a call and the params of each progress notification of its server."""
+        """Call this with a call's id and the params of each progress notification, unless the call has its own `on_progress`."""
         self._calls.on_progress(callback)
 
     @property
@@ -585,9 +587,9 @@ class Session:
                 self._resources.callback(self._parent._children.discard, self)
             await self._turns.close(wait=wait_for_turns)
             children = [
-                child.close("the session that created it was closed") for child in self._ending_children
+                child.close("the session that created it was closed") for child in self._owned_children
             ]
-            await asyncio.gather(*children, *self._ending, return_exceptions=True)
+            await asyncio.gather(*children, *self._closing_children, return_exceptions=True)
             self._servers.cancel_listing()
             await self._links.close_scope(self.scope)
             await self._servers.stop_listing()

@@ -26,7 +26,7 @@ class SessionMasks:
         self.stored = stored
         """Masks the secrets in everything that is written."""
         self.questions = questions
-        """Masks secrets in the arguments that a question shows: only those of the host, the user and the environment."""
+        """Masks secrets in the arguments that a question shows. A server, a project or a client cannot add to them, or it could hide words."""
 
     @property
     def loop_limit(self) -> SizeLimit:

@@ -1,4 +1,4 @@
-"""Who uses a session: each caller that opened it, or joined it while it was open. The last block that ends closes it."""
+"""Which callers use a session: those that opened it, or joined it while it was open. The end of the last `async with` block closes it."""
 
 import asyncio
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ from holdfast.session.attachment import Attachment
 
 
 class SessionUse:
-    """One caller's use of a session: from `host.open` or `host.reopen` to the end of its block."""
+    """One caller's use of a session: from `host.open` or `host.reopen` to the end of its `async with` block."""
 
     def __init__(self, attachment: Attachment | None) -> None:
         self.task: asyncio.Task[Any] | None = asyncio.current_task()
@@ -19,7 +19,7 @@ class SessionUse:
 
     @property
     def is_left_open(self) -> bool:
-        """Whether the task that began it is done, without a block."""
+        """Whether the task that began it is done, and entered no block."""
         return not self.is_in_block and (self.task is None or self.task.done())
 
     def enter(self, scope: Scope) -> None:
@@ -55,11 +55,11 @@ class SessionUses:
             self._uses.remove(use)
 
     def begin_block(self) -> SessionUse:
-        """The use whose block begins: that of the current task if it has one. A block inside of a block is a use of its own."""
+        """The use whose block begins: if possible, that of the current task. If every use is in a block already, a new one is added."""
         return self._find(is_in_block=False) or self.add()
 
     def end_block(self) -> SessionUse | None:
-        """The use whose block ends."""
+        """The use whose block ends; None if there is none."""
         return self._find(is_in_block=True)
 
     def remove(self, use: SessionUse) -> bool:

@@ -9,7 +9,7 @@ MEGABYTE = 1_000_000
 
 
 class StorageQuota:
-    """The limit of what a session stores. A full session accepts no prompts and calls, but stores the end of what is running."""
+    """The limit of what a session stores. A full session accepts neither prompts nor calls, but stores the end of what is running."""
 
     __slots__ = ("_max_bytes", "_stored_since", "_used_before")
 

@@ -22,13 +22,13 @@ class StoredResolution:
         self._last: ServersResolved | None = None
         self._storing = asyncio.Lock()
 
-    def set(self, resolved: ServersResolved) -> None:
+    def set_stored(self, resolved: ServersResolved) -> None:
         """Note that this state is stored already."""
         self._refusals = [*resolved.refusals]
         self._last = resolved
 
     def forget_refusals(self) -> None:
-        """Store all refusals again, because they belong to an old resolution."""
+        """Forget which refusals are stored, so that all refusals of a new resolution are stored."""
         self._refusals = []
 
     async def refusals(self) -> tuple[Refusal, ...]:

@@ -1,4 +1,4 @@
-"""Sub-agents: an agent with a fresh history, in its parent's session, whose answer is the result of the parent's call."""
+"""Runs a sub-agent: an agent with a fresh history, whose answer is the result of its parent's call."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -56,7 +56,7 @@ def reserve_sub_agent(session: "Session", task: Task) -> BudgetShare:
 
 
 async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> str:
-    """Run a sub-agent of the session's agent, and return its last message.
+    """Run a sub-agent in this session, and return its last message.
 
     Its calls and words are events of the session, with its id and the id of the parent's call.
     """
@@ -80,7 +80,7 @@ async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> s
 
 
 async def _end(session: "Session", context: "SubAgentContext", task: Task) -> None:
-    """Store the end of the sub-agent's last message, and what it used in requests that no stored answer tells about."""
+    """Store the end of the sub-agent's last message, and what it used beyond its stored model responses."""
     await session.record.messages.end_agent(context.origin)
     if context.usage:
         own = session.agent.model_name if isinstance(session.agent, ModelAgent) else ""

@@ -16,6 +16,7 @@ from holdfast.store.types import StoredEvent
 
 MAX_EVENTS = 4096
 MAX_BYTES = 4 * 1024 * 1024
+"""How many of the newest events an `EventFeed` keeps in memory, and how many bytes of them."""
 MAX_BATCH = 512
 _BATCH_BYTES = 512 * 1024  # further events are left for the next batch
 _STORE_BATCH = 256
@@ -137,7 +138,7 @@ class Subscription:
     def __init__(self, feed: EventFeed, after: int = 0) -> None:
         self._feed = feed
         self.position = after
-        """The number of the last event that was given to the reader."""
+        """The number of the last event in the last batch."""
         self._handled = after
         self._unread: deque[StoredEvent] = deque()
         """The rest of the last batch of a loop over the events."""

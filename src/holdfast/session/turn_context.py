@@ -180,7 +180,7 @@ class SessionTurnContext:
 
     async def tools(self) -> tuple[CatalogTool, ...]:
         await self._servers.start_unknown()
-        return tuple(tool for tool in self._servers.tools if _is_plain(tool) or self.can_spawn(tool))
+        return tuple(tool for tool in self._servers.tools if not _starts_agent(tool) or self.can_spawn(tool))
 
     def describe_access(self, tool: CatalogTool) -> str:
         return self._permission.decide(tool).summary
@@ -220,8 +220,8 @@ class SessionTurnContext:
         )
 
 
-def _is_plain(tool: CatalogTool) -> bool:
-    return (tool.server.name, tool.definition.name) not in SPAWNING_TOOLS
+def _starts_agent(tool: CatalogTool) -> bool:
+    return (tool.server.name, tool.definition.name) in SPAWNING_TOOLS
 
 
 def _allow(tool: CatalogTool) -> bool:

@@ -161,7 +161,7 @@ class Turns:
         if pending.prompt.is_from_inbox and not task.cancelled() and (error := task.exception()) is not None:
             log.warning("messages of other sessions not delivered yet", extra={"reason": str(error)})
 
-    def wake(self) -> None:
+    def start_inbox_turn(self) -> None:
         """Start a turn for the messages of other sessions, after the prompts that are waiting. Does nothing if one is waiting."""
         is_waiting = any(p.prompt.is_from_inbox and not p.is_running for p in self._pending.values())
         if not self._is_closed and not is_waiting:

@@ -21,7 +21,7 @@ class UnmatchedPatterns:
         self._left = dict.fromkeys(patterns)
 
     def check(self, known: Mapping[str, Collection[str] | None], other_servers: Collection[str] = ()) -> None:
-        """Compare with the names of the tools, by server. None if they are not known: the server may have a tool that matches.
+        """Compare the patterns with the names of the known tools, by server. None: not known, so some tool may match.
 
         `other_servers` are also suggested.
         """

@@ -183,11 +183,20 @@ class LinkSettings:
         },
     )
     list_seconds: int = field(
-        default=30, metadata={"help": "How long a server may take to list its tools.", "min": 1, "max": _DAY}
+        default=30,
+        metadata={
+            "help": "How long a server may take to list its tools, resources or prompts, to read a resource, or to get a prompt.",
+            "min": 1,
+            "max": _DAY,
+        },
     )
     call_seconds: int = field(
         default=600,
-        metadata={"help": "How long a call may take if its caller sets no timeout.", "min": 1, "max": _DAY},
+        metadata={
+            "help": "How long a call may take if neither its caller nor the server's entry sets a timeout.",
+            "min": 1,
+            "max": _DAY,
+        },
     )
 
 
@@ -226,7 +235,7 @@ class StageSettings:
         default=True,
         metadata={
             "help": "Whether the built-in server [`stage`](stage.md), which drives a browser, is offered if Chromium or Chrome is installed: to"
-            " editors and chats, and to the programs and MCP clients that name it. Its process starts at the first call."
+            " editors and chats, and to the applications and MCP clients that name it. Its process starts at the first call."
         },
     )
     browser: str = field(
@@ -360,7 +369,7 @@ class AgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaxModeSettings:
-    """The highest mode that a session can have in an editor, in a chat, in `holdfast call`, in an MCP client and in a program."""
+    """The highest mode that a session can have in an editor, in a chat, in `holdfast call`, in an MCP client and in an application."""
 
     acp: Mode = field(
         default=Mode.AUTO,
@@ -382,7 +391,7 @@ class MaxModeSettings:
         },
     )
     python: Mode = field(
-        default=Mode.AUTO, metadata={"help": "The highest mode in programs that use `holdfast.Host`."}
+        default=Mode.AUTO, metadata={"help": "The highest mode in applications that use `holdfast.Host`."}
     )
 
 
@@ -516,8 +525,8 @@ class SessionSettings:
     keep_days: int = field(
         default=0,
         metadata={
-            "help": "Delete sessions that were not used for this many days. This happens whenever Holdfast starts; if all of them would be"
-            " deleted at once, as with a wrong clock, only a day later. Audit records are kept. 0 means that sessions are kept for ever.",
+            "help": "Delete sessions that were not used for this many days. This happens whenever Holdfast starts. If it would delete all"
+            " sessions, the clock may be wrong: they are deleted at the first start a day later. Audit records are kept. 0 means that sessions are kept for ever.",
             "min": 0,
             "max": 36_500,
         },
@@ -525,7 +534,7 @@ class SessionSettings:
     max_megabytes: int = field(
         default=2000,
         metadata={
-            "help": "How much one session may store, in megabytes. A session that has reached this accepts no prompts and calls; it can"
+            "help": "How much one session may store, in megabytes. A session that has reached this accepts neither prompts nor calls; it can"
             " still be read. 0 means no limit.",
             "min": 0,
             "max": 1_000_000,

@@ -13,19 +13,19 @@ from holdfast.store.types import AppendResult, Hold, StoredEvent
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
-# A few events are appended one by one: preparing a statement for all of them takes longer.
+# A few events are appended one by one: for them, preparing a statement with many rows takes longer.
 _MAX_ONE_BY_ONE = 4
 
 
 class AppendBatch:
-    """Events that are appended in one transaction: with one statement if that is possible, or else one by one."""
+    """Events that are appended in one transaction: with `Tx.append_many` if that is possible, or else one by one."""
 
-    __slots__ = ("_hold", "entries", "is_one_statement", "stored_count")
+    __slots__ = ("_hold", "entries", "stored_count", "uses_append_many")
 
     def __init__(self, hold: Hold, entries: list[PendingEvent], *, one_by_one: bool = False) -> None:
         self._hold = hold
         self.entries = entries
-        self.is_one_statement = (
+        self.uses_append_many = (
             not one_by_one and len(entries) > _MAX_ONE_BY_ONE and all(map(_can_batch, entries))
         )
         self.stored_count = 0
@@ -33,7 +33,7 @@ class AppendBatch:
 
     def append_to(self, tx: "Tx") -> list[AppendResult]:
         """Append the events in this transaction."""
-        if self.is_one_statement:
+        if self.uses_append_many:
             batches = groupby(self.entries, key=_origin)
             return [
                 result

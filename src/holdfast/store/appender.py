@@ -26,8 +26,9 @@ Submit = Callable[[Callable[["Tx"], Any], Callable[[Any, BaseException | None], 
 class Appender:
     """Queues events and commits them in batches, in order. While one batch is being committed, the next one fills up.
 
-    A batch is committed when a caller waits for one of its events, and at the latest in the next iteration of the event
-    loop. If an event cannot be stored, it and all later events fail until `reset` is called; earlier events are kept.
+    A batch is committed when a caller waits for one of its events, or else in the next iteration of the event loop (but see
+    `append_now` with `waits_for_next`). If an event cannot be stored, it and all later events fail until `reset` is called;
+    earlier events are kept.
     Leaving the `async with` block waits for every event. Without such a block, call `flush`.
     """
 
@@ -59,7 +60,7 @@ class Appender:
 
     @property
     def error(self) -> HoldfastError | None:
-        """The error of an event that could not be stored, until `reset` is called."""
+        """The error that later events get, because an event could not be stored; None after `reset`."""
         return None if self._error is None else self._after_failure(self._error)
 
     @property
@@ -206,7 +207,7 @@ class Appender:
             await self._recover(batch, error)
         except asyncio.CancelledError:
             # Only closing the event loop cancels this task. It is unknown whether the entries were stored.
-            self._error = HoldfastError(codes.CANCELLED, "The stream was cancelled.")
+            self._error = HoldfastError(codes.CANCELLED, "The commit was cancelled.")
             self._fail_all([entry for entry in batch.entries if not entry.is_settled], self._error)
             raise
         finally:
@@ -216,7 +217,7 @@ class Appender:
     async def _recover(self, batch: AppendBatch, error: BaseException) -> None:
         """Commit the events of a failed batch up to the one that cannot be stored. That event and all later ones fail."""
         entries = batch.entries
-        if batch.is_one_statement:  # it is unknown which event failed
+        if batch.uses_append_many:  # it is unknown which event failed
             await self._commit_one_by_one(entries)
             return
         # If the commit itself failed, after all appends, the first entry gets the error.

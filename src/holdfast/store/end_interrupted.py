@@ -1,4 +1,4 @@
-"""End the calls and turns that a crash left open."""
+"""End the calls and turns that a crash or a failed write left open."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ OnInterruptedCall = Callable[[ToolCalled], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingEnd:
-    """The end of a call or of a turn, which was not stored because of a crash."""
+    """The end of a call or of a turn that was not stored, because of a crash or a failed write."""
 
     event: ToolEnded | TurnEnded
     call: ToolCalled | None = None
@@ -36,7 +36,7 @@ def end_interrupted(tx: Tx, hold: Hold, on_call: OnInterruptedCall | None = None
 
 
 def missing_ends(tx: ReadTx, session_id: SessionId) -> tuple[MissingEnd, ...]:
-    """The events that are missing to end the session's open calls and its open turn, in this order."""
+    """The missing ends of the session's open calls, then the missing end of its open turn."""
     session = tx.session(session_id)
     if session is None:
         return ()

@@ -66,7 +66,7 @@ def session_held(lease: Lease) -> HoldfastError:
     """The error that names the live owner of a session."""
     holder = str(lease.owner)
     if lease.owner == this_process():
-        holder = "another host of this program: use that host, or close the session there"
+        holder = "another host of this application: use that host, or close the session there"
     return HoldfastError(
         codes.SESSION_HELD,
         f"The session {lease.session_id} is held by {holder}.",

@@ -427,7 +427,7 @@ class _MemoryTx:
         )
         log.append(stored)
         db.undo.append(log.pop)
-        if key is not None:  # a new one
+        if key is not None:  # a new key
             by_key[key] = stored
             db.undo.append(by_key.popitem)
         if isinstance(event, EVENTS_OF_CALLS):

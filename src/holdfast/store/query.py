@@ -20,7 +20,7 @@ from holdfast.store.types import SessionState
 MAX_PAGE_SIZE = 1000
 MAX_PAGE_BYTES = 256 * 1024
 """The maximum size of all folders, titles and tags in one page of sessions. A single session may exceed it."""
-MAX_TAGS = 32
+MAX_QUERY_TAGS = 32
 _MAC_BYTES = 16
 _MAX_CURSOR = 200
 _position_decoder = msgspec.msgpack.Decoder(tuple[int, int])
@@ -121,8 +121,8 @@ def _check_limit(limit: int) -> None:
 
 
 def _check_tags(tags: tuple[str, ...]) -> None:
-    if len(tags) > MAX_TAGS:
-        raise HoldfastError(codes.BAD_ARGUMENT, f"Give at most {MAX_TAGS} tags, not {len(tags)}.")
+    if len(tags) > MAX_QUERY_TAGS:
+        raise HoldfastError(codes.BAD_ARGUMENT, f"Give at most {MAX_QUERY_TAGS} tags, not {len(tags)}.")
 
 
 def _mac(body: bytes, query: SessionQuery | SearchQuery, secret: bytes) -> bytes:

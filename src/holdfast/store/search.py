@@ -49,7 +49,7 @@ def tokenize(text: str) -> tuple[str, ...]:
 
 
 def make_snippet(text: str, wanted: tuple[tuple[str, ...], ...]) -> str:
-    """The part of the text around the first match, on one line."""
+    """The part of the text around the first word of the query, on one line."""
     at = _normalize(text).find(wanted[0][0])
     start = max(0, min(at - _SNIPPET_LENGTH // 3, len(text) - _SNIPPET_LENGTH))
     cut = " ".join(text[start : start + _SNIPPET_LENGTH].split())

@@ -250,7 +250,7 @@ class Store(ABC):
     def submit(self, work: Callable[[Tx], Any], on_done: OnDone) -> None:
         """Like `write`, but return at once, and call `on_done` when the write is durable or has failed.
 
-        Writes are made in the order in which they are submitted. Raises if the store is closed.
+        Writes are made in the order in which they are submitted. If the store is closed, raises or passes the error to `on_done`.
         """
         task = asyncio.ensure_future(self.write(work))
         _submitted.add(task)

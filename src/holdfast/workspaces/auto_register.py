@@ -1,4 +1,4 @@
-"""Register a folder that a client names, where the operator allows it (`workspaces.auto_register`)."""
+"""Register a folder that a client names, if the settings allow it (`workspaces.auto_register`)."""
 
 import logging
 import os
@@ -43,14 +43,14 @@ def why_refused(path: str, settings: Settings) -> str:
         return "the path cannot be resolved"
     if ".." in Path(path).parts:
         return "the path contains '..'"
-    return _why_private(folder, _parents(settings), settings)
+    return _why_not_allowed(folder, _parents(settings), settings)
 
 
 def _parents(settings: Settings) -> list[Path]:
     return [Path(real_path(str(Path(parent).expanduser()))) for parent in settings.workspaces.auto_register]
 
 
-def _why_private(folder: Path, parents: list[Path], settings: Settings) -> str:
+def _why_not_allowed(folder: Path, parents: list[Path], settings: Settings) -> str:
     above = [parent for parent in parents if folder.is_relative_to(parent) and folder != parent]
     if not above:
         return (
@@ -69,12 +69,12 @@ def _find_project(folder: Path, parents: list[Path], settings: Settings) -> Path
     For a git worktree, it is the worktree's repository, so that all worktrees have one list of tasks.
     """
     for root in (folder, *folder.parents):
-        if _why_private(root, parents, settings):
+        if _why_not_allowed(root, parents, settings):
             break
         if not os.path.lexists(root / ".git"):
             continue
         repository = find_repository(root, StepBudget())
-        is_usable = repository is not None and not _why_private(repository, parents, settings)
+        is_usable = repository is not None and not _why_not_allowed(repository, parents, settings)
         return repository if repository is not None and is_usable else root
     return folder
 

@@ -60,7 +60,7 @@ class Bindings:
         return replace(self, bound=_without(self.bound, folder), declined=_without(self.declined, folder))
 
     def forget_workspace(self, slug: str) -> "Bindings":
-        """Without the answers about a workspace. A later one of the same name is another workspace."""
+        """A copy without the answers about a workspace."""
         kept = (
             {path: of for path, of in answers.items() if of != slug}
             for answers in (self.bound, self.declined)

@@ -168,7 +168,7 @@ class Registry:
             return self._create_unique(Workspace(slug=slugify(name), name=name, path=str(folder)))
 
     def bind(self, folder: str, slug: str) -> Workspace:
-        """Make a (resolved) folder a part of a workspace, unless it is a workspace itself. The caller has asked the user."""
+        """Make a (resolved) folder a part of a workspace. Raise if it is a workspace itself. The caller has asked the user."""
         workspace = self.get(slug)
         self._check_unregistered(self._check_folder(Path(folder)))
         self._change_bindings(lambda bindings: bindings.bind(folder, slug))
@@ -231,7 +231,7 @@ class Registry:
         return self._folder / f"{parse_slug(slug)}{SUFFIX}"
 
     def remove(self, slug: str) -> None:
-        """Unregister a workspace, valid or not. Its folder is not touched. Folders that were bound to it belong to none.
+        """Unregister a workspace, valid or not. Its folder is not touched. Folders that were bound to it belong to no workspace.
 
         No other folder gets its slug: the tasks and sessions that are stored with the slug belong to this folder.
         """

@@ -293,7 +293,7 @@ async def test_a_session_that_an_agent_created_spends_the_same_budget(tmp_path: 
 
     async with opened(tmp_path, think, agent_name="worker") as (_, session):
         await session.prompt("Create one")
-        (child,) = session._ending_children  # pyright: ignore[reportPrivateUsage]
+        (child,) = session._owned_children  # pyright: ignore[reportPrivateUsage]
         async with asyncio.timeout(60):
             while child.is_busy:
                 await asyncio.sleep(0.01)

@@ -177,7 +177,7 @@ async def test_a_created_session_has_at_most_the_budget_of_its_own_definition(tm
 
     async with opened(tmp_path, think) as (host, session):
         await session.prompt("Create one")
-        (child,) = session._ending_children  # pyright: ignore[reportPrivateUsage]
+        (child,) = session._owned_children  # pyright: ignore[reportPrivateUsage]
         async with asyncio.timeout(60):
             while child.is_busy:
                 await asyncio.sleep(0.01)

@@ -31,11 +31,11 @@ def find_problems(db: Database, path: Path) -> Iterator[str]:
 
 def check_tables(db: Database, path: Path) -> None:
     """Raise an error if the file has a view or a changed table: a query could run SQL that the author of the file wrote."""
-    for problem in foreign_tables(db):
+    for problem in table_problems(db):
         raise HoldfastError(codes.STORE_CORRUPT, f"'{path}' is not read: {problem} Nothing was changed.")
 
 
-def foreign_tables(db: Database) -> list[str]:
+def table_problems(db: Database) -> list[str]:
     """A message for each view, because a query of a view may never end, and for each table that differs from Holdfast's."""
     found, expected = _schema(db), _expected_schema(db)
     views = [f"The {name} does not belong in a store." for name in found if name.startswith("view ")]
@@ -47,7 +47,7 @@ def foreign_tables(db: Database) -> list[str]:
     return [*views, *tables]
 
 
-def _foreign_objects(db: Database) -> Iterator[str]:
+def _schema_problems(db: Database) -> Iterator[str]:
     """A message for each object that is missing, changed or foreign. For example, a foreign trigger can discard new records."""
     found, expected = _schema(db), _expected_schema(db)
     for name in sorted({*found, *expected}):
@@ -105,7 +105,7 @@ def _wrong_epochs(db: Database) -> Iterator[str]:
         yield "A lease has a higher epoch than the store ever gave out."
 
 
-def _foreign_books(db: Database) -> Iterator[str]:
+def _wrong_books(db: Database) -> Iterator[str]:
     (count,) = db.execute("SELECT count(*) FROM audit WHERE book <> 0").fetchone()
     if count:
         yield f"The audit has {count} records in other books. A store in a file has only book 0."
@@ -165,12 +165,12 @@ def _search_index_problems(db: Database) -> Iterator[str]:
 
 
 _CHECKS: tuple[Callable[[Database], Iterator[str]], ...] = (
-    _foreign_objects,
+    _schema_problems,
     _damaged_pages,
     _orphaned_rows,
     _missing_random_values,
     _wrong_epochs,
-    _foreign_books,
+    _wrong_books,
     _damaged_sessions,
     _event_gaps,
     _damaged_events,

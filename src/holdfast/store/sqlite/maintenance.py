@@ -26,7 +26,7 @@ from holdfast.store.sqlite.database import (
     has_wal,
 )
 from holdfast.store.sqlite.errors import explain_sqlite_error, translate_errors
-from holdfast.store.sqlite.integrity import MAX_PROBLEMS, check_tables, find_problems, foreign_tables
+from holdfast.store.sqlite.integrity import MAX_PROBLEMS, check_tables, find_problems, table_problems
 from holdfast.store.sqlite.read_tx import SqlReadTx
 from holdfast.store.sqlite.schema import check_version, migrate, migrations, schema_version
 from holdfast.store.sqlite.write_tx import Holder, SqlTx
@@ -83,7 +83,7 @@ def connect_upgraded_copy(path: Path) -> Database:
 
 
 def connect_indexed(path: Path) -> Database:
-    """A connection to the file; if some messages are not in its search index, to a copy whose index is complete."""
+    """A connection to the file; if it has an earlier schema, or messages that are not in its search index, to an upgraded copy with a complete index."""
     db = connect_readonly(path)
     try:
         is_current = schema_version(db) == len(migrations())
@@ -133,9 +133,9 @@ def _open_file(path: Path) -> Iterator[Database]:
 def check(path: Path) -> CheckReport:
     """Read everything, and report problems. Nothing is changed."""
     with _open_file(path) as file, _current_version(file, path) as db:
-        if foreign := foreign_tables(file):  # a query of a view may never end
+        if problems := table_problems(file):  # a query of a view may never end
             version, size = schema_version(file), path.stat().st_size
-            return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(foreign))
+            return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(problems))
         db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full
         db.execute("BEGIN")  # so that all reads are of one snapshot
         found = tuple(dict.fromkeys(islice(find_problems(db, path), MAX_PROBLEMS)))

@@ -35,7 +35,7 @@ class Readers:
         self._open: set[sqlite3.Connection] = set()
         self._now = now
         self._count = count
-        self._inbox: SimpleQueue[WorkItem | None] = SimpleQueue()
+        self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._lock = threading.Lock()
         self._closed = False
@@ -50,7 +50,7 @@ class Readers:
                 thread = threading.Thread(target=self._run, name="holdfast-store-reader", daemon=True)
                 self._threads.append(thread)
                 thread.start()
-            self._inbox.put(item)
+            self._queue.put(item)
         return await result
 
     async def stop(self, *, interrupt: bool = False) -> None:
@@ -62,8 +62,8 @@ class Readers:
         ended: list[asyncio.Future[Any]] = []
         for _ in self._threads:
             item, future = awaited_item(lambda _: None)
-            self._inbox.put(item)
-            self._inbox.put(None)
+            self._queue.put(item)
+            self._queue.put(None)
             ended.append(future)
         for future in ended:
             while interrupt and not future.done():
@@ -94,7 +94,7 @@ class Readers:
     def _run(self) -> None:
         db: Database | None = None
         try:
-            while (item := self._inbox.get()) is not None:
+            while (item := self._queue.get()) is not None:
                 try:
                     with translate_errors(self._path, reading=True):
                         db = db or self._track(self._connect(self._path))

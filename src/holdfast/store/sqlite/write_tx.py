@@ -91,13 +91,15 @@ class Holder:
 
 @dataclass(slots=True)
 class _SessionEnd:
-    """The number of a session's last event, and the session's current epoch."""
+    """The end of a session: what must be known to append to it."""
 
     n: int
+    """The session's number in the table `sessions`."""
     seq: int
+    """The number of its last event."""
     unindexed: bool
     epoch: int | None
-    """None if no store holds the session."""
+    """The epoch of its hold; None if no store holds the session."""
 
 
 class SqlTx(SqlReadTx):

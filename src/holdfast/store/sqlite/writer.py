@@ -52,7 +52,7 @@ class Writer:
         self._path = path
         self._holder = holder
         self._now = now
-        self._inbox: SimpleQueue[WorkItem | None] = SimpleQueue()
+        self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="holdfast-store-writer", daemon=True)
         self._lock = threading.Lock()
         self._transaction_lock = new_transaction_lock()
@@ -71,7 +71,7 @@ class Writer:
     async def start(self) -> None:
         """Start the thread and open the file. Raises if the file cannot be opened."""
         first, opened = awaited_item(lambda _: None)
-        self._inbox.put(first)
+        self._queue.put(first)
         self._thread.start()
         try:
             await opened
@@ -79,7 +79,7 @@ class Writer:
             # End the thread: `stop` is not called after a failed start.
             with self._lock:
                 self._closed = True
-            self._inbox.put(None)
+            self._queue.put(None)
             raise
 
     async def run(
@@ -106,7 +106,7 @@ class Writer:
         with self._lock:
             if self._closed:
                 raise HoldfastError(codes.STORE_CLOSED, f"The store '{self._path}' is closed.")
-            self._inbox.put(item)
+            self._queue.put(item)
 
     def after_commit(self, hook: AfterCommit) -> None:
         """Run this hook after every commit from now on."""
@@ -124,8 +124,8 @@ class Writer:
                 return
             self._closed = True
         last, released = awaited_item(lambda tx: tx.release_all())
-        self._inbox.put(last)
-        self._inbox.put(None)
+        self._queue.put(last)
+        self._queue.put(None)
         try:
             await released
         except HoldfastError:
@@ -136,7 +136,7 @@ class Writer:
             self._thread.join()
 
     def _run(self) -> None:
-        first = self._inbox.get()
+        first = self._queue.get()
         try:
             db = self._open_database()
         except BaseException as error:
@@ -168,7 +168,7 @@ class Writer:
                 self._try_or_log(
                     lambda: self._write(db, tx, self._extend_wal), "write-ahead log not extended"
                 )
-            if tx.has_unindexed_messages and self._inbox.empty():  # no caller is waiting
+            if tx.has_unindexed_messages and self._queue.empty():  # no caller is waiting
                 self._try_or_log(
                     lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed"
                 )
@@ -178,7 +178,7 @@ class Writer:
         """Wait for the first item, then collect all items that are queued. Return True if the thread must end."""
         try:
             while len(items) < _MAX_BATCH:
-                item = self._inbox.get_nowait() if items else self._inbox.get(timeout=wait)
+                item = self._queue.get_nowait() if items else self._queue.get(timeout=wait)
                 if item is None:
                     return True
                 items.append(item)
