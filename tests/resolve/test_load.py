@@ -51,11 +51,11 @@ def test_source_of_an_entry_is_where_it_came_from_not_what_it_claims():
         ),
         (
             b"[]",
-            '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.',
+            'It must have this form: {"mcpServers": {"name": {"command": "…"}}}.',
         ),
         (
             b'{"mcpServers":[]}',
-            '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.',
+            'It must have this form: {"mcpServers": {"name": {"command": "…"}}}.',
         ),
     ],
 )

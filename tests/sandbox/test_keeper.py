@@ -15,6 +15,7 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.keeper import client, keeper_process
 from holdfast.sandbox.keeper.keeper import Keeper
 from tests.sandbox.support import (
     DAEMON,
@@ -308,6 +309,20 @@ async def test_without_a_keeper_server_and_daemon_outlive_a_killed_host(root: Pa
     assert is_locked(lock)
     for pid in (server, int(lock.read_text())):
         os.kill(pid, signal.SIGKILL)
+
+
+async def test_servers_start_with_a_python_that_has_no_pidfd_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "keeper.py"
+    source = Path(keeper_process.__file__).read_text(encoding="utf-8")
+    script.write_text(f"import os\n\nvars(os).pop('pidfd_open', None)\n{source}", encoding="utf-8")
+    monkeypatch.setattr(client, "_SCRIPT", script)
+
+    async with Keeper() as keeper:
+        completed = await run(keeper, python("print('new')"))
+
+    assert completed == Completed(code=0, out="new\n", err="")
 
 
 async def test_killed_keeper_process_is_replaced_and_servers_continue(

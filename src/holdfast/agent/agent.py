@@ -105,7 +105,7 @@ class TurnContext(Protocol):
     async def flush(self) -> None:
         """Wait until everything so far is stored and published. Raises if something could not be stored.
 
-        Otherwise, an agent that works without waiting delays what it has already sent.
+        Call it before a long computation: until the agent waits, nothing that it has sent is published.
         """
         ...
 
@@ -163,7 +163,7 @@ class TurnContext(Protocol):
         ...
 
     async def read_log(self, server: str) -> str:
-        """What one of the session's servers wrote to standard error. Raises if other sessions share the server."""
+        """What one of the session's servers wrote to standard error. Raises if the session has no log of it, as of a shared server."""
         ...
 
     async def list_features(

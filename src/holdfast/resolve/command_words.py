@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import PurePosixPath
 
-# Files with these suffixes are code, or settings that can name code. Other files, such as databases, are data.
+# Files with these suffixes are code, or settings that can name code.
 CODE_SUFFIXES = frozenset(
     (
         *(".bash", ".bat", ".cfg", ".cjs", ".class", ".cmd", ".conf", ".cts", ".dll", ".env", ".exe"),

@@ -30,7 +30,7 @@ class ConfinePolicy:
     sandbox_problem: str = ""
     """Why the sandbox does not work on this machine, and what to install; empty if it works."""
     protected: tuple[str, ...] = ()
-    """Holdfast's own folders, which no confined server may see."""
+    """Holdfast's own files and folders, which no confined server may see."""
     approved_folders: frozenset[str] = frozenset()
     """The folders of approved programs. These programs run unconfined in direct sessions, so nothing in a sandboxed
     session may add or change a file there."""
@@ -75,7 +75,7 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
         return None
     host = urlsplit(server.transport.url).hostname or ""
     if trust is Trust.DIRECT and is_loopback_host(host):
-        return None  # the client of a direct session is the user's own program; the connection goes to this host and port only
+        return None  # the client of a direct session is the user's own program
     why = why_host_blocked(host)
     if why is None or host in policy.allowed_private_hosts:
         return None

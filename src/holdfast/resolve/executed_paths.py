@@ -31,7 +31,7 @@ from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 # These decide what a program does, but code next to them is not loaded because of them, unless they are a launcher's manifest.
 _SETTINGS_SUFFIXES = frozenset((".json", ".jsonc", ".yaml", ".yml", ".toml", ".ini", ".cfg", ".conf", ".env"))
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
-# Also after an option (`-I/shop`) and in code (`sys.path.insert(0, '/shop')`).
+# An absolute path, also after an option (`-I/shop`) and in code (`sys.path.insert(0, '/shop')`).
 _PATH_IN_TEXT = re.compile(r"(?:(?<![\w./~$}*-])|(?<=^-\w))/[^\s'\"`;|&()<>,:=]*")
 _MAX_PACKAGE_DEPTH = 8
 _MAX_BASES = 20
@@ -57,15 +57,15 @@ def executed_by(stdio: Stdio, environ: Mapping[str, str]) -> Iterator[str]:
     bases = [base, *(os.path.join(base, folder) for folder in base_folders(argv))]  # noqa: PTH118 - words, not paths yet
     bases = [*dict.fromkeys(folder for folder in bases if _is_path(folder))][:_MAX_BASES]
     for folder in bases:
-        yield from _what_decides(folder, is_program=False)
+        yield from _paths_to_protect(folder, is_program=False)
     for path in dict.fromkeys(
         path for word in argv for path in _PATH_IN_TEXT.findall(word) if _is_path(path)
     ):
-        yield from _what_decides(path, is_program=False)
+        yield from _paths_to_protect(path, is_program=False)
     for named in find_named_items(argv):
         if isinstance(named, NamedFile):
             for path in _possible_places(named.path, bases):
-                yield from _what_decides(path, is_program=named.is_program)
+                yield from _paths_to_protect(path, is_program=named.is_program)
 
 
 def found_in_path(search_path: str) -> Iterator[str]:
@@ -81,7 +81,7 @@ def found_in_path(search_path: str) -> Iterator[str]:
 def _programs_in(folder: str, _minute: int) -> tuple[str, ...]:
     """Where the links in a folder of the `PATH` lead, and the interpreters of its scripts, unless they are the system's.
 
-    Each folder has a budget of its own, so that one with too many links does not unprotect what the links in others lead to.
+    Each folder has a budget of its own, so that too many links in one folder do not use up the budget of the others.
     """
     found: dict[str, None] = {}
     budget = StepBudget(_MAX_STEPS_IN_FOLDER)
@@ -94,7 +94,7 @@ def _programs_in(folder: str, _minute: int) -> tuple[str, ...]:
             elif not is_system or "/" in os.readlink(entry.path):  # noqa: PTH115 - a name, not a path yet
                 followed = follow_links(entry.path, budget)
                 if not all(map(_is_of_system, (*followed.passed, followed.real or "/"))):
-                    found.update(dict.fromkeys(_what_decides(entry.path, is_program=True)))
+                    found.update(dict.fromkeys(_paths_to_protect(entry.path, is_program=True)))
     return tuple(found)
 
 
@@ -128,8 +128,8 @@ def _possible_places(word: str, bases: Iterable[str]) -> Iterator[str]:
             yield path
 
 
-def _what_decides(path: str, *, is_program: bool) -> Iterator[str]:
-    """What must not change, so that a path leads to the same code as now: itself, and where its program loads code from.
+def _paths_to_protect(path: str, *, is_program: bool) -> Iterator[str]:
+    """The paths that must not change, so that this path leads to the same code as now: itself, and where its program loads code from.
 
     If it does not exist, that is the folder in which it could be created.
     """
@@ -139,7 +139,7 @@ def _what_decides(path: str, *, is_program: bool) -> Iterator[str]:
         return
     try:
         followed = follow_links(path, StepBudget())
-    except OSError:  # too much work: what can be said is that nothing may change the path as it is written
+    except OSError:  # too many links: protect the path as it is written
         yield path
         return
     if not os.path.exists(path):  # noqa: PTH110 - False for a word that is no path
@@ -157,7 +157,7 @@ def _what_decides(path: str, *, is_program: bool) -> Iterator[str]:
 
 
 def _nearest_folder(path: str) -> str:
-    """The folder nearest to a path that exists."""
+    """The path if it is a folder, else the nearest folder above it that exists."""
     folder = path
     while not os.path.isdir(folder):  # noqa: PTH112 - False for a word that is no path
         folder = os.path.dirname(folder)  # noqa: PTH120 - a word, not a path yet

@@ -99,7 +99,7 @@ async def prepare_resolution(
     workspace: Workspace | None,
     given: GivenServers = NONE_GIVEN,
 ) -> tuple[LoadedEntries, ResolvePolicy]:
-    """Read the config files and approvals for one session. Later changes take effect in the next session."""
+    """Read the config files and approvals for one session, as they are now."""
     loaded = await _load(inputs, context, given)
     approvals = await _read_approvals(store, loaded)
     policy = ResolvePolicy(
@@ -189,15 +189,15 @@ async def _confine_policy(
     )
     if not may_confine:
         return policy
-    executed = await UnconfinedPathFinder(
+    unconfined = await UnconfinedPathFinder(
         inputs.settings, inputs.app_servers, inputs.environ, store, inputs.last_good
     ).find()
     return replace(
         policy,
         sandbox_problem=(await inputs.sandbox.check()).reason if inputs.sandbox is not None else "",
         protected=paths_hidden_from_sandboxes(inputs.settings),
-        approved_folders=executed.approved_folders,
-        user_programs=executed.programs_in(context.roots),
+        approved_folders=unconfined.approved_folders,
+        user_programs=unconfined.programs_in(context.roots),
         package_folder=str(inputs.settings.servers.packages.resolve()),
         holdfast_code=with_bind_mounts(OWN_CODE, read_mounts()),
     )

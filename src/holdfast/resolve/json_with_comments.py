@@ -8,7 +8,7 @@ from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.strict_json import StrictJsonError, check_json
 
-# The patterns match even a string or comment without an end, so each byte is read only once.
+# The patterns match even a string or comment without an end. Otherwise, the search would begin again at each byte of it.
 _STRING = rb'("(?:[^"\\]++|\\.)*+"?)'
 _COMMENT = re.compile(_STRING + rb"|//[^\n]*+|(/\*).*?(?:(\*/)|\Z)", re.DOTALL)
 _TRAILING_COMMA = re.compile(_STRING + rb"|,(?=\s*+[}\]])", re.DOTALL)

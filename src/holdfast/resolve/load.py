@@ -35,11 +35,11 @@ class LoadedEntries:
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[SessionWarning, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The secrets in all entries, including entries that are refused later. They are masked in everything that is stored."""
+    """The secrets in all entries, even refused ones; of a project's entries, those that look random. They are masked in everything that is stored."""
     is_damaged: bool = False
-    """Whether this is a file that may be half saved: it is no JSON object, or could not be read in time."""
+    """Whether this is a file that may be half saved: its content is not valid, or could not be read in time."""
     trusted_secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The secrets in the entries of the application, the operator and the user. Only these are masked in questions to the user."""
+    """Those of `secrets` that come from the application, the operator and the user. Only these are masked in questions to the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def _from_file(file: ConfigFile) -> LoadedEntries:
     servers = document.get("mcpServers", document.get("servers", {})) if isinstance(document, dict) else None
     if not isinstance(servers, dict):
         return refused(
-            '"mcpServers" is missing or not an object. Write {"mcpServers": {"name": {"command": "…"}}}.',
+            'It must have this form: {"mcpServers": {"name": {"command": "…"}}}.',
             is_damaged=True,
         )
     if len(servers) > limits.servers:

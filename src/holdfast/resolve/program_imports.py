@@ -11,7 +11,7 @@ UNCHECKED = ""
 """Yielded in place of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
 _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
-_MAX_IMPORT_LIST_BYTES = 2000  # the names in `from x import (…)`; the same number is in `_PYTHON_IMPORT`
+_MAX_IMPORT_LIST_LENGTH = 2000  # the names in `from x import (…)`; the same number is in `_PYTHON_IMPORT`
 _PYTHON_IMPORT = re.compile(
     r"(?:^|[;:])[ \t]*(?:from([\w. \t]{1,1000}?)import\b[ \t]*(?:\(([^)]{0,2000})|([^\n#;(]*))|import[ \t]+([^\n#;]+))",
     re.MULTILINE,
@@ -148,7 +148,7 @@ def _imported_by_python(folder: str, root: str, source: str) -> Iterator[str]:
                 name = "".join(_AS.split(module, 1)[0].split())
                 yield from python_module_candidates(root, name)
             continue
-        if len(in_brackets or "") == _MAX_IMPORT_LIST_BYTES:
+        if len(in_brackets or "") == _MAX_IMPORT_LIST_LENGTH:
             yield UNCHECKED
         name = "".join(package.split())
         prefix = name.lstrip(".")

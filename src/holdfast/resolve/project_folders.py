@@ -10,7 +10,7 @@ from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES
 from holdfast.resolve.manifests import decode_package, texts_by_key
 
 # System updates change files in these folders.
-SYSTEM_FOLDERS = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/", "/snap/")
+SYSTEM_PREFIXES = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/", "/snap/")
 
 # For a word that is not a valid path, these functions return False; those of `pathlib` raise an error.
 _exists, _is_folder, _is_file = os.path.exists, os.path.isdir, os.path.isfile
@@ -62,7 +62,7 @@ class ProjectFolders:
             return
         real = real_path(path)
         folder = real if _is_folder(real) else _parent(real)
-        if folder.count("/") > 1 and not real.startswith(SYSTEM_FOLDERS):
+        if folder.count("/") > 1 and not real.startswith(SYSTEM_PREFIXES):
             self._folders.append(folder)
 
     def has(self, path: str) -> bool:

@@ -12,7 +12,8 @@ from holdfast.settings import Settings
 def paths_hidden_from_sandboxes(settings: Settings) -> tuple[str, ...]:
     """The paths that must not be visible in a sandbox.
 
-    These are the files that configure Holdfast, their folders, its data folder, and the folder of all sessions' browsers.
+    These are the files that configure Holdfast, the folders of those that belong to the user, its data folder, and the folder of all
+    sessions' browsers.
     They are real paths, together with the symbolic links on the way to them: a program that can change such a link can
     make Holdfast use other data or another configuration.
     """

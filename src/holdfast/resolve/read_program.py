@@ -68,7 +68,7 @@ from holdfast.resolve.program_imports import (
     module_names,
     python_module_candidates,
 )
-from holdfast.resolve.project_folders import SYSTEM_FOLDERS, ProjectFolders
+from holdfast.resolve.project_folders import SYSTEM_PREFIXES, ProjectFolders
 
 MAX_FILES = 500
 _MAX_LOOK_UPS = 50_000  # paths at which an imported file may be
@@ -95,7 +95,7 @@ _MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")
 _ENTRY_POINT = re.compile(r"[^\W\d][\w.]{0,300}:[\w.]{1,300}")  # `package.module:function`
 _OTHER_SUFFIXES = (".rb", ".lua", ".pl", ".php")  # interpreters add them: `ruby -r./hook`
 _COMPUTED_NAME = re.compile(r"[$*?%]")
-_MAX_FOLDERS = 100  # that a command changes into
+_MAX_FOLDERS = 100  # that a command changes into, and that are built
 
 # For a word that is not a valid path, these functions return False; those of `pathlib` raise an error.
 _exists, _is_folder, _is_file = os.path.exists, os.path.isdir, os.path.isfile
@@ -486,7 +486,7 @@ class _Reader:
             (place, None) for place in (path, real) if place.endswith(SOURCE_SUFFIXES)
         )
         # System updates change files there: for a link, the path is hashed, not the file's content.
-        if real.startswith(SYSTEM_FOLDERS) and not self._project.is_below(real):
+        if real.startswith(SYSTEM_PREFIXES) and not self._project.is_below(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
             self._check_approved(relative, self.files[relative])
             return

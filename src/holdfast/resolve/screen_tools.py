@@ -1,8 +1,8 @@
 """Screen a server's tools before they are offered to a model.
 
-Invalid tools are withheld, and the texts of the others are cleaned. The tools that a server has on its first use are
-offered. After that, a tool that is new or has changed is withheld until a person approves it. A tool's hints and title
-are removed unless a person approved its definition.
+Invalid tools are withheld, and the texts of the others are cleaned. `ApprovedTools` says which definitions are offered: a tool
+with another definition is withheld until a person approves it. It also says which definitions may have hints and a title:
+they are removed from the others.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class WithheldTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolWithoutHints:
-    """A tool that is offered without its hints and its title, because no person approved its definition."""
+    """A tool that is offered without its hints and its title, until a person approves its definition."""
 
     name: str
     definition: Tool
@@ -99,7 +99,7 @@ def approve_command(server: str) -> str:
 
 
 def screen_tools(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:
-    """Offer the valid tools that are approved. Remove the hints and titles of those that no person approved."""
+    """Offer the valid tools that are approved, without the hints and titles that are not accepted."""
     return run_steps(_screening_steps(tools, approved))
 
 

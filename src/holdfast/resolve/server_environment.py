@@ -21,7 +21,7 @@ def direct_environment(environ: Mapping[str, str], extra: Collection[str] = ()) 
 
 
 def confined_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a confined server starts with. None of them reveals the user or the home folder."""
+    """The variables that a confined server starts with: few of the host's, and `/tmp` as its home."""
     kept = {name: value for name, value in environ.items() if _is_listed(name, _CONFINED_VARIABLES)}
     return {**kept, "HOME": "/tmp", "TMPDIR": "/tmp"}  # each sandbox has a /tmp of its own
 

@@ -9,7 +9,7 @@ MAX_NAME_LENGTH = 128
 _CACHED_NAMES = 512
 _MARKS = ("Mn", "Me", "Cf")  # accents, enclosing marks, and format characters
 
-# The characters that look like the key. Most of them are not changed by NFKC and case folding. Names are in lower case here.
+# For each letter, the characters that look like it. Names are case-folded and in NFKC form before these are replaced.
 _LOOK_ALIKES = {
     look_alike: letter
     for letter, look_alikes in {

@@ -53,7 +53,7 @@ class UnconfinedPaths:
         )
 
     def programs_in(self, roots: Iterable[str]) -> tuple[str, ...]:
-        """The programs and folders that are a root or lie in one. A program above a root does not load code from it."""
+        """The programs and folders that are a root or lie in one."""
         known = tuple(roots)
         return tuple(path for path in self.programs if any(is_within(path, root) for root in known))
 
@@ -114,11 +114,11 @@ class UnconfinedPathFinder:
         confinement = spec.confinement
         if confinement is None or (isinstance(spec.transport, Stdio) and "." in spec.transport.writable):
             return spec
-        executed = await self.find()
+        unconfined = await self.find()
         confinement = replace(
             confinement,
-            read_only=executed.read_only_roots(confinement.roots),
-            executed=executed.programs_in(confinement.roots),
+            read_only=unconfined.read_only_roots(confinement.roots),
+            executed=unconfined.programs_in(confinement.roots),
         )
         return replace(spec, confinement=confinement)
 
@@ -133,7 +133,7 @@ class UnconfinedPathFinder:
     def _user_programs(self) -> tuple[str, ...]:
         """The paths in `UnconfinedPaths.programs`.
 
-        The file tools call this before each write, so it must be fast: the paths are kept for a minute, unless a list of servers changes.
+        The file tools call this before each write, so it must be fast: the paths are kept for at most a minute, and until a list of servers changes.
         """
         servers = self._settings.servers
         version = (_stamp(servers.host_file), _stamp(servers.user_file), time.monotonic() // _KEEP_SECONDS)

@@ -48,7 +48,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:(?P<port>[0-9]{1,5}))?")
 _MAX_PORT = 65535
-_PROCESS_KEYS = (
+_NOT_FOR_TOOLBOXES = (
     "command",
     "args",
     "env",
@@ -93,7 +93,7 @@ def find_mistake(entry: ServerEntry) -> str:
     return ""
 
 
-def is_granted_host(text: str) -> bool:
+def is_network_grant(text: str) -> bool:
     """Whether a string can be a network grant: `example.org` or `example.org:443`."""
     matched = _HOST.fullmatch(text)
     return matched is not None and 0 < int(matched["port"] or 443) <= _MAX_PORT
@@ -145,11 +145,11 @@ def _values_of(option: object) -> Iterable[object]:
 
 
 def _make_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
-    server = _build_server(entry, fields)
+    server = _from_entry_fields(entry, fields)
     return _add_app_fields(entry, server) if entry.source is Source.APP else server
 
 
-def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
+def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
     if fields.disabled:
         raise RefusedEntryError(f'It is disabled in {entry.origin}. Remove "disabled" there to use it.')
     is_trusted = entry.source in TRUSTED_SOURCES
@@ -159,7 +159,7 @@ def _build_server(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
         origin=entry.origin,
         digest=entry.digest,
         transport=_transport(entry, fields),
-        min_trust=_trust(fields) if is_trusted else Trust.DIRECT,
+        min_trust=_min_trust(fields) if is_trusted else Trust.DIRECT,
         is_confined=fields.confined,
         lifetime=fields.lifetime if is_trusted else Lifetime.SESSION,
         pins_tools=fields.pin_tools or not is_trusted,
@@ -199,7 +199,7 @@ def _in_process(entry: ServerEntry, fields: EntryFields) -> InProcess:
             f'It is a toolbox, which runs in the application\'s process: "{key}" is for servers that are started. Remove it, '
             "or start the toolbox as a program."
         )
-    if unusable := [key for key in _PROCESS_KEYS if key in given]:
+    if unusable := [key for key in _NOT_FOR_TOOLBOXES if key in given]:
         raise RefusedEntryError(
             f'It is a toolbox, which runs in the application\'s process: "{unusable[0]}" has no effect. Remove it.'
         )
@@ -242,7 +242,7 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
             raise RefusedEntryError(
                 f"network[{index}] contains a *, but a grant names one host. List each host: api.example.org, example.org:443."
             )
-        if not is_granted_host(host):
+        if not is_network_grant(host):
             raise RefusedEntryError(
                 f"network[{index}] is not a host name. Write example.org or example.org:443."
             )
@@ -267,7 +267,7 @@ def _why_variable_refused(name: str, source: Source) -> str | None:
     return loader_variable_reason(name) if source is Source.CLIENT else None
 
 
-def _trust(fields: EntryFields) -> Trust:
+def _min_trust(fields: EntryFields) -> Trust:
     """The lowest trust of a session that may use the server. Without `trust_level`, a confined server may be used by all."""
     if fields.trust_level is None:
         return Trust.SANDBOXED if fields.confined else Trust.DIRECT

@@ -157,7 +157,7 @@ class _ConfigNames:
     """The names in a folder that the user's programs may load as settings."""
 
     guarded: frozenset[str]
-    """Those that are known to matter. They are looked up one by one, however many names the folder has."""
+    """The guarded names that exist. They are looked up one by one, however many names the folder has."""
     dotfiles: frozenset[str]
     """All others that begin with a dot."""
     is_complete: bool
@@ -212,7 +212,7 @@ class _WatchedRoot:
 class GuardWatch:
     """Watches the roots of the running servers that one host's keeper started, and kills a server if a guard vanishes.
 
-    All servers in a root are checked together, and only if an event is about one of their guarded names.
+    All servers in a root are checked together: when an event is about one of their guarded names, and once a second.
     """
 
     def __init__(self) -> None:

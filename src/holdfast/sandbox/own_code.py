@@ -1,4 +1,4 @@
-"""The files and folders that this process executes and imports: its interpreter, its modules, libraries and programs.
+"""The files and folders that this process executes and imports: its interpreter, its modules and libraries.
 
 A program that can change one of them can run code with the host's rights, now or at the next start. They are looked up
 once, when this module is imported, before any confined server runs.
@@ -73,4 +73,4 @@ def _without_parent_steps(path: str) -> str:
 
 OWN_PYTHON = os.path.realpath(sys.executable)
 OWN_CODE = _find_own_code()
-"""The result of `resolve_with_links`. Confined servers may read these paths, but never change them."""
+"""The paths of this code, and of the links that lead to it. No confined server may change them."""

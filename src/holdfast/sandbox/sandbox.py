@@ -103,8 +103,8 @@ def make_sandbox(
 ) -> SandboxBackend:
     """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Do not check it.
 
-    `keep_in` is the data folder of the sessions whose containers are kept; None if none are kept. Bubblewrap keeps nothing.
-    `changed_roots` are the roots of earlier processes, which bubblewrap needs: it mounts the programs of servers.
+    `keep_in` is only for containers: the data folder of the sessions whose containers are kept; None if none are kept.
+    `changed_roots` is only for bubblewrap: the folders in which links never decide what is mounted.
     """
     if engine:
         from holdfast.sandbox.container.container import ContainerSandbox

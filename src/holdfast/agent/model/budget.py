@@ -8,7 +8,7 @@ from holdfast.agent.model.usage import Usage
 
 
 class Budget(Protocol):
-    """Counts what runs use. Each method raises BUDGET_EXHAUSTED once the budget is used up."""
+    """Counts what runs use. All methods but `add_usage` raise BUDGET_EXHAUSTED once the budget is used up."""
 
     def start_request(self) -> None:
         """Called before each request to a model."""

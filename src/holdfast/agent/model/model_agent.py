@@ -56,9 +56,9 @@ class Models:
         )
 
     async def clients(self, config: ModelConfig) -> "ModelClients":
-        """The clients that connect to the models, with that of this model. Raises an error that says what to set if it cannot be made.
+        """The clients of all models used so far, and of this one. If it cannot be made, raise an error that says what to set.
 
-        Libraries are imported in a thread, because that takes a second or two: pydantic-ai, and that of the model's provider.
+        pydantic-ai and the library of the model's provider are imported in a thread, because that takes a second or two.
         """
         async with self._loading:
             if self._clients is None:
@@ -93,7 +93,7 @@ class ModelAgent:
         """The conversation so far; None if it must be loaded from the store."""
         self._cost = 0.0
         self.choose_with = ""
-        """What a program writes to choose a model, in messages; empty for a user, who types `/model`."""
+        """What an application writes to choose a model, for messages; empty for a user, who types `/model`."""
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class ModelAgent:
         try:
             return await self._run_turn(blocks, turn)
         except HoldfastError as error:
-            if self.choose_with:  # in a program, which has no slash commands
+            if self.choose_with:  # in an application, which has no slash commands
                 message = error.message.replace("with /model", f"with {self.choose_with}")
                 error.message = message.replace("(/model)", f"({self.choose_with})")
                 error.args = (error.message,)

@@ -321,7 +321,7 @@ class ModelRun:
         """The error to report. The library's own message is not used: it may repeat what the endpoint sent."""
         if exchange.failure is not None:
             return exchange.failure
-        # Neither the message nor the traceback: they may repeat what the endpoint sent.
+        # The traceback is not logged either.
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         log.warning("model's answer not readable", extra={"kind": type(error).__name__, "where": where})

@@ -30,8 +30,8 @@ _MAX_NAME = 64
 def fit_provider(messages: Sequence[ModelMessage], model: Model) -> list[ModelMessage]:
     """The messages as the model's provider accepts them.
 
-    It would reject a request with reasoning of another provider or API, with reasoning at the end of an answer, or with the ids
-    of another provider's calls if they are used twice or have other characters than its own.
+    The provider would reject reasoning of another provider or API, and reasoning at the end of an answer. It would also reject
+    ids of another provider's calls that are used twice, or that have other characters than its own ids.
     """
     fitted: list[ModelMessage] = []
     used: set[str] = set()

@@ -47,8 +47,6 @@ class Exchange:
         self.config = config
         self.failure: HoldfastError | None = None
         """The error to report, if the request failed."""
-        self.is_context_full = False
-        """Whether the endpoint refused the request because it was too long."""
         self.has_images = False
         """Whether the request has images."""
         self.attempts = 0
@@ -199,10 +197,7 @@ async def _check_response(response: httpx2.Response, exchange: Exchange, host: s
         raise _fail(exchange, failures.redirected(host))
     start = await _read_start(body)
     await response.aclose()
-    exchange.is_context_full = status in (400, 413, 422) and any(
-        words in start.lower() for words in _OVERFLOW_WORDS
-    )
-    if exchange.is_context_full:
+    if status in (400, 413, 422) and any(words in start.lower() for words in _OVERFLOW_WORDS):
         exchange.failure = failures.context_full(exchange.config)
     elif exchange.has_images and status in (400, 415, 422):
         exchange.failure = failures.images_refused(exchange.config, status, host)

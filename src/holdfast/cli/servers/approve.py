@@ -30,7 +30,7 @@ from holdfast.model.server import Source
 from holdfast.model.trust import Trust
 from holdfast.resolve.load import PROJECT_FILE
 from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
-from holdfast.resolve.validate import is_granted_host
+from holdfast.resolve.validate import is_network_grant
 from holdfast.session.session import Session
 from holdfast.wire.mcp.tools import Tool
 
@@ -113,7 +113,7 @@ def approve(  # noqa: PLR0913 - the options of the command
             raise click.UsageError("--direct cannot be combined with --readable, --network or --writable.")
         rights = Rights.CONFINED
     for host in network:
-        if not is_granted_host(host):
+        if not is_network_grant(host):
             raise click.UsageError(
                 f"--network: {host[:80]!r} is not a host name. Write example.org or example.org:443."
             )

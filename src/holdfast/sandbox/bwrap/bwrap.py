@@ -73,14 +73,14 @@ class BwrapSandbox:
     def __init__(self, search_path: str | None = None, changed_roots: ChangedRoots | None = None) -> None:
         """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`.
 
-        `changed_roots` are the roots of earlier processes; None to know only those of this process, and those in use.
+        `changed_roots` stores the roots for later processes; None if they are not stored.
         """
         self._search_path = system_path() if search_path is None else search_path
         self._check = CachedCheck(self._run_true)
         self._known_roots = KnownRoots(changed_roots)
 
     async def check(self) -> Availability:
-        """Run `true` in a sandbox. Remember it if that worked."""
+        """Run `true` in a sandbox. A success is remembered, a failure for some seconds only."""
         return await self._check.result()
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:

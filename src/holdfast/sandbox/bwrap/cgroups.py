@@ -20,13 +20,13 @@ def plan_cgroups(
     folder_group: str = "",
     root: Path = Path("/"),
 ) -> tuple[Cgroup, ...]:
-    """The groups that limit a server's total memory, its share of processor time and, if set, its number of processes.
+    """The groups that limit a server's total memory, its share of processor time and, with `limit_processes`, its number of processes.
 
     Servers with a lower priority share an outer group, which gets half of another program's processor time and three quarters
-    of the memory. The others share a second one (with version 1, the same one), with the same part of the memory and without
-    a limit of processor time. `folder_group` names the group in which the servers of one folder share their part of this. Set
-    `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. If this host may not
-    create groups, the result is empty, and only the limits per process apply.
+    of the memory. The others share a second outer group (with version 1, the first one) without a limit of processor time.
+    `folder_group` names the group, inside the outer one, that the servers of one folder share. Set `limit_processes` for a server
+    that runs as root: the kernel does not apply RLIMIT_NPROC to root. If this host may not create groups, the result is empty,
+    and only the limits per process apply.
     """
     hierarchies = _parse_hierarchies((root / "proc/self/cgroup").read_text(encoding="utf-8"))
     planned: list[Cgroup] = []

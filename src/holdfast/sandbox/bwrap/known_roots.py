@@ -16,8 +16,8 @@ class KnownRoots:
     """Folders in which a server may have left links. No link or script in them decides what is mounted for another server.
 
     Each folder stays open, so that the file system cannot use its inode number for another folder, which would then count as a
-    root. It is forgotten when it is deleted. Beyond `_MAX_OPEN` folders, and on mounts other than that of `/`, only their device and inode are remembered: an open
-    folder would keep its file system from being unmounted.
+    root. It is forgotten when it is deleted. Beyond `_MAX_OPEN` folders, and on mounts other than that of `/`, only device and
+    inode are remembered: an open folder would keep its file system from being unmounted.
     """
 
     def __init__(self, changed_roots: ChangedRoots | None = None) -> None:

@@ -71,7 +71,7 @@ class ContainerSandbox:
         """Build the engine's command that starts a new container, or the one that was kept for this server."""
         engine = self._engine.find()
         if not engine:
-            raise HoldfastError(codes.NO_SANDBOX, self._engine.missing)
+            raise HoldfastError(codes.NO_SANDBOX, self._engine.missing_message)
         confinement = spec.confinement
         assert confinement is not None
         if confinement.network:
@@ -126,7 +126,7 @@ class ContainerSandbox:
                 reason=f"No image is configured for {self.name}. Set sandbox.image to an image that contains the servers.",
             )
         if not self._engine.find():
-            return Availability(works=False, reason=self._engine.missing)
+            return Availability(works=False, reason=self._engine.missing_message)
         try:
             code, output = await self._engine.run("image", "inspect", "--format", "{{.Id}}", self.image)
         except TimeoutError as error:

@@ -32,7 +32,7 @@ class Engine:
         return shutil.which(self.name, path=self._search_path) or ""
 
     @property
-    def missing(self) -> str:
+    def missing_message(self) -> str:
         """The message if the program is missing."""
         return (
             f"{self.name} is missing. Install it, or remove the engine from the settings to use bubblewrap."

@@ -46,7 +46,7 @@ class Keeper:
         return self._starter.pid
 
     async def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
-        """The paths outside of its roots that would be mounted for the program of a confined process. Raise if there is no program."""
+        """The paths outside of its roots that the sandbox would mount for its program; none without a sandbox. Raise if there is no such program."""
         if self._sandbox is None:
             return ()
         return await find_program_paths(self._sandbox, _with_absolute_search_path(spec))

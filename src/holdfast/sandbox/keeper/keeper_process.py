@@ -379,7 +379,7 @@ def _watch_peer(peer: socket.socket, poll: "select.poll") -> int:
     pid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
     try:
         fd = os.pidfd_open(pid)
-    except OSError:
+    except (OSError, AttributeError):  # not every build of Python has it
         return -1
     poll.register(fd, select.POLLIN)
     return fd
