@@ -1,6 +1,6 @@
 """Holdfast without async, for scripts and notebooks: `from holdfast.sync import Host`.
 
-The event loop runs in a thread of its own, so a notebook, which has an event loop already, can use it as well.
+The event loop runs in a thread of its own, so this also works in a notebook, which has an event loop already.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Host:
     """Owns sessions. Use it in a `with` block; or call `open` in one cell of a notebook, and `close` in another.
 
-    Every method may be called from any thread. What is still open when the program ends is closed then.
+    Every method may be called from any thread. If the host is still open when the application exits, it is closed then.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Host:
 
 
 class Session:
-    """An open session. Its methods are those of `holdfast.Session`, without `await`."""
+    """An open session, with the most used methods of `holdfast.Session`, without `await`."""
 
     def __init__(
         self, owner: "_Owner[async_session.Session]", loop: "_LoopThread", sessions: "set[Session]"
@@ -207,7 +207,7 @@ class Session:
 
 
 class _Owner(Generic[T]):
-    """A task that enters a context manager, and leaves it: both must happen in one task."""
+    """A task that enters a context manager and leaves it. Both must happen in the same task."""
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[T]]) -> None:
         self.value: T
@@ -251,7 +251,7 @@ class _LoopThread:
         self._starting = threading.Lock()
 
     def run(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
-        """Run a coroutine in the loop and wait for it. If the caller is interrupted, it is cancelled."""
+        """Run a coroutine in the loop and wait for it. If the caller is interrupted, the coroutine is cancelled."""
         if threading.current_thread() is self._thread:
             if isinstance(work, Coroutine):
                 work.close()

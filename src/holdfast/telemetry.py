@@ -1,4 +1,4 @@
-"""Logging to standard error: one line per record, for people or as JSON."""
+"""Logging to standard error, as text for people or as JSON lines."""
 
 import atexit
 import json
@@ -28,8 +28,10 @@ _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", 
 _COLOUR_CODES = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
 _MAX_DEPTH = 8  # of nested fields
 _MAX_BUFFERED_BYTES = 1024 * 1024
-_loaded: list[ModuleType] = []  # `log_mask`, once it is imported
-_MAX_TEXT = 256 * 1024  # characters of a field, so that one log line cannot block the event loop for long
+_MAX_TEXT = (
+    256 * 1024
+)  # characters of the message or a field, so that one record cannot block the event loop for long
+_imported_log_mask: list[ModuleType] = []  # empty until `log_mask` is imported
 
 
 def configure(
@@ -110,7 +112,7 @@ class NonBlockingStream:
             time.sleep(0.005)
 
     def close(self) -> None:
-        """Accept no more lines. The thread writes what is queued and ends."""
+        """Let the thread write what is queued, and end. Nothing may be written after this."""
         if not self._is_open:
             return
         self._is_open = False
@@ -224,15 +226,15 @@ class _Content:
 
 
 def _masked_content(record: logging.LogRecord) -> _Content:
-    """Mask the content of a record before it is formatted: a mask in the formatted line could make it invalid."""
+    """Mask the content of a record before it is formatted: masking the formatted line could make its JSON invalid."""
     session_id = _session_id()
     event, traceback = _event(record), "\n".join(_traceback(record))
-    fields = _load_log_mask().mask_fields(
+    masked = _load_log_mask().mask_fields(
         {"event": event, "traceback": traceback, "fields": _extra_fields(record)}, session_id
     )
     if session_id:
-        fields["fields"]["session"] = session_id
-    return _Content(**fields)
+        masked["fields"]["session"] = session_id
+    return _Content(**masked)
 
 
 def _session_id() -> str:
@@ -253,7 +255,7 @@ def _load_log_mask() -> ModuleType:
 
     It is imported in a thread: a signal handler may interrupt an import in the main thread, and log a line itself.
     """
-    if not _loaded:
+    if not _imported_log_mask:
         thread = threading.Thread(target=_import_log_mask, name="holdfast-log-mask", daemon=True)
         try:
             thread.start()
@@ -261,13 +263,13 @@ def _load_log_mask() -> ModuleType:
             _import_log_mask()
         while thread.is_alive():
             time.sleep(0.0005)
-    return _loaded[0]
+    return _imported_log_mask[0]
 
 
 def _import_log_mask() -> None:
     from holdfast.masking import log_mask
 
-    _loaded.append(log_mask)
+    _imported_log_mask.append(log_mask)
 
 
 def _extra_fields(record: logging.LogRecord) -> Mapping[str, Field]:

@@ -56,7 +56,7 @@ class Span:
             context.detach(token)
 
     async def run(self, work: Awaitable[T]) -> T:
-        """Await this with the span as the current one."""
+        """Await the work while this span is the current one."""
         with self.active():
             return await work
 
@@ -76,7 +76,7 @@ class Span:
 
 
 class Tracer:
-    """Begins spans with the provider of a program, or with one that exports to a collector."""
+    """Begins spans with the application's provider, or with one that exports to a collector."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         from holdfast import __version__
@@ -131,7 +131,7 @@ def _parent_context(parent: Span | None, remote: Mapping[str, object] | None) ->
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     if remote and isinstance(sent := remote.get("traceparent"), str):
-        # A client may write any text into `tracestate`, and the collector would get it.
+        # Without `tracestate`: a client may write any text into it, and the collector would get that text.
         found = TraceContextTextMapPropagator().extract({"traceparent": sent}, context=Context())
         if trace.get_current_span(found).get_span_context().is_valid:
             return found
@@ -156,6 +156,6 @@ def export_to(url: str) -> "SdkProvider":
     provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint=f"{url.rstrip('/')}/v1/traces", timeout=_EXPORT_SECONDS)
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    # An export that failed is an error in the log. Its attempts would each be a warning.
+    # A failed export is logged as an error. The warnings about each of its attempts are left out.
     logging.getLogger("opentelemetry.exporter").setLevel(logging.ERROR)
     return provider

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -61,6 +62,12 @@ async def test_programs_pass_a_strict_type_checker_and_mistakes_do_not(tmp_path:
     }
     assert found == expected
     assert report["summary"]["filesAnalyzed"] == len(PROGRAMS) + 2
+
+
+def test_every_class_of_events_is_public():
+    public = {getattr(holdfast.events, name) for name in holdfast.events.__all__}
+
+    assert {*get_args(holdfast.events.Event)} <= public
 
 
 def test_typed_program_uses_every_public_name():

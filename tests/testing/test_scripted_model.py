@@ -115,6 +115,24 @@ async def test_a_request_without_a_stream_gets_one_document():
     assert [request.prompt for request in endpoint.requests] == ["Hello"] * 3
 
 
+async def test_an_answer_that_stopped_early_is_incomplete_with_and_without_a_stream():
+    cut = Answer(parts=(Text("Rea"),), stop="length")
+    async with ScriptedModel([cut, cut]) as endpoint, aiohttp.ClientSession() as client:
+        bodies = [
+            await (
+                await client.post(f"{endpoint.base_url}/responses", json={"input": "Hello", "stream": stream})
+            ).text()
+            for stream in (False, True)
+        ]
+
+    document = json.loads(bodies[0])
+    *_, last = (line for line in bodies[1].splitlines() if line.startswith("data: "))
+    streamed = json.loads(last.removeprefix("data: "))["response"]
+    assert [(one["status"], one["incomplete_details"]) for one in (document, streamed)] == [
+        ("incomplete", {"reason": "max_output_tokens"})
+    ] * 2
+
+
 async def test_a_function_answers_each_request_by_what_it_says():
     def answer_request(request: ModelRequest) -> Step:
         return answer(f"{request.instructions}: {request.prompt}; {request.tool_results}")

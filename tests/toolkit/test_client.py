@@ -1,5 +1,6 @@
 """A box is called in memory, over the real wire, in both eras, as any caller."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from holdfast.testing import (
     calls_of,
     host_of,
 )
-from holdfast.toolkit import Call, Toolbox, ToolError, Workspace, direct_only
+from holdfast.toolkit import Call, Toolbox, ToolError, Workspace, current_call, direct_only
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +95,37 @@ async def test_a_box_is_called_in_memory_in_both_eras_as_any_caller(
         "DENIED",
         "MISSING_CAPABILITY",
     )
+
+
+async def test_current_call_has_the_state_and_the_workspace_in_guards_and_handlers(tmp_path: Path):
+    async def lifespan(box: Toolbox) -> AsyncIterator[str]:
+        yield "the state"
+
+    box = Toolbox("desk", lifespan=lifespan)
+    seen: list[tuple[Any, bool]] = []
+
+    def helper(_: Call | None = None) -> None:
+        call = current_call()
+        assert call is not None
+        seen.append((call.state, call.workspace is not None))
+
+    @box.tool(guards=[helper])
+    def work(workspace: Workspace) -> None:
+        """Work."""
+        helper()
+
+    @box.resource("desk://drawer", guards=[helper])
+    async def drawer(workspace: Workspace) -> str:
+        """Look."""
+        helper()
+        return "empty"
+
+    async with box.client(workspace=tmp_path, era="handshake") as client:
+        (await client.call("work")).raise_for_error()
+        await client.read_resource("desk://drawer")
+        await client.request("resources/subscribe", {"uri": "desk://drawer"})
+
+    assert seen == [("the state", True)] * 5
 
 
 async def test_an_unknown_option_of_a_client_is_refused():

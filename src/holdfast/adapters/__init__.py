@@ -1,6 +1,6 @@
 """The tools of a session, for other libraries. Each function imports its library when it is called.
 
-Calls go through the session: its permission policy, its context, its record and its audit apply as to any other call.
+Calls go through the session: its permission policy applies, and its events and the audit record them like any other call.
 """
 
 import shlex

@@ -16,12 +16,12 @@ from holdfast.session.session import Session
 
 
 async def make_tools(session: Session, tools: Sequence[str] | None) -> list[BaseTool]:
-    """Make one async tool for each of the session's tools. A failure becomes a message with the status `error`."""
+    """Make an async tool for each of the session's tools that match `tools`. A failed call becomes a message with the status `error`."""
     return [SessionTool(session, tool) for tool in await OfferedTools(session, tools).list()]
 
 
 class SessionTool(BaseTool):
-    """One tool of a session. Its arguments may have any names: LangChain adds none of its own to them."""
+    """One tool of a session. Its arguments may have any names, even those that LangChain uses itself, such as `config`."""
 
     response_format: Literal["content", "content_and_artifact"] = "content_and_artifact"
     handle_tool_error: Any = True

@@ -16,9 +16,9 @@ ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class ClientSessionAdapter:
-    """For code that expects a `ClientSession`. It is connected already, and the session closes it.
+    """For code that expects a `ClientSession`. The session has connected to the server already, and closes it.
 
-    A refusal or a failure of a call is a result with `is_error`. Requests that this class does not have are not supported.
+    A refusal or a failure of a call is a result with `is_error`. Other methods of a `ClientSession` are not supported.
     """
 
     def __init__(self, session: Session, server: str) -> None:
@@ -142,7 +142,7 @@ class ClientSessionAdapter:
         raw = await self._session.forward(self._server, "completion/complete", params)
         return types.CompleteResult.model_validate_json(bytes(raw))
 
-    if not TYPE_CHECKING:  # a type checker finds these mistakes by itself
+    if not TYPE_CHECKING:  # with it, a type checker would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
             offered = [known for known in dir(type(self)) if not known.startswith("_")]

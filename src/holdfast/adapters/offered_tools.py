@@ -12,7 +12,7 @@ from holdfast.session.unmatched_patterns import UnmatchedPatterns
 
 
 class OfferedTools:
-    """The tools of a session that match a pattern. The log warns once about a pattern that matches none."""
+    """The tools of a session that match one of the patterns. The log warns once about a pattern that matches none."""
 
     def __init__(self, session: Session, tools: Sequence[str] | None) -> None:
         self._session = session

@@ -17,7 +17,7 @@ from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
 
 async def make_tools(session: Session, tools: Sequence[str] | None) -> list[FunctionTool]:
-    """Make one function tool for each of the session's tools. A failure is a result that the model reads."""
+    """Make a function tool for each of the session's tools that match `tools`. A failure is a result that the model reads."""
     return [
         FunctionTool(
             name=tool.model_name,

@@ -52,7 +52,7 @@ class SessionToolset(AbstractToolset[AgentDepsT]):
         ctx: RunContext[AgentDepsT],
         tool: ToolsetTool[AgentDepsT],
     ) -> Any:
-        """Call a tool. The model may correct invalid arguments; any other failure is a result that it reads."""
+        """Call a tool. The model may correct invalid arguments. It reads the result of any other call that failed."""
         try:
             result = await self._session.call(name, tool_args)
         except HoldfastError as error:

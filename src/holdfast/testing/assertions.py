@@ -75,10 +75,13 @@ async def assert_audit_intact(host: Host) -> None:
 
 
 def _check_name(session: Session, name: str) -> None:
-    """Fail if no server of the session has this tool: a misspelled name would never have been called."""
+    """Fail if no server of the session has this tool: `assert_not_called` would pass for a misspelled name.
+
+    A server that was refused, or whose tools are not known, may have any tool.
+    """
     listed = session.listed_names
-    others = {refusal.server for refusal in session.refusals}
-    if any(name.startswith(f"{server}.") for server in others):
+    refused = {refusal.server for refusal in session.refusals}
+    if any(name.startswith(f"{server}.") for server in refused):
         return
     servers = [server for server in listed if name.startswith(f"{server}.")]
     if any(

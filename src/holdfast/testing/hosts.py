@@ -1,4 +1,4 @@
-"""A host for tests: with the given servers, and with nothing of this machine."""
+"""A host for tests, with the given servers and without the configuration of this machine."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -24,7 +24,8 @@ async def host_of(
 
     `async with host_of(box, other=fake) as host, host.session() as session: …`
 
-    The store is in memory, and the settings are the defaults: no config file of this machine is read.
+    The store is in memory, and the settings are the defaults. The only config file that is read is `.mcp.json` in the session's
+    folder. Its servers are refused, because they are not approved.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
         config = Path(folder) / "config.toml"

@@ -73,7 +73,7 @@ class ArgumentSchema:
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
         """Decode the arguments of a call and return them by name: those that were sent, and those whose default is made for each call.
 
-        Raises `BadArgumentsError` with every issue.
+        Raises `BadArgumentsError` with the first 32 issues.
         """
         issues: list[Issue] = []
         try:
@@ -136,7 +136,7 @@ class ArgumentSchema:
             return msgspec.json.decode(whole, type=parameter.annotation, strict=strict)
 
     def _choices(self, field: str) -> str:
-        """The values that an argument, or a part of one such as `items[0].color`, may have, for a message; empty if it is not one of a list."""
+        """The choices for an argument, or for a part of one such as `items[0].color`, for a message; empty if there are none."""
         parts: list[JsonObject] = [self.json_schema]
         for step in _STEP.finditer(field):
             parts = [inner for part in self._alternatives(parts) for inner in _inner_schemas(part, step)]
@@ -144,7 +144,7 @@ class ArgumentSchema:
         return ", ".join(map(str, choices))
 
     def _alternatives(self, parts: list[JsonObject]) -> list[JsonObject]:
-        """The schemas, with what they refer to in place of references and unions."""
+        """The schemas, with references resolved and unions replaced by their members."""
         definitions = self.json_schema.get("$defs", {})
         assert isinstance(definitions, dict)
         found: list[JsonObject] = []
@@ -237,7 +237,7 @@ def drop_repeated_titles(definitions: JsonObject) -> None:
 
 
 def _renamed(schema: JsonObject, definitions: JsonObject, taken: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """The schema and its definitions. If another type has the name of one, the names that are taken get a number."""
+    """The schema and its definitions. If one has the name of another type, each definition whose name is taken gets a number."""
     if all(taken.get(name, definition) == definition for name, definition in definitions.items()):
         return schema, definitions
     names: dict[str, str] = {}
@@ -270,7 +270,7 @@ def _object(value: Json) -> JsonObject:
 
 
 def _inner_schemas(schema: JsonObject, step: re.Match[str]) -> Iterator[JsonObject]:
-    """The schemas of a member or of the items of an object or a list."""
+    """The schemas of a member of an object, or of an item of a list."""
     properties, name = schema.get("properties"), step["name"]
     if name:
         inner = [properties.get(name) if isinstance(properties, dict) else None]

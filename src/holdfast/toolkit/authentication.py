@@ -5,10 +5,11 @@ There is one authenticator for each kind of server:
 | server | authenticator | identity and trust come from | a workspace that the client announces |
 |---|---|---|---|
 | stdio, started for one session | `EnvironmentAuthenticator` | the environment: the Holdfast host started the server | is ignored |
+| in the process of the application, opened for one session | `EnvironmentAuthenticator` | the session that it was opened for | is ignored |
 | stdio, shared by sessions | `MetaAuthenticator` | the `_meta` of each request: the Holdfast host writes it | is ignored |
 | HTTP, with the Holdfast host's key set | `TokenAuthenticator` | the verified token of each request | is used only for anonymous callers, if they are allowed |
 | HTTP, with other credentials (`box.http_app(auth=…)`) | `AppAuthenticator`, in `http_auth` | the credentials of each request: `auth` finds the user or the session | is ignored |
-| in process | `ContextVarAuthenticator` | the ContextVar of `model.context` | is ignored |
+| in process, used by code that sets the session itself | `ContextVarAuthenticator` | the ContextVar of `model.context` | is ignored |
 | any other | `AnonymousAuthenticator` | nothing: callers are anonymous | is used: it says which workspace the client means, and grants no rights |
 
 The arguments of a tool never identify the caller, even if they have the names of context fields.
@@ -78,7 +79,7 @@ class Authenticator(Protocol):
 
 @dataclass(frozen=True)
 class EnvironmentAuthenticator(Authenticator):
-    """For a server that was started for one session. The Holdfast host sets the session in the server's environment.
+    """For a server that was started for one session: the host sets the session in the server's environment, or passes it in process.
 
     No request can change the session. The host also writes it into the `_meta` of each request. If `_meta` has the complete
     context of another session, someone else has set the environment, for example the command in the server's entry in
@@ -212,7 +213,7 @@ def _missing_token() -> HoldfastError:
 
 
 class ContextVarAuthenticator(Authenticator):
-    """For tools in the process of the Holdfast host: the caller sets the ContextVar.
+    """For tools in the process of their caller, which sets the ContextVar.
 
     Use one in-memory connection per session. A connection delivers frames in batches, and all frames of a batch run with
     the same value of the ContextVar.

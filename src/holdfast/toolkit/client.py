@@ -50,12 +50,15 @@ class ClientOptions(TypedDict, total=False):
     """
     user_id: str
     workspace: str | Path | Workspace
-    """The session's workspace: a folder (as a `Path`), a `Workspace`, or the slug of one that the box finds."""
+    """The session's workspace: a folder (a `Path`, or text with a slash), a `Workspace`, or the slug of one that the box finds."""
     session_id: str
     era: Literal["modern", "handshake"]
     """The era of MCP that the client speaks. The modern one is the default."""
     elicit: Answer
-    """Answers `call.ask`: the fields as a dictionary, True for a question without fields, None to decline."""
+    """Answers `call.ask`: the fields as a dictionary, True for a question without fields, None or False to decline.
+
+    If the tool asks for one value, the only field is `answer`: `{"answer": True}` for a `bool`.
+    """
     sample: Answer
     """Answers `call.sample`: the model's text, or the whole result."""
     roots: Sequence[str | Path]
@@ -117,7 +120,7 @@ class ClientResult:
 
 
 class BoxClient:
-    """A connected client. Everything that the server sends on its own is kept in `notifications`."""
+    """A connected client. It keeps all notifications of the server."""
 
     def __init__(self, answers: Mapping[str, Answer], roots: Sequence[str]) -> None:
         self.notifications: list[tuple[str, JsonObject]] = []

@@ -69,7 +69,7 @@ class ClientRequests:
         declared = self.capabilities.get(name)
         if not isinstance(declared, dict):
             raise _missing(needs)
-        # A client with an empty `elicitation` has forms only: there was nothing else when it was written.
+        # A client with an empty `elicitation` supports forms only: older versions of MCP had nothing else.
         if part and part not in declared and not (part == "form" and "url" not in declared):
             raise _missing(needs)
 
@@ -101,7 +101,7 @@ class _NoCallParameter(ClientRequests):
 
 
 NO_CALL_PARAMETER = _NoCallParameter()
-"""For handlers that do not get the call. A call that may wait for its client takes longer, so only the others can ask."""
+"""For handlers without a `Call` parameter. They cannot ask the client, because a call that can ask takes longer."""
 
 
 class DirectRequests(ClientRequests):

@@ -33,7 +33,7 @@ class Completer:
 
     @property
     def takes_value(self) -> bool:
-        """Whether it gets what the user has typed. If not, the toolkit chooses among its suggestions."""
+        """Whether it gets what the user has typed. If not, the toolkit filters its suggestions."""
         return "value" in self.tool.signature.arguments.parameters
 
 

@@ -1,6 +1,6 @@
-"""Give decoded dataclasses their defaults as attributes of their own.
+"""Copy the defaults of decoded dataclasses from the class into the instance.
 
-msgspec leaves a default such as `count: int = 1` to the class, but encodes only what the instance itself has. Without this,
+msgspec leaves a default such as `count: int = 1` in the class, but encodes only what the instance itself has. Without the copy,
 a result, `vars(…)` or a copy of an argument would lack the fields that the caller left out.
 """
 

@@ -116,7 +116,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         outcome: T | Failed
         try:
             with bind_call(call):
-                outcome = convert(await self._guard_and_run(tool, call, parse()))
+                outcome = convert(await self._complete_and_run(tool, call, parse()))
         except BaseException as error:
             outcome = to_failure(error, call.tool, tool)
         stats = _stats(call, start)
@@ -130,12 +130,13 @@ class Dispatcher(msgspec.Struct, frozen=True):
         """Raise unless the guards of a resource or prompt admit this caller, and the caller may use the workspace with this address."""
         guards = tool.definition.guards
         with bind_call(call):
-            call = await self._with_state(tool, call)
+            completed = await self._with_state(tool, call)
             # Without guards, a caller who has not chosen a workspace can still get completions for the `workspace` argument.
             if tool.signature.workspace and (guards or address):
-                workspace = self._resolve_workspace(tool, call, address)
-                call = msgspec.structs.replace(call, workspace=workspace)
-            await check_guards(guards, call)
+                workspace = self._resolve_workspace(tool, completed, address)
+                completed = msgspec.structs.replace(completed, workspace=workspace)
+            with bind_call(completed):
+                await check_guards(guards, completed)
 
     async def _parse_and_run(self, tool: Tool, call: Call, arguments: Raw) -> object:
         raw = EMPTY_OBJECT if arguments == _NULL else arguments
@@ -147,15 +148,22 @@ class Dispatcher(msgspec.Struct, frozen=True):
                 codes.EVAL_DISABLED,
                 f"{tool.name} runs only if the server allows it (`--allow-eval`, or `allow_eval=True` in Python).",
             )
-        return await self._guard_and_run(tool, call, values)
+        return await self._complete_and_run(tool, call, values)
 
-    async def _guard_and_run(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
-        """Check the guards and run the handler, with what it needs besides the arguments of the caller."""
+    async def _complete_and_run(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
+        """Find the state and the workspace of the call, check the guards, and run the handler."""
+        completed = call
         if tool.definition.lifespan is not None:
-            call = await self._with_state(tool, call)
+            completed = await self._with_state(tool, call)
         if tool.signature.workspace:
             values[WORKSPACE] = workspace = self._resolve_workspace(tool, call, values.get(WORKSPACE, ""))
-            call = msgspec.structs.replace(call, workspace=workspace)
+            completed = msgspec.structs.replace(completed, workspace=workspace)
+        if completed is call:
+            return await self._guard_and_run(tool, call, values)
+        with bind_call(completed):  # so that `current_call` has the state and the workspace, too
+            return await self._guard_and_run(tool, completed, values)
+
+    async def _guard_and_run(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         if tool.definition.guards:
             await check_guards(tool.definition.guards, call)
         if session := tool.signature.session:

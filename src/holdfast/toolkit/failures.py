@@ -19,7 +19,7 @@ from holdfast.toolkit.tool import Tool
 
 log = logging.getLogger(__name__)
 
-# The rest is for the id and the other members of the message.
+# 64 KiB are left for the id and the other members of the message.
 MAX_RESULT_BYTES = DEFAULT_LIMITS.line_bytes - 64 * 1024
 
 _OWN_FILES = (
@@ -30,7 +30,7 @@ _OWN_FILES = (
 
 # The codes of questions to the client that failed, and of results that are too large. Handlers need not declare them, because
 # the toolkit raises them.
-_CLIENT_CODES = frozenset(
+_TOOLKIT_CODES = frozenset(
     {codes.BAD_ANSWER, codes.DECLINED, codes.MISSING_CAPABILITY, codes.PEER_ERROR, codes.TOO_LARGE}
 )
 
@@ -40,7 +40,7 @@ def to_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
     if isinstance(error, BadArgumentsError):
         return _argument_failure(name, error)
     if isinstance(error, HoldfastError):
-        if tool is not None and error.code not in tool.codes and error.code not in _CLIENT_CODES:
+        if tool is not None and error.code not in tool.codes and error.code not in _TOOLKIT_CODES:
             log.warning(
                 "undeclared code of %s: %s",
                 tool.name,
@@ -85,7 +85,7 @@ def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Fa
 def drop_own_frames(error: BaseException) -> None:
     """Remove the frames before the author's code from a traceback, and from those of the errors that led to it.
 
-    A traceback without a frame of the author stays as it is, unless the error is about what the author returned.
+    A traceback without a frame of the author stays as it is, unless the error has a cause or is about what the author returned.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
@@ -102,7 +102,7 @@ def drop_own_frames(error: BaseException) -> None:
 
 
 def _is_own(file: str) -> bool:
-    """Whether a file belongs to Holdfast or to the machinery that runs handlers."""
+    """Whether a file belongs to Holdfast, asyncio or contextlib."""
     return file.startswith(_OWN_FILES)
 
 

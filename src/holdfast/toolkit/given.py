@@ -16,7 +16,7 @@ from holdfast.toolkit.call import Call
 from holdfast.toolkit.type_hints import read_type_hints
 
 Per: TypeAlias = Literal["process", "session", "call"]
-_LENGTHS: dict[str, int] = {"process": 3, "session": 2, "call": 1}
+_LIFETIME_ORDER: dict[str, int] = {"process": 3, "session": 2, "call": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def find_given(annotation: Any) -> Given | None:
 
 
 def has_nested_given(annotation: Any) -> bool:
-    """Whether a part of an annotation has a `Given`, so that callers would send the argument."""
+    """Whether a `Given` is inside an annotation. It would have no effect there, and callers would send the argument."""
     return any(isinstance(part, Given) or has_nested_given(part) for part in get_args(annotation))
 
 
@@ -91,7 +91,7 @@ def read_given(tool: str, name: str, given: Given) -> GivenParameter:
 def _read_provider(tool: str, given: Given, callers: tuple[Given, ...]) -> Provider:
     function, per = given.provider, given.per
     name = getattr(function, "__name__", repr(function))
-    if per not in _LENGTHS:
+    if per not in _LIFETIME_ORDER:
         raise _bad_provider(tool, name, f'per={per!r} is not "process", "session" or "call"')
     if any(caller.provider is function for caller in callers):
         raise _bad_provider(tool, name, "it needs itself")
@@ -102,7 +102,7 @@ def _read_provider(tool: str, given: Given, callers: tuple[Given, ...]) -> Provi
     for parameter_name, annotation, has_default in _read_parameters(tool, name, function):
         if (inner := find_given(annotation)) is not None:
             provider = _read_provider(tool, inner, (*callers, given))
-            if _LENGTHS[provider.per] < _LENGTHS[per]:
+            if _LIFETIME_ORDER[provider.per] < _LIFETIME_ORDER[per]:
                 raise _bad_provider(
                     tool,
                     name,

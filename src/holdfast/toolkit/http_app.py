@@ -47,7 +47,7 @@ class HttpAppOptions(TypedDict, total=False):
     headers: Sequence[str]
     """Names of request headers that tools get in `call.headers`."""
     proxies: Sequence[str]
-    """The addresses of reverse proxies whose `X-Forwarded-Host` is believed."""
+    """The addresses of reverse proxies whose `X-Forwarded-Host` is used."""
     allow_eval: bool
 
 
@@ -126,7 +126,7 @@ class BoxApp:
         try:
             headers = read_headers(scope["headers"])
             self._check_peer(scope, headers)
-            scope["headers"] = self._forwarded_headers(scope, headers)
+            scope["headers"] = self._replace_forwarding_headers(scope, headers)
             session = None if self._check is None else await self._check(headers)
         except HoldfastError as error:
             await send_error(send, error, challenge=self._challenge)
@@ -158,13 +158,10 @@ class BoxApp:
                 "This server has no authentication, so it serves only programs on its own machine.",
             )
 
-    def _forwarded_headers(
+    def _replace_forwarding_headers(
         self, scope: Mapping[str, Any], headers: Mapping[str, str]
     ) -> list[tuple[bytes, bytes]]:
-        """The headers without the forwarding ones.
-
-        If the request came from one of `proxies`, `Host` is the client's original host.
-        """
+        """The headers without those of `_FORWARDED`. If the request came from one of `proxies`, `Host` is the host that the client used."""
         peer = scope.get("client")
         original = headers.get("x-forwarded-host", "").split(",")[0].strip()
         kept = [(name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _FORWARDED]
@@ -176,9 +173,8 @@ class BoxApp:
     @property
     def _challenge(self) -> str:
         url = (self._auth.url or self._auth.audience) if isinstance(self._auth, JwtIssuer) else ""
-        if not url.startswith(
-            ("https://", "http://")
-        ):  # the issuer's name of this server, which is not an address
+        # The audience of a JwtIssuer may be a name instead of a URL. Other kinds of `auth` have no metadata.
+        if not url.startswith(("https://", "http://")):
             return 'Bearer realm="mcp"'
         return f'Bearer realm="mcp", resource_metadata="{url.removesuffix(self._path)}{_METADATA_PATH}"'
 

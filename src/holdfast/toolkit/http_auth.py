@@ -56,7 +56,10 @@ class Bearer:
         given = bearer_token(headers).encode()
         users = {self.tokens: "bearer"} if isinstance(self.tokens, str) else self.tokens
         found = None
-        for token, user in users.items():  # all of them, so that the time says nothing
+        for (
+            token,
+            user,
+        ) in users.items():  # always all of them, so that the time does not show which one matched
             if hmac.compare_digest(token.encode(), given):
                 found = user
         return found
@@ -86,7 +89,8 @@ class JwtIssuer:
             ("url", self.url),
         ):
             if not isinstance(cast("object", value), str) or (not value and name not in ("jwks_url", "url")):
-                raise _bad_auth(f"`{name}` of JwtIssuer must be a URL.")
+                kind = "a URL or a name" if name == "audience" else "a URL"
+                raise _bad_auth(f"`{name}` of JwtIssuer must be {kind}.")
         for name, url in (("issuer", self.issuer), ("jwks_url", self.jwks_url)):
             if url:
                 try:
@@ -116,17 +120,17 @@ def _bad_auth(reason: str) -> HoldfastError:
 Auth: TypeAlias = Bearer | JwtIssuer | HoldfastTokens | AuthFunction
 
 identified: ContextVar[SessionContext | None] = ContextVar("holdfast_http_caller", default=None)
-"""The caller of the current HTTP request, after `make_check` has found out who it is."""
+"""The session of the caller of the current HTTP request, as the check of `make_check` found it."""
 
 
 class AppCaller(HttpCaller, frozen=True, kw_only=True):
-    """A caller that the author's authentication has accepted."""
+    """A caller that `auth` has accepted."""
 
     session: SessionContext
 
 
 class AppAuthenticator(Authenticator):
-    """For a box in an ASGI application: the application has already found out who calls."""
+    """For a box in an ASGI application: `BoxApp` has already found out who calls."""
 
     def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
         session = identified.get()
@@ -141,7 +145,7 @@ class AppAuthenticator(Authenticator):
         return CallerIdentity(session=caller.session)
 
     def log_identity_source(self) -> None:
-        """Log nothing: the application decides who calls."""
+        """Log nothing: an ASGI application has its own log."""
 
 
 Check: TypeAlias = Callable[[Mapping[str, str]], Awaitable[SessionContext | None]]

@@ -1,8 +1,8 @@
 """Serve an ASGI application with uvicorn, and limit connections, unfinished heads, unread answers and parsing time.
 
 uvicorn itself waits without a limit for the head of a request (its first line and its headers), and for clients to read
-their answers. `BoundedConnection` wraps uvicorn's protocol object of each connection, and uses only the interfaces of
-asyncio and ASGI. It forwards every event to uvicorn, and knows that a head is complete when uvicorn calls the application.
+their answers. `BoundedConnection` wraps uvicorn's protocol object of each connection. It forwards every event to uvicorn, and
+knows that a head is complete when uvicorn calls the application.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ MAX_PIPELINED = 16
 """How many requests a client may send on one connection before it gets the answer to the first one."""
 # The parsing time that an address may use at once before its connections are read more slowly.
 _BURST_SECONDS = 0.02
-_REFUSAL_SECONDS = 0.0003  # about the work of refusing a request
+_REFUSAL_SECONDS = 0.0003  # about the time that it takes to refuse a request
 _REFUSED_BYTES = 16 * 1024  # how much of a refused request is parsed; more is discarded
 _DISCARD_SECONDS_PER_BYTE = 2e-10  # about the time to read bytes that are discarded
 _BACKLOG = 1024
@@ -121,10 +121,10 @@ class BoundedConnection(asyncio.Protocol):
     A limit is exceeded if
 
     * a head takes too long, is too large or has too many lines;
-    * the client does not read its answers for long, or not for a while if those of its caller have many bytes;
+    * the client leaves an answer unread for too long; the limit is shorter if the unread answers of its caller have many bytes;
     * the client sends too many requests before the first one is answered.
 
-    If parsing takes long, the connections of the caller are read more slowly, and take turns.
+    If parsing the requests of a caller takes long, the caller's connections are read more slowly, in turn.
     """
 
     def __init__(self, protocol: "_HttpProtocol", connections: Connections) -> None:
@@ -133,13 +133,15 @@ class BoundedConnection(asyncio.Protocol):
         self._connections = connections
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._unread_caller: LoopThrottle | None = None  # who does not read an answer on this connection
+        self._unread_caller: LoopThrottle | None = (
+            None  # the throttle of the caller that leaves an answer unread
+        )
         self._head_size = 0
         self._head_lines = 0
         self._last_bytes = b""  # of the previous piece, to find the end of the head across pieces
         self._running = 0  # requests that the application is answering
         self._started = 0  # requests that it has begun to answer
-        self._has_unread = False  # whether bytes arrived since the last request began
+        self._has_new_bytes = False  # whether bytes arrived since the last request began
         self._unparsed = b""
         self._is_parse_scheduled = False
         self.throttle = connections.throttle_of("")
@@ -214,7 +216,7 @@ class BoundedConnection(asyncio.Protocol):
                 self._unparsed = b""
         protocol = self._protocol
         if self._running:
-            self._has_unread = True
+            self._has_new_bytes = True
         else:
             self._head_size += len(piece)
             self._head_lines += self._count_lines(piece)
@@ -263,7 +265,7 @@ class BoundedConnection(asyncio.Protocol):
         """Stop the head timer: the head is complete. The application has its own deadline for the body."""
         self._running += 1
         self._started += 1
-        self._has_unread = False
+        self._has_new_bytes = False
         self._stop_head_timer()
 
     def request_refused(self, *, is_chunked: bool) -> None:
@@ -288,7 +290,7 @@ class BoundedConnection(asyncio.Protocol):
         self._parseable = -1
         if not self._running:
             self._connections.set_waiting(self)
-            if self._has_unread and not self._transport.is_closing():
+            if self._has_new_bytes and not self._transport.is_closing():
                 self._start_head_timer()
 
     def abort(self) -> None:
@@ -352,7 +354,7 @@ class _HttpProtocol(HttpToolsProtocol):
 
 
 class _Cycle(RequestResponseCycle):
-    """A request and its response. Writes a JSON response with status 200 at once; uvicorn would write its head first, and then its body."""
+    """A request and its response. A JSON response with status 200 is written in one piece; uvicorn would write its head first."""
 
     _json_head: Any = None
     """The head of such a response, until its body follows."""
@@ -446,7 +448,7 @@ async def serve_app(
 class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Generator[None]:
-        """Leave the signals to the program: it drains the application first, and then leaves the block of `serve_app`."""
+        """Leave the signals to the process that serves: it ends the streams first, and then leaves the block of `serve_app`."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

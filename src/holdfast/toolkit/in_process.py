@@ -15,7 +15,7 @@ async def open_server(
 ) -> AsyncIterator[ToolServer]:
     """Start the box's lifespan, and end it, with everything that calls have used, when the block ends.
 
-    By default, all callers are this session.
+    By default, every call is a call of this session.
     """
     server = box.server(authenticator or EnvironmentAuthenticator(session))
     try:

@@ -53,9 +53,7 @@ def _run(box: Toolbox, words: list[str]) -> None:
 def _parse_arguments(box: Toolbox, words: list[str]) -> "Namespace":
     from argparse import ArgumentParser
 
-    parser = ArgumentParser(
-        prog=box.name, description=f"{box.name} {box.version}: an MCP server on standard input and output."
-    )
+    parser = ArgumentParser(prog=box.name, description=f"{box.name} {box.version}: an MCP server.")
     parser.add_argument(
         "command",
         nargs="?",
@@ -114,7 +112,7 @@ def _http_options(options: "Namespace") -> HttpOptions:
 
 
 def _print_how_to_connect(name: str, options: HttpOptions) -> None:
-    """Print what to paste into a client, unless standard error is for programs."""
+    """Print what to paste into a client, unless the log is JSON."""
     if os.environ.get("HOLDFAST_LOG_FORMAT") == "json":
         return
     import json
@@ -133,7 +131,7 @@ def _print_how_to_connect(name: str, options: HttpOptions) -> None:
 
 
 def _reachable_host(host: str) -> str:
-    """The host to connect to: an address that means all addresses of this machine is not one of them."""
+    """The host to connect to: loopback, if the server listens on all addresses of this machine."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 

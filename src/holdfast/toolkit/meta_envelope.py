@@ -41,7 +41,7 @@ def encode_success(return_type: ReturnType, returned: object, stats: CallStats) 
 
 
 def encode_failure(failed: Failed, registry: CodeRegistry) -> Result:
-    """The result of `tools/call` for a call that failed: text with the code, the message and the hint."""
+    """The result of `tools/call` for a call that failed: text with the code, the message, the details and the hint."""
     failure = describe_failure(failed, registry)
     block = _encode({"type": "text", "text": "\n".join(_failure_lines(failure))})
     members = b'"ok":false,%b,' % _encode(failure)[1:-1]

@@ -1,4 +1,4 @@
-"""Observers are notified after each call, for audit, metrics and traces."""
+"""Observers are notified after each call that was not cancelled, for audit, metrics and traces."""
 
 import logging
 from collections.abc import Callable, Iterable

@@ -25,7 +25,7 @@ class Ok(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """The tool failed, with a registered code and a message for users."""
+    """The tool failed, with a registered code and a message for the caller."""
 
     code: str
     message: str

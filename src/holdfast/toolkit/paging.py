@@ -27,7 +27,7 @@ class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
 def paginate(items: Sequence[T], cursor: str = "", *, size: int = 50) -> Page[T]:
     """The page of a list that begins at the cursor; the first page if the cursor is empty.
 
-    The cursor is the number of items before the page. Raises BAD_CURSOR if it is not the `next_cursor` of a page.
+    The cursor is the number of items before the page. Raises BAD_CURSOR if it is not a number, or greater than the length of the list.
     """
     if size < 1:
         raise ValueError("A page has at least one item.")

@@ -142,7 +142,7 @@ def _read_type(tool: str, name: str, annotation: Any, default: Default) -> Param
 
 
 def _check_markers(annotation: Any) -> None:
-    """Raise `UnsupportedTypeError` for an object in an `Annotated[…]` that says something the toolkit does not know."""
+    """Raise `UnsupportedTypeError` for a `Context` of another toolkit, `Final`, or an unknown object in `Annotated[…]`."""
     for part in walk_annotation(annotation):
         if _is_sdk_context(part):
             raise UnsupportedTypeError(

@@ -3,7 +3,7 @@
 The time that a Python regular expression takes can double with each character. Patterns run on the event loop, on text
 that a model sends. So a pattern
 
-* needs a `max_length`;
+* needs a `max_length` of at most 1000;
 * must not have a repetition or an alternation inside another repetition (a repetition of at most 16 times is harmless,
   and does not count as one);
 * must not refer to a group, by a back-reference or a condition.
@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.toolkit.type_support import all_child_types
+from holdfast.toolkit.type_support import child_types
 
 MAX_LENGTH = 1000
 _MAX_HARMLESS_REPEATS = 16
@@ -46,7 +46,7 @@ def _text_types(info: Any, visited: set[int]) -> Iterator[msgspec.inspect.StrTyp
     if isinstance(info, msgspec.inspect.StrType):
         yield info
         return
-    for part in all_child_types(info):
+    for part in child_types(info):
         yield from _text_types(part, visited)
 
 

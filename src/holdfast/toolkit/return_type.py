@@ -43,7 +43,7 @@ EnvelopeKind: TypeAlias = Literal["content", "meta"]
 
 RESERVED_MEMBERS = frozenset({"ok", "_meta"})
 FAILURE_MEMBERS = frozenset({"code", "error", "hint", "retryable", "http", "next_actions", "details"})
-"""What an envelope in the content adds to the data."""
+"""The members of a failure, besides those of `RESERVED_MEMBERS`, which every envelope in the content has."""
 _NO_DATA = (NoneType, None, NoReturn)
 _UNCHECKED = (Any, Reply)
 _EXACT_TYPES = (str, int, bool)
@@ -144,7 +144,7 @@ class ReturnType:
         return _with_definitions(inlined, _used_definitions(inlined, definitions))
 
     def _schema_with_envelope(self) -> JsonObject | None:
-        """An object with `ok` and `_meta`. The data is declared for successes only: a failure has other members."""
+        """The schema of the data with `ok` and `_meta`. What does not hold for a failure is declared for successes only."""
         if self.annotation is Any:
             return None
         schema: JsonObject = {
@@ -158,8 +158,8 @@ class ReturnType:
         then = _place(data, definitions)
         declared = then.pop("properties", None)
         if isinstance(declared, dict):
-            # A failure has other members with these names. All others stand at the top, because clients that make a type
-            # of the schema read only those.
+            # In a failure, members with these names mean something else. All others are declared at the top, because clients
+            # that make a type of the schema read only the top.
             clashing = {name: part for name, part in declared.items() if name in FAILURE_MEMBERS}
             schema["properties"] = {
                 **{name: part for name, part in declared.items() if name not in FAILURE_MEMBERS},

@@ -24,14 +24,14 @@ MAX_WAITING = 1024  # calls of all callers that wait for their client
 MAX_WAITING_PER_CALLER = 64  # if the server can tell its callers apart
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of the params of all calls that wait
 MAX_WAITING_BYTES_PER_CALLER = 8 * 1024 * 1024
-_KEPT_SECONDS = ANSWER_SECONDS + 60.0  # a result that no client fetches is dropped after this time
+_KEPT_SECONDS = ANSWER_SECONDS + 60.0  # a call whose client does not continue it is cancelled after this time
 _STATE_BYTES = 24
 
 Answers: TypeAlias = Mapping[str, Raw]
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a request is about. A request with answers must be about the same as the one that it repeats."""
+    """What a request asks for, and who asks. A request with answers must have the same target as the one that it repeats."""
 
     caller: CallerIdentity
     method: str
@@ -39,7 +39,7 @@ class Target(msgspec.Struct, frozen=True):
     arguments: Raw
 
     def is_same(self, other: "Target") -> bool:
-        """Whether the requests are equal. A client may encode the same arguments differently."""
+        """Whether the targets are equal. A client may encode the same arguments differently."""
         return (self.caller, self.method, self.name) == (other.caller, other.method, other.name) and (
             bytes(self.arguments) == bytes(other.arguments)
             or _decode(self.arguments) == _decode(other.arguments)

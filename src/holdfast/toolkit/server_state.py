@@ -327,4 +327,4 @@ def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
         if not isinstance(error, Exception) or isinstance(error, StopIteration):
             error = RuntimeError(f"a provider raised {type(error).__name__}")
         future.set_exception(error)
-        future.exception()  # it is not an error that no caller waits for it any more
+        future.exception()  # asyncio logs no error if all callers were cancelled

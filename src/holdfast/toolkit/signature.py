@@ -123,7 +123,7 @@ def _read_argument(tool: str, name: str, annotation: Any, default: object) -> Pa
 
 
 def find_function(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that has the types and the docstring of a handler: of a `partial`, or of an object with `__call__`."""
+    """The function that has the types and the docstring of a handler, which may be a `partial` or an object with `__call__`."""
     while isinstance(handler, partial):
         handler = cast("Callable[..., Any]", handler.func)
     if inspect.isroutine(handler) or inspect.isclass(handler) or hasattr(handler, "__wrapped__"):

@@ -63,7 +63,7 @@ class ToolServer:
         self._subscriptions = Subscriptions(can_lists_change=self._is_dynamic)
 
     async def start(self) -> None:
-        """Start the lifespans. Otherwise, each starts at the first call that needs it."""
+        """Start the lifespans. Without this, each starts at the first call that needs it."""
         for lifespan in self._lifespans:
             await self._dispatcher.server_state.start(lifespan)
 
@@ -137,7 +137,7 @@ class ToolServer:
         self._authenticator.authorize(caller, body)
 
     def on_session_end(self, session_id: str) -> None:
-        """Forget an MCP session that has ended, and dispose of its driven sessions and kept values."""
+        """Forget an MCP session or, in process, a Holdfast session that has ended. Dispose of its driven sessions and kept values."""
         self._log_levels.pop(session_id, None)
         self._subscriptions.remove_connection(session_id)
         self._dispatcher.server_state.end_session(session_id)
@@ -178,12 +178,12 @@ class ToolServer:
         client, level = request.client, self._log_level(request)
         may_ask = bool(client.capabilities) and tool.may_ask
         if client.era is Era.HANDSHAKE:
-            asker = (
+            client_requests = (
                 DirectRequests(client.capabilities, request.back_channel.ask)
                 if may_ask
                 else _no_requests(request)
             )
-            return await work(make_call(request, caller, tool.name, asker, level=level))
+            return await work(make_call(request, caller, tool.name, client_requests, level=level))
         answers, state = read_answers(request)
         if state:
             return await self._waiting_calls.resume(state, target, request, answers)

@@ -182,7 +182,7 @@ class Toolbox:
     ) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 
     def prompt(self, handler: Callable[P, T] | None = None, /, **options: "Unpack[PromptOptions]") -> Any:
-        """Decorator: add the function to the box as a prompt. It returns a string, a `Message`, or a list of them."""
+        """Decorator: add the function to the box as a prompt. It returns a string, a `Message`, content, or a list of them."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
             self._features.add_prompt(handler, options, self._parts())
@@ -297,7 +297,7 @@ class Toolbox:
         return driven
 
     def observe(self, observer: Observer) -> Observer:
-        """Notify the observer after every call."""
+        """Notify the observer after every call that was not cancelled."""
         check_takes(observer, 1, "An observer must take one parameter, the observation")
         self._observers.append(observer)
         return observer

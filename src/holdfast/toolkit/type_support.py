@@ -115,7 +115,7 @@ def is_pydantic_marker(item: object) -> bool:
 
 
 def walk_types(annotation: Any, visited: set[type] | None = None) -> Iterator[Any]:
-    """All parts of a type, and those of the fields of its classes."""
+    """All parts of a type and of the fields of its classes, and the defaults of the fields of dataclasses."""
     visited = set() if visited is None else visited
     for part in walk_annotation(annotation):
         yield part
@@ -154,10 +154,10 @@ def _find_custom_type(info: Any, visited: set[int]) -> str:
     visited.add(id(info))
     if isinstance(info, msgspec.inspect.CustomType):
         return info.cls.__name__
-    return next((name for part in all_child_types(info) if (name := _find_custom_type(part, visited))), "")
+    return next((name for part in child_types(info) if (name := _find_custom_type(part, visited))), "")
 
 
-def all_child_types(info: Any) -> Iterator[Any]:
+def child_types(info: Any) -> Iterator[Any]:
     """The types that a type consists of: the items of a list, the members of a union, the fields of an object."""
     for name in ("type", "item_type", "key_type", "value_type"):
         if (part := getattr(info, name, None)) is not None:

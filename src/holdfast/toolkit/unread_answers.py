@@ -21,27 +21,27 @@ class WritingConnection(Protocol):
 
 
 class UnreadAnswers:
-    """The connections whose answers are not read, by caller: the throttle that a caller's connections share.
+    """The connections whose answers are not read, by caller. The throttle that a caller's connections share stands for the caller.
 
-    If the unread answers of a caller have more than `max_bytes` together, the oldest are given up: their connections are closed, but
-    not before they were unread for `seconds`. A client that reads is faster than that.
+    If the unread answers of a caller have more than `max_bytes` together, the connections with the oldest are closed, but
+    not before these were unread for `seconds`. A client that reads is faster than that.
     """
 
     def __init__(self, max_bytes: int, seconds: float) -> None:
         self._max_bytes = max_bytes
         self._seconds = seconds
-        # The connections of each caller, with the time since when; the oldest is first.
+        # The connections of each caller, with the time since when their answers are unread; the oldest is first.
         self._unread: dict[LoopThrottle, dict[WritingConnection, float]] = {}
         self._scheduled: set[LoopThrottle] = set()
 
     def add(self, connection: WritingConnection, caller: LoopThrottle) -> None:
-        """The client does not read an answer."""
+        """Add a connection whose client does not read an answer."""
         self._unread.setdefault(caller, {})[connection] = monotonic()
         if caller not in self._scheduled:
             self._limit(caller)
 
     def remove(self, connection: WritingConnection, caller: LoopThrottle) -> None:
-        """The client has read the answer, or has disconnected."""
+        """Remove a connection whose client has read the answer, or has disconnected."""
         unread = self._unread.get(caller, {})
         unread.pop(connection, None)
         if not unread:

@@ -1,7 +1,7 @@
 """Find the workspace of a call: the one in its `workspace` argument, else the session's own workspace.
 
-For anonymous callers, the workspace that the client announced takes the place of the session's own. The current folder is
-never used, and no environment variables except those of the session context.
+For anonymous callers, the workspace that the client announced takes the place of the session's own. Neither the current folder
+nor an environment variable, except those of the session context, decides which workspace it is.
 """
 
 import logging
@@ -86,7 +86,8 @@ class LocalWorkspaces:
     def find_or_register(self, address: str) -> Workspace | None:
         """Find a workspace. If the operator allows it, a folder that belongs to none is registered.
 
-        Raise if the folder names a workspace that the user has not agreed to yet: as a workspace of its own, it could not join.
+        Raise if the folder names a workspace that the user has not agreed to yet. If it were registered as another workspace, it could not
+        join that one.
         """
         found = self._registry.find(address)
         if found is not None or not address.startswith("/"):
@@ -127,7 +128,7 @@ def resolve_workspace(
         return _find_own(address, session, own, registry)
     if own is not None and address == own.slug:
         return own
-    found = _find_announced(address, registry) if session is None else _find_registered(address, registry)
+    found = _find_for_anonymous(address, registry) if session is None else _find_registered(address, registry)
     if own is not None and own.slug != found.slug:
         log.info(
             "workspace argument differs from the session's",
@@ -141,12 +142,12 @@ def _session_workspace(
 ) -> Workspace | None:
     """The session's own workspace, or the one that an anonymous caller announced; None if there is none."""
     if session is None:
-        return _find_announced(announced, registry) if announced else None
+        return _find_for_anonymous(announced, registry) if announced else None
     return _get_or_stub(session, registry) if session.workspace_id else None
 
 
 def _get_or_stub(session: SessionContext, registry: WorkspaceLookup) -> Workspace:
-    """The session's own workspace. If this process cannot read the registry, only its slug and perhaps its path are known."""
+    """The session's own workspace. If the registry does not have it, as in a sandbox, only its slug and perhaps its path are known."""
     slug, path = session.workspace_id, session.workspace_path
     try:
         return registry.get(slug)
@@ -176,7 +177,7 @@ def _find_own(
     )
 
 
-def _find_announced(address: str, registry: WorkspaceLookup) -> Workspace:
+def _find_for_anonymous(address: str, registry: WorkspaceLookup) -> Workspace:
     """The workspace that an anonymous caller names. The operator may allow that its folder is registered now."""
     if isinstance(registry, LocalWorkspaces):
         found = registry.find_or_register(address)

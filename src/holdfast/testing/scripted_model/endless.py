@@ -9,7 +9,7 @@ from holdfast.testing.scripted_model.steps import Answer, Call, Endless, Part, T
 
 
 async def endless(wire_format: WireFormat, step: Endless) -> AsyncIterator[bytes]:
-    """The start of an answer, then events of one kind without end."""
+    """The start of an answer, then events of one kind without end. For comments, there is no start."""
     for event in _events(wire_format, step):
         yield event
 
@@ -20,11 +20,11 @@ def _events(wire_format: WireFormat, step: Endless) -> Iterator[bytes]:
     if step.what == "calls":
         yield from _calls(wire_format)
         return
-    # A template: its second event with text, again and again.
+    # The beginning of an answer, up to its first event with the text. That event is repeated.
     template = [*stream(wire_format, Answer(parts=(_part(step),)), "scripted", 1)]
-    repeated = next(index for index, event in enumerate(template) if _fill(step) in event)
-    yield from template[:repeated]
-    yield from itertools.repeat(template[repeated])
+    first = next(index for index, event in enumerate(template) if _fill(step) in event)
+    yield from template[:first]
+    yield from itertools.repeat(template[first])
 
 
 def _part(step: Endless) -> Part:
@@ -43,7 +43,7 @@ def _fill(step: Endless) -> bytes:
 
 
 def _calls(wire_format: WireFormat) -> Iterator[bytes]:
-    """The start of call after call, without end."""
+    """New calls without end."""
     first, *events = stream(wire_format, Answer(parts=(Call("files__read", id="call_0"),)), "scripted", 1)
     about_call = [event for event in events if b'finish_reason":"' not in event and b"usage" not in event]
     yield first

@@ -47,7 +47,7 @@ def document(wire_format: WireFormat, answer: Answer, model: str, number: int) -
             return _chat_document(answer, model, number)
         case WireFormat.RESPONSES:
             items = [_responses_item(part, index) for index, part in enumerate(answer.parts)]
-            return _responses_document(answer, model, number, items, status="completed")
+            return _responses_document(answer, model, number, items, status=_responses_status(answer))
         case WireFormat.ANTHROPIC:
             return {
                 **_anthropic_message(answer, model, number),
@@ -182,9 +182,13 @@ def _responses_events(answer: Answer, model: str, number: int) -> Events:
                 arguments: JsonObject = {"name": part.tool, "arguments": _arguments(part)}
                 yield "response.function_call_arguments.done", {**at, **arguments}
         yield "response.output_item.done", {"output_index": index, "item": item}
-    status = "incomplete" if answer.stop else "completed"
+    status = _responses_status(answer)
     ended = _responses_document(answer, model, number, items, status=status)
     yield f"response.{status}", {"response": ended}
+
+
+def _responses_status(answer: Answer) -> str:
+    return "incomplete" if answer.stop else "completed"
 
 
 def _responses_item(part: Text | Think | Call, index: int) -> JsonObject:

@@ -48,7 +48,7 @@ class ScriptedModel:
         self.events_sent = 0
         """How many events of streams were sent."""
         self.held = 0
-        """How many answers are at their `hold_after`, or hang."""
+        """How many answers so far have stopped at their `hold_after`, or were a `Hang`."""
         self.left = 0
         """How many of these ended because the client closed the connection."""
         self._waiting: list[asyncio.Future[None]] = []
@@ -66,7 +66,7 @@ class ScriptedModel:
 
     @property
     def address(self) -> str:
-        """The address of the endpoint: that which Anthropic's clients and Ollama's expect."""
+        """The address of the endpoint, as Anthropic's and Ollama's clients expect it."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
@@ -86,7 +86,7 @@ class ScriptedModel:
             for connection in connections:
                 connection.cancel()
             await asyncio.wait(connections)
-            await asyncio.sleep(0)  # a connection that was being accepted
+            await asyncio.sleep(0)  # a connection that was being accepted is now in the set
         await self._server.wait_closed()
 
     def __enter__(self) -> Self:
@@ -167,7 +167,7 @@ class ScriptedModel:
                 step = await step if inspect.isawaitable(step) else step
                 _check_step("What the script's function returns", step)
             except Exception:
-                # The client gets no reason: it does not show what an endpoint says. The test's author needs it.
+                # The reason goes to the log, for the author of the test: clients do not show what an endpoint answers.
                 log.exception("the script of the model failed")
                 return _SCRIPT_FAILED
             return step

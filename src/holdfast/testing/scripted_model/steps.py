@@ -45,7 +45,7 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
     input_tokens: int = 100
     output_tokens: int = 20
     stop: Literal["", "length", "refusal"] = ""
-    """By default, the answer ends as complete or, if it has calls, to make them."""
+    """Why the model stopped. By default, because its answer is complete or, if it has calls, to make them."""
     first_after: float = 0.0
     """How many seconds the endpoint waits before it answers."""
     pause: float = 0.0
@@ -73,7 +73,7 @@ class Redirect(Struct, frozen=True, kw_only=True, tag="redirect"):
 
 
 class Endless(Struct, frozen=True, kw_only=True, tag="endless"):
-    """A stream that never ends: of text, of reasoning, of one call's arguments, of calls, or of comments, which say nothing."""
+    """A stream that never ends: of text, of reasoning, of one call's arguments, of calls, or of SSE comments."""
 
     what: Literal["text", "think", "arguments", "calls", "comments"] = "text"
     chunk: int = 64
@@ -81,13 +81,13 @@ class Endless(Struct, frozen=True, kw_only=True, tag="endless"):
 
 
 class LongLine(Struct, frozen=True, kw_only=True, tag="long_line"):
-    """One line of the stream with this many bytes."""
+    """One line of the stream with at least this many bytes."""
 
     size: int = 1 << 30
 
 
 class SlowBytes(Struct, frozen=True, kw_only=True, tag="slow_bytes"):
-    """An event of the stream, sent one byte at a time with a pause after each."""
+    """A stream without content that never ends, sent one byte at a time with a pause after each."""
 
     pause: float = 0.1
 
