@@ -50,11 +50,11 @@ COMMANDS = {
     ),
     "servers": LazyCommand(
         target="holdfast.cli.servers:servers",
-        help="Manage MCP servers: list, explain, add, remove, edit, logs, approve, revoke, import, login, logout.",
+        help="Manage MCP servers: list, explain, add, remove, edit, logs, approve, approvals, revoke, import, login, logout.",
     ),
     "sessions": LazyCommand(
         target="holdfast.cli.sessions:sessions",
-        help="List, show, replay, search, attach to, watch, move, tag, delete and export sessions.",
+        help="List, show, replay, search, attach to, watch, move, delete, prune, tag and export sessions.",
     ),
     "settings": LazyCommand(
         target="holdfast.cli.settings:settings", help="Show the settings and where each comes from."
@@ -87,7 +87,7 @@ HELP = """Sessions for MCP.
 
 Agents, editors and MCP clients open a session. Holdfast gives that session its own MCP servers,
 keeps them running until it ends, tells every tool who is calling, sandboxes servers that are not
-trusted, and stores everything.
+trusted, and stores what happens.
 
 \b
 Examples:

@@ -72,12 +72,12 @@ _MAX_KIND_LENGTH = 80
 
 @dataclass(slots=True)
 class _Row:
-    """The last row of a message, which the next piece of the message continues."""
+    """The last row of a message. The next piece of the message continues it."""
 
     text: str = ""
     style: str = ""
     is_kept: bool = False
-    """Whether it is not printed yet."""
+    """Whether it is kept to be printed later."""
 
 
 class EventPrinter:

@@ -53,8 +53,7 @@ def mcp(**given: Any) -> None:
     if context_from_env(os.environ) is not None:
         raise HoldfastError(
             codes.INVALID_REQUEST,
-            "That is this Holdfast itself: a session of Holdfast started `holdfast mcp` as one of its servers, and this would start"
-            " sessions without end.",
+            "A session of Holdfast started `holdfast mcp` as one of its servers. That would open sessions without end.",
             hint="Remove the entry from .mcp.json or from your list of servers.",
         )
     loaded = settings.load()

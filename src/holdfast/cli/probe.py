@@ -47,7 +47,7 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
     """Start an MCP server or connect to one, and show its version and tools.
 
     COMMAND is the server's command line; write it after `--`. The server runs without a sandbox, with your
-    permissions: probe only servers that you trust. Instead of a command, give the URL of a remote server.
+    rights: probe only servers that you trust. Instead of a command, give the URL of a remote server.
 
     \b
     Examples:

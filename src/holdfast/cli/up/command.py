@@ -30,7 +30,7 @@ _TOKEN_LIFETIME = "52w"
     default=Path(),
     help="The folder of the sessions. Default: the current folder. A token can name another one.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 chooses a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 chooses a free one. Default: the setting gateway.port.")
 @click.option(
     "--host",
     "address",
@@ -45,7 +45,7 @@ _TOKEN_LIFETIME = "52w"
 @click.option(
     "--public-url",
     metavar="URL",
-    help="The URL that clients use if a proxy forwards it, such as https://mcp.example.org/mcp. Its host is allowed.",
+    help="The URL of a proxy in front of the gateway, such as https://mcp.example.org/mcp. Its host and origin are allowed.",
 )
 @click.option(
     "--allow-origin",
@@ -108,7 +108,7 @@ def _serve(given: dict[str, Any]) -> None:
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
-    check_quickly(loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS)  # or every client would get an error
+    check_quickly(loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS)  # with a damaged store, every client would get an error
     port = loaded.gateway.port if given["port"] is None else given["port"]
     options = UpOptions(
         address=given["address"],
