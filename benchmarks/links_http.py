@@ -91,6 +91,7 @@ def light_server() -> Iterator[str]:
 
 
 def in_a_process(what: str, side: str, era: str, url: str) -> float:
+    """Measure in a new process. `side` is `ours` or `sdk`; for `cpu`, it is the number of links."""
     command = [sys.executable, "-m", __name__, what, side, era, url]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout))

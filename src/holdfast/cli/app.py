@@ -151,7 +151,7 @@ def _describe_error(error: OSError) -> str:
         case errno.ENOSPC | errno.EDQUOT:
             return f"{what}. Free some space, then try again."
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return f"{what}. Check its permissions. `holdfast settings show` prints where Holdfast keeps its files."
+            return f"{what}. Check the permissions. `holdfast settings show` prints where Holdfast keeps its files."
         case _:
             return f"{what}. Check the path. Set HOLDFAST_LOG_LEVEL=debug to log more details."
 

@@ -158,7 +158,7 @@ class EventPrinter:
         if self._is_closed or not shown:
             return
         self._print_kept_row()
-        self._clear_status()
+        self.clear_status()
         self._at_line_start = shown.endswith("\n")
         self._last = shown[-1]
         last = shown.rpartition("\n")[2]
@@ -197,23 +197,20 @@ class EventPrinter:
             return
         shown = shorten(_printable(text), max(shutil.get_terminal_size().columns - 1, 1))
         if shown != self._status:
-            self._clear_status()
+            self.clear_status()
             self._status = shown
             self._write_raw(f"{_DIM}{shown}{_RESET}")
 
     def clear_status(self) -> None:
         """Remove the status line."""
-        self._clear_status()
+        if self._status:
+            self._status = ""
+            self._write_raw(_ERASE_LINE)
 
     @property
     def running_calls(self) -> Mapping[str, ToolCalled]:
         """The calls that have not ended, by their ids."""
         return self._running
-
-    def _clear_status(self) -> None:
-        if self._status:
-            self._status = ""
-            self._write_raw(_ERASE_LINE)
 
     def _write_raw(self, text: str) -> None:
         try:

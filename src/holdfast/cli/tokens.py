@@ -122,7 +122,7 @@ def list_(*, show_all: bool, as_json: bool) -> None:
         print_line("No tokens. To create one: holdfast tokens create NAME")
     else:
         rows = [[token.id, token.name, _state(token), _describe(token)] for token in found]
-        print_table(["ID", "NAME", "STATE", "SCOPE"], rows)
+        print_table(("id", "name", "state", "scope"), rows)
     hidden = Counter(_state(token) for token in tokens if token not in found)
     if hidden and not as_json:
         parts = " and ".join(f"{count} {state}" for state, count in sorted(hidden.items()))

@@ -76,7 +76,8 @@ def up(**options: Any) -> None:
     """Serve MCP clients at one URL; every client session gets its own servers.
 
     Each client presents a token (see `holdfast tokens`). As in an editor or a chat, every call is recorded and audited, and
-    servers that are not trusted are confined. The servers are those that `holdfast servers list` shows.
+    servers that are not trusted are confined. The servers are those that `holdfast servers list` shows, except the built-in
+    ones: the setting gateway.builtin adds these.
 
     \b
     Examples:
