@@ -98,7 +98,7 @@ def _credential(given: dict[str, Any]) -> Any:
 
     return Credential(
         id="stdio",
-        how_to_stop_asking="add --mode auto to the command `holdfast mcp` with which the client starts it",
+        how_to_stop_asking="add --mode auto to the command `holdfast mcp` in the configuration of the client",
         name="this process",
         cwd=str(given["cwd"].absolute()) if given["cwd"] is not None else "",
         workspace=given["workspace"],

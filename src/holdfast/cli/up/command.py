@@ -187,7 +187,7 @@ def _local_credential(given: dict[str, Any]) -> Any:
     return replace(
         LOCAL,
         mode=None if given["mode"] is None else Mode(given["mode"]),
-        how_to_stop_asking="the operator can add --mode auto to the command that starts the gateway, holdfast up --no-tokens",
+        how_to_stop_asking="the operator can add --mode auto to the command that starts the gateway, `holdfast up --no-tokens`",
     )
 
 
