@@ -137,7 +137,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     "--cwd",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="The folder of the project. It need not exist any more. Default: the current folder.",
+    help="The folder of the project. It may have been deleted. Default: the current folder.",
 )
 def revoke(name: str, cwd: Path) -> None:
     """Revoke the approval of a project's agent, or of the project's instructions (AGENTS.md).

@@ -30,7 +30,7 @@ def read_file_states(folder: Path) -> FileStates:
             )
             for name in names:
                 if name.endswith(_SUFFIXES):
-                    with suppress(OSError):  # it is being saved
+                    with suppress(OSError):  # an editor may be replacing the file
                         status = Path(path, name).stat()
                         states[os.path.relpath(Path(path, name), folder)] = status.st_mtime_ns, status.st_size
             if len(states) > _MAX_FILES:

@@ -22,7 +22,7 @@ def choose_file(*, project: bool) -> Path:
     if not project:
         return settings.load().servers.user_file
     file = Path(PROJECT_FILE).absolute()
-    if file.is_symlink():  # it may lead to the user's own list, whose servers need no approval
+    if file.is_symlink():  # the link may lead to the user's own list, whose servers need no approval
         raise _link_error(file)
     return file
 
