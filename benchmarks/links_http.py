@@ -114,7 +114,11 @@ async def our_links(url: str, era: Era, signer: Signer | None = None) -> AsyncIt
         ) as remote:
             links = LinkPool(
                 lambda spec, scope: remote.open(
-                    spec, scope, server_requests=ServerRequests(spec, scope), meta=_meta(scope), options=options
+                    spec,
+                    scope,
+                    server_requests=ServerRequests(spec, scope),
+                    meta=_meta(scope),
+                    options=options,
                 )
             )
 

@@ -34,9 +34,7 @@ def show() -> None:
 
 
 @keys.command()
-@click.option(
-    "--revoke", is_flag=True, help="Also remove the old keys, for example because one leaked."
-)
+@click.option("--revoke", is_flag=True, help="Also remove the old keys, for example because one leaked.")
 def rotate(*, revoke: bool) -> None:
     """Create a new key, and sign with the new key from now on.
 

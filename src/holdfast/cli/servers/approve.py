@@ -166,7 +166,9 @@ async def _check_files(host: Host, open_options: OpenOptions, names: tuple[str, 
     known = server_names(loaded, resolution)
     unknown = [name for name in names if name not in known]
     if (unknown or not names) and not any(entry.source is Source.PROJECT for entry in loaded.entries):
-        folder = await run_with_file_timeout(_find_folder_above, Path(open_options.cwd), path=str(open_options.cwd))
+        folder = await run_with_file_timeout(
+            _find_folder_above, Path(open_options.cwd), path=str(open_options.cwd)
+        )
         if folder is not None:
             command = shlex.join(["holdfast", "servers", "approve", *names, "--cwd", str(folder)])
             raise HoldfastError(

@@ -16,7 +16,8 @@ _HERE = "holdfast.cli.sessions"
             target=f"{_HERE}.show:replay", help="Print a session's conversation, without calling any tools."
         ),
         "search": LazyCommand(
-            target=f"{_HERE}.list:search", help="Find sessions with a message or a title that contains all the words."
+            target=f"{_HERE}.list:search",
+            help="Find sessions with a message or a title that contains all the words.",
         ),
         "attach": LazyCommand(
             target=f"{_HERE}.attach:attach", help="Chat in a session that another process has open."

@@ -30,7 +30,11 @@ _TOKEN_LIFETIME = "52w"
     default=Path(),
     help="The folder of the sessions. Default: the current folder. A token can name another one.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 chooses a free one. Default: the setting gateway.port.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The port; 0 chooses a free one. Default: the setting gateway.port.",
+)
 @click.option(
     "--host",
     "address",
@@ -109,7 +113,9 @@ def _serve(given: dict[str, Any]) -> None:
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
-    check_quickly(loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS)  # with a damaged store, every client would get an error
+    check_quickly(
+        loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS
+    )  # with a damaged store, every client would get an error
     port = loaded.gateway.port if given["port"] is None else given["port"]
     options = UpOptions(
         address=given["address"],
