@@ -113,9 +113,8 @@ def _serve(given: dict[str, Any]) -> None:
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
-    check_quickly(
-        loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS
-    )  # with a damaged store, every client would get an error
+    # With a damaged store, every client would get an error.
+    check_quickly(loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS)
     port = loaded.gateway.port if given["port"] is None else given["port"]
     options = UpOptions(
         address=given["address"],
