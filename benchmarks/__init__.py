@@ -1,1 +1,1 @@
-"""How we compare with peers: both sides measured in one run, on the same machine."""
+"""Compares Holdfast with peers: both sides are measured in one run, on the same machine."""

@@ -1,6 +1,6 @@
 """The gateway against proxies that offer one stdio server over HTTP: the same server, the same load, one run.
 
-FastMCP's proxy is in our environment; mcp-proxy and mcpo (which offers tools as plain HTTP) have one of their own. Each figure is compared with
+FastMCP's proxy is in our environment; mcp-proxy and mcpo (which offers tools as plain HTTP) share another one. Each figure is compared with
 the best of them. A gateway keeps its clients apart and records every call; the proxies do neither.
 
 `gateway.bare` compares the gateway with the least that one CPython process can do for a call: forward raw frames, on the same
@@ -28,7 +28,7 @@ from benchmarks.wire import SERVERS, TEXT
 from holdfast.wire.mcp.eras import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
 
 SECONDS, ROUNDS, CONCURRENT = 2.0, 3, 16
-FEW, MANY = 1, 200
+FEW, MANY = 20, 200
 MAX_KB = 60.0
 _BARE = "a bare forwarder of frames: the bound of one CPython process"
 CALL = message("tools/call", {"name": "echo", "arguments": {"text": TEXT}})
@@ -39,6 +39,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Served:
+    """A process that serves MCP over HTTP. Each handle names a session, whose URL is `/s/HANDLE/mcp`."""
+
     url: str
     handles: list[str]
     pid: int
@@ -227,8 +229,8 @@ async def _opening() -> Result:
 
 async def _many() -> list[Result]:
     """The memory of an idle session, and the CPU time of a call while few, and while many, sessions are open."""
-    async with _serve("gateway.py", "memory", str(MANY + 20), *LIGHT) as served:
-        first, rest = served.handles[:20], served.handles[20:]
+    async with _serve("gateway.py", "memory", str(FEW + MANY), *LIGHT) as served:
+        first, rest = served.handles[:FEW], served.handles[FEW:]
         for handle in first:
             await _call_modern(served, handle)
         alone = await _cpu_per_call(served, first[0])
@@ -250,7 +252,7 @@ async def _many() -> list[Result]:
             name="gateway.cpu_per_call",
             ours=among,
             peer=alone,
-            peer_name=f"beside 20 sessions, not {MANY + 20}",
+            peer_name=f"beside {FEW} sessions, not {FEW + MANY}",
             unit="µs",
             goal="<= 1.25",
         ),
@@ -287,7 +289,7 @@ async def _cpu_per_call(served: Served, handle: str) -> float:
 
 @asynccontextmanager
 async def _run_proxy(program: str, path: str, *command: str) -> AsyncIterator[str]:
-    """A proxy of its own environment, in front of this server. Yields its URL."""
+    """Run a proxy of the separate environment in front of this server. Yields its URL."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -16,7 +16,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a run of requests took."""
+    """The rate, the median time and the number of the requests of a run."""
 
     per_second: float
     p50_ms: float
@@ -107,7 +107,7 @@ async def load(
     seconds: float,
     expected: bytes = b'"content"',
 ) -> Load:
-    """Send a request from so many workers at once, for so long. Each answer must contain `expected`."""
+    """Send a request again and again, on `workers` connections at once, for `seconds`. Each answer must contain `expected`."""
     request = Connection(url).encode
     parts = urlsplit(url)
     loop = asyncio.get_running_loop()

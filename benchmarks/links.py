@@ -1,8 +1,8 @@
 """Links over stdio, compared with the bare wire and with other clients on the same servers.
 
 A call through a link is measured without a store (`connect` alone), and a session's call with everything: it is on
-disk before it returns. What such a call cannot do without is the wire and two commits, one before the call is sent and one
-before its result is returned. Opening is measured with ten servers; `many_sessions` measures more.
+disk before it returns. Such a call needs at least the wire and two commits, one before the call is sent and one before its
+result is returned. Opening is measured with ten servers; `many_sessions` measures more.
 """
 
 import asyncio
@@ -173,7 +173,7 @@ def _compare_clients() -> list[Result]:
 
 
 def _compare_callers() -> Result:
-    """Callers at once share commits."""
+    """Concurrent callers share commits."""
     one, many = asyncio.run(_measure_callers())
     return Result(
         name="session.calls16",
@@ -251,7 +251,7 @@ class DurableHost:
 
     @asynccontextmanager
     async def parts(self) -> AsyncIterator[Call]:
-        """What a call cannot do without, one after the other: a commit, the wire, another commit."""
+        """What a durable call needs at least, one after the other: a commit, the wire, another commit."""
         async with self.commit() as commit, our_echo() as echo:
 
             async def commit_echo_commit() -> str:
@@ -265,7 +265,7 @@ class DurableHost:
 
 @asynccontextmanager
 async def memory_session_echo() -> AsyncIterator[Call]:
-    """The same with a store in memory."""
+    """A session's call, with a store in memory."""
     async with open_session() as (_, session):
         yield _echo_through(session)
 

@@ -91,6 +91,7 @@ def light_server() -> Iterator[str]:
 
 
 def in_a_process(what: str, side: str, era: str, url: str) -> float:
+    """Measure in a new process. `side` is `ours` or `sdk`; for `cpu`, it is the number of links."""
     command = [sys.executable, "-m", __name__, what, side, era, url]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout))
@@ -100,11 +101,11 @@ def in_a_process(what: str, side: str, era: str, url: str) -> float:
 async def our_links(url: str, era: Era, signer: Signer | None = None) -> AsyncIterator[Any]:
     """Open links as a host does, each in a scope of its own."""
 
-    class Known(dict[str, Era]):
+    class Known(dict[str, Era]):  # every server is known to have this era
         def get(self, key: str, default: Any = None) -> Any:
             return era
 
-    terms = ConnectOptions(eras=Known(), end_seconds=0.1)
+    options = ConnectOptions(eras=Known(), end_seconds=0.1)
     spec = ServerSpec(name="web", source=Source.USER, transport=Http(url=url))
     with TemporaryDirectory() as folder:
         keys = Path(folder)
@@ -113,7 +114,11 @@ async def our_links(url: str, era: Era, signer: Signer | None = None) -> AsyncIt
         ) as remote:
             links = LinkPool(
                 lambda spec, scope: remote.open(
-                    spec, scope, server_requests=ServerRequests(spec, scope), meta=_meta(scope), options=terms
+                    spec,
+                    scope,
+                    server_requests=ServerRequests(spec, scope),
+                    meta=_meta(scope),
+                    options=options,
                 )
             )
 

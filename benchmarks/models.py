@@ -31,7 +31,7 @@ Turn = Callable[[str], Awaitable[float]]
 
 
 def respond(request: ModelRequest) -> Step:
-    """`call` asks for a call first; a number is how many deltas the answer has."""
+    """Answer the prompt `call` with a tool call first. A prompt that is a number says how many deltas the answer has."""
     if request.prompt == "call" and not request.tool_results:
         return answer(Call(request.tools[0], {"path": "."}))
     deltas = int(request.prompt) if request.prompt.isdigit() else 5
@@ -134,7 +134,6 @@ def _settings(folder: str, base_url: str) -> settings.Settings:
 
 
 async def _run_ours(session: Session, prompt: str) -> float:
-    session.agent._history = None  # type: ignore[attr-defined]
     began, first = time.perf_counter(), 0.0
     # A history of its own for each turn, as the peer has.
     session.agent._history = _empty_history()  # type: ignore[attr-defined]

@@ -211,7 +211,7 @@ def measure_starts(peers: list[Peer], site: Site) -> list[float]:
 
 
 def measure_growth(site: Site) -> tuple[float, float]:
-    """Microseconds per element for a snapshot of a small and of a large page: the slowest but one of twenty."""
+    """Microseconds per element for a snapshot of a small and of a large page: the 95th percentile."""
     figures: list[float] = []
     with start(ours()) as server:
         for count, repeats in ((SMALL, 40), (LARGE, 20)):
@@ -259,6 +259,7 @@ def _memory(pid: int) -> int:
 
 
 def tokens(text: str) -> int:
+    """An estimate: a token has four bytes."""
     return len(text.encode()) // 4
 
 

@@ -9,7 +9,7 @@ from benchmarks.wire import TEXT, Call, calls_for
 ROUNDS, TURNS, TURN_SECONDS = 3, 9, 0.05
 
 Turn = Callable[[float], Awaitable[float]]
-"""Makes calls for so many seconds, at least one; returns their p50 in ms."""
+"""Makes calls for this many seconds, at least one; returns their p50 in ms."""
 
 Client = Callable[[], AbstractAsyncContextManager[Turn]]
 

@@ -19,7 +19,7 @@ RETEST = Path(__file__).parent.parent / "scripts" / "retest"
             0,
             "Unsteady: failed once, passed 3 times alone:\n  test_it.py::test_good",
         ),
-        (["test_it.py::test_good", "test_it.py::test_bad"], 1, "It failed again."),
+        (["test_it.py::test_good", "test_it.py::test_bad"], 1, "A test failed again."),
         ([f"test_it.py::test_good{number}" for number in range(6)], 1, "6 failures are not repeated."),
         (["test_it.py"], 1, "1 failures are not repeated."),  # it could not be imported
         ([], 1, "0 failures are not repeated."),

@@ -1,4 +1,4 @@
-"""The same echo server on FastMCP."""
+"""An echo server on FastMCP."""
 
 import sys
 

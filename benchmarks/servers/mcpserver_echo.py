@@ -1,4 +1,4 @@
-"""The same echo server on the SDK's MCPServer."""
+"""An echo server on the SDK's MCPServer."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The same echo server on the SDK's low-level server, its fastest. With `--http`, it is served over HTTP, and prints its URL."""
+"""An echo server on the SDK's low-level server, the fastest that the SDK has. With `--http`, it is served over HTTP, and prints its URL."""
 
 import asyncio
 import json

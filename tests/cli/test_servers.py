@@ -249,7 +249,7 @@ def test_holdfast_mcp_does_not_run_as_a_server_of_a_session(env: Environment):
     env.environ |= context_env(context)
     done = env.run("mcp", stdin="")
 
-    assert (done.returncode, "That is this Holdfast itself" in done.stderr) == (1, True)
+    assert (done.returncode, "started `holdfast mcp` as one of its servers" in done.stderr) == (1, True)
 
 
 def test_import_adds_servers_and_keeps_existing_ones(env: Environment, tmp_path: Path):

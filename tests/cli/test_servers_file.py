@@ -108,7 +108,7 @@ def test_file_with_comments_is_not_rewritten(tmp_path: Path):
     removed = run(tmp_path, "servers", "remove", "old")
 
     assert [added.returncode, removed.returncode, file.read_text()] == [1, 1, before]
-    assert "has comments, which would be lost" in added.stderr
+    assert "has comments or trailing commas, which would be lost" in added.stderr
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 
-from benchmarks import tokens
+from benchmarks import model_tokens
 from benchmarks.servers.typical_tools import CALLS
 from tests.toolkit.server_process import ROOT
 
@@ -39,7 +39,7 @@ async def results_of(client: "Client[Any]") -> list[Any]:
 
 @pytest.mark.promise("KIT-22")
 def test_tokens_are_no_more_than_fastmcps_and_as_documented():
-    rows = {row.name.removeprefix("toolkit.tokens."): row for row in tokens.results()}
+    rows = {row.name.removeprefix("toolkit.tokens."): row for row in model_tokens.results()}
     page = (ROOT / "docs" / "tool-results.md").read_text(encoding="utf-8")
 
     for name in ("answers", "manifest", "tools_list"):

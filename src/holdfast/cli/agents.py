@@ -41,7 +41,7 @@ def agents() -> None:
 @_folder_option
 @json_lines_option
 def list_(cwd: Path, *, as_json: bool) -> None:
-    """List the agents that a session in this folder can use, and why others cannot be used.
+    """List the agents that a session in this folder can use. For the others, show why they cannot be used.
 
     \b
     Example:
@@ -87,7 +87,7 @@ def show(name: str, cwd: Path) -> None:
     async def work(host: Host) -> None:
         found = await host.agent_definitions.find(name, folder)
         if found is None:
-            await host.agent_definitions.require(name, folder)
+            await host.agent_definitions.require(name, folder)  # raises UNKNOWN_AGENT
             return
         print_line(f"{found.origin}: {found.problem or 'can be used'}")
         print_for_review(_file_lines(found))
@@ -115,7 +115,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     async def work(host: Host) -> None:
         found = await host.agent_definitions.find(name, folder)
         if found is None or not found.is_project or found.is_approved:
-            await host.agent_definitions.require(name, folder)
+            await host.agent_definitions.require(name, folder)  # raises if it cannot be used
             print_line(f"{name} needs no approval: it can already be used.")
             return
         print_for_review([found.origin, *_file_lines(found)])
@@ -137,7 +137,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     "--cwd",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="The folder of the project. It need not exist any more. Default: the current folder.",
+    help="The folder of the project. It may have been deleted. Default: the current folder.",
 )
 def revoke(name: str, cwd: Path) -> None:
     """Revoke the approval of a project's agent, or of the project's instructions (AGENTS.md).

@@ -1,4 +1,4 @@
-"""The error for a folder that names a workspace in `.holdfast/workspace.toml`, but does not belong to it."""
+"""The error for a folder that belongs to no workspace, although `.holdfast/workspace.toml` names one."""
 
 import shlex
 from pathlib import Path
@@ -9,7 +9,7 @@ from holdfast.workspaces.bindings import find_announcement_problem, read_announc
 
 
 def raise_for_announcement(folder: str) -> None:
-    """Raise if the folder names a workspace in a file that is invalid, or that the user has not agreed to."""
+    """Raise if a file names a workspace for this folder, or is invalid. The folder belongs to no workspace yet."""
     if problem := find_announcement_problem(Path(folder)):
         raise HoldfastError(codes.MISSING_WORKSPACE, problem, hint="Correct the file, or name the workspace.")
     if (announced := read_announcement(Path(folder))) is not None:

@@ -50,11 +50,11 @@ COMMANDS = {
     ),
     "servers": LazyCommand(
         target="holdfast.cli.servers:servers",
-        help="Manage MCP servers: list, explain, add, remove, edit, logs, approve, revoke, import, login, logout.",
+        help="Manage MCP servers: list, explain, add, remove, edit, logs, approve, approvals, revoke, import, login, logout.",
     ),
     "sessions": LazyCommand(
         target="holdfast.cli.sessions:sessions",
-        help="List, show, replay, search, attach to, watch, move, tag, delete and export sessions.",
+        help="List, show, replay, search, attach to, watch, move, delete, prune, tag and export sessions.",
     ),
     "settings": LazyCommand(
         target="holdfast.cli.settings:settings", help="Show the settings and where each comes from."
@@ -87,7 +87,7 @@ HELP = """Sessions for MCP.
 
 Agents, editors and MCP clients open a session. Holdfast gives that session its own MCP servers,
 keeps them running until it ends, tells every tool who is calling, sandboxes servers that are not
-trusted, and stores everything.
+trusted, and stores what happens.
 
 \b
 Examples:
@@ -151,7 +151,7 @@ def _describe_error(error: OSError) -> str:
         case errno.ENOSPC | errno.EDQUOT:
             return f"{what}. Free some space, then try again."
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return f"{what}. Check its permissions. `holdfast settings show` prints where Holdfast keeps its files."
+            return f"{what}. Check the permissions. `holdfast settings show` prints where Holdfast keeps its files."
         case _:
             return f"{what}. Check the path. Set HOLDFAST_LOG_LEVEL=debug to log more details."
 

@@ -104,7 +104,7 @@ def _parse_head_option(context: click.Context, parameter: click.Parameter, value
     "--expect",
     metavar="HEAD",
     callback=_parse_head_option,
-    help="A head that this command printed earlier. Also checks that its record is still there.",
+    help="A head that this command printed earlier. Also checks that the record that it names is unchanged.",
 )
 @json_option
 @path_option

@@ -45,7 +45,7 @@ def call(
 ) -> None:
     """Call one tool of one server.
 
-    The call has a session of its own, which is not stored. The call is in the audit.
+    The call has a session of its own, which is stored only with --keep. The call is always in the audit.
 
     JSON is an object with the arguments; `-` reads it from standard input.
 

@@ -72,12 +72,12 @@ _MAX_KIND_LENGTH = 80
 
 @dataclass(slots=True)
 class _Row:
-    """The last row of a message, which the next piece of the message continues."""
+    """The last row of a message. The next piece of the message continues it."""
 
     text: str = ""
     style: str = ""
     is_kept: bool = False
-    """Whether it is not printed yet."""
+    """Whether it is kept to be printed later."""
 
 
 class EventPrinter:
@@ -158,7 +158,7 @@ class EventPrinter:
         if self._is_closed or not shown:
             return
         self._print_kept_row()
-        self._clear_status()
+        self.clear_status()
         self._at_line_start = shown.endswith("\n")
         self._last = shown[-1]
         last = shown.rpartition("\n")[2]
@@ -197,23 +197,20 @@ class EventPrinter:
             return
         shown = shorten(_printable(text), max(shutil.get_terminal_size().columns - 1, 1))
         if shown != self._status:
-            self._clear_status()
+            self.clear_status()
             self._status = shown
             self._write_raw(f"{_DIM}{shown}{_RESET}")
 
     def clear_status(self) -> None:
         """Remove the status line."""
-        self._clear_status()
+        if self._status:
+            self._status = ""
+            self._write_raw(_ERASE_LINE)
 
     @property
     def running_calls(self) -> Mapping[str, ToolCalled]:
         """The calls that have not ended, by their ids."""
         return self._running
-
-    def _clear_status(self) -> None:
-        if self._status:
-            self._status = ""
-            self._write_raw(_ERASE_LINE)
 
     def _write_raw(self, text: str) -> None:
         try:

@@ -34,14 +34,12 @@ def show() -> None:
 
 
 @keys.command()
-@click.option(
-    "--revoke", is_flag=True, help="Also make the old keys invalid at once, for example because one leaked."
-)
+@click.option("--revoke", is_flag=True, help="Also remove the old keys, for example because one leaked.")
 def rotate(*, revoke: bool) -> None:
     """Create a new key, and sign with the new key from now on.
 
-    Give the new public keys to your remote servers. Tokens signed with the old keys stay valid until they expire,
-    after about a minute.
+    Give the new public keys to your remote servers. Without --revoke, tokens signed with the old keys stay valid until they
+    expire, after about a minute.
 
     \b
     Example:

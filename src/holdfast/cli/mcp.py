@@ -53,8 +53,7 @@ def mcp(**given: Any) -> None:
     if context_from_env(os.environ) is not None:
         raise HoldfastError(
             codes.INVALID_REQUEST,
-            "That is this Holdfast itself: a session of Holdfast started `holdfast mcp` as one of its servers, and this would start"
-            " sessions without end.",
+            "A session of Holdfast started `holdfast mcp` as one of its servers. That would open sessions without end.",
             hint="Remove the entry from .mcp.json or from your list of servers.",
         )
     loaded = settings.load()
@@ -99,7 +98,7 @@ def _credential(given: dict[str, Any]) -> Any:
 
     return Credential(
         id="stdio",
-        how_to_stop_asking="add --mode auto to the command `holdfast mcp` with which the client starts it",
+        how_to_stop_asking="add --mode auto to the command `holdfast mcp` in the configuration of the client",
         name="this process",
         cwd=str(given["cwd"].absolute()) if given["cwd"] is not None else "",
         workspace=given["workspace"],

@@ -19,9 +19,9 @@ from holdfast.model.errors import HoldfastError
 @click.option("--base-url", help="The address of an endpoint of your own, such as http://127.0.0.1:8080/v1.")
 @click.option("--api-key-env", help="The environment variable with the endpoint's key.")
 @click.option(
-    "--try/--no-try", "is_tried", default=True, help="Whether to try the model first. Default: --try."
+    "--try/--no-try", "try_first", default=True, help="Whether to try the model first. Default: --try."
 )
-def model(name: str | None, base_url: str | None, api_key_env: str | None, *, is_tried: bool) -> None:
+def model(name: str | None, base_url: str | None, api_key_env: str | None, *, try_first: bool) -> None:
     """Find, try and set the model that answers prompts.
 
     Without NAME, shows the model that is set and those that this machine can use: the keys in the environment, and Ollama. At
@@ -49,7 +49,7 @@ def model(name: str | None, base_url: str | None, api_key_env: str | None, *, is
         from holdfast.agent.model.failures import check_base_url
 
         check_base_url(changed.base_url, "--base-url")
-    if is_tried:
+    if try_first:
         print_line(f"Trying {chosen} …", err=True)
         asyncio.run(_try(changed))
     from holdfast.settings.edit import set_values

@@ -47,7 +47,7 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
     """Start an MCP server or connect to one, and show its version and tools.
 
     COMMAND is the server's command line; write it after `--`. The server runs without a sandbox, with your
-    permissions: probe only servers that you trust. Instead of a command, give the URL of a remote server.
+    rights: probe only servers that you trust. Instead of a command, give the URL of a remote server.
 
     \b
     Examples:
@@ -65,14 +65,14 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
             hint = "Check the address, and that the server is running."
             raise HoldfastError(error.code, error.message, hint=hint) from None
     else:
-        report = asyncio.run(_probe(command, timeout, loaded.wire))
+        report = asyncio.run(_probe_command(command, timeout, loaded.wire))
     if as_json:
         print_json(_to_json(report))
     else:
         _print_report(report)
 
 
-async def _probe(command: tuple[str, ...], timeout: float, limits: Limits) -> ServerReport:
+async def _probe_command(command: tuple[str, ...], timeout: float, limits: Limits) -> ServerReport:
     client_info = OwnInfo(implementation=Implementation("holdfast", __version__))
     started_at = time.monotonic()
     with tempfile.TemporaryFile() as stderr, _start(command, stderr) as process:

@@ -18,7 +18,10 @@ FileStates = Mapping[str, tuple[int, int]]
 
 
 def read_file_states(folder: Path) -> FileStates:
-    """Read the time and size of each source file in a folder and its subfolders. Hidden and installed files are left out."""
+    """Read the time and size of each source file in a folder and its subfolders. Hidden and installed files are left out.
+
+    After 2,000 files, the other folders are left out.
+    """
     states: dict[str, tuple[int, int]] = {}
     with suppress(OSError):  # folders that lie too deep are left out
         for path, folders, names in walk_folders(folder):
@@ -27,7 +30,7 @@ def read_file_states(folder: Path) -> FileStates:
             )
             for name in names:
                 if name.endswith(_SUFFIXES):
-                    with suppress(OSError):  # it is being saved
+                    with suppress(OSError):  # an editor may be replacing the file
                         status = Path(path, name).stat()
                         states[os.path.relpath(Path(path, name), folder)] = status.st_mtime_ns, status.st_size
             if len(states) > _MAX_FILES:

@@ -225,7 +225,7 @@ async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, An
 
 
 def _to_error(code: str, envelope: Mapping[str, Any], text: str) -> HoldfastError:
-    """The failure of a tool, in the words of the commands."""
+    """The error of a failed tool. Its hint names commands, not tools."""
     details: dict[str, Any] = envelope.get("details") or {}
     issues: list[dict[str, str]] = details.get("issues", [])
     message = " ".join(f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues)

@@ -122,7 +122,7 @@ def list_(*, show_all: bool, as_json: bool) -> None:
         print_line("No tokens. To create one: holdfast tokens create NAME")
     else:
         rows = [[token.id, token.name, _state(token), _describe(token)] for token in found]
-        print_table(["ID", "NAME", "STATE", "SCOPE"], rows)
+        print_table(("id", "name", "state", "scope"), rows)
     hidden = Counter(_state(token) for token in tokens if token not in found)
     if hidden and not as_json:
         parts = " and ".join(f"{count} {state}" for state, count in sorted(hidden.items()))
@@ -136,7 +136,7 @@ def list_(*, show_all: bool, as_json: bool) -> None:
 def revoke(ids_or_names: tuple[str, ...], *, revoke_all: bool, as_json: bool) -> None:
     """Revoke tokens, by id or name. A running `holdfast up` ends their sessions within about a second.
 
-    If several tokens have this name, give an id, or revoke all of them with --all.
+    If several tokens have the same name, give an id, or revoke all of them with --all.
 
     \b
     Examples:
@@ -164,8 +164,8 @@ def revoke(ids_or_names: tuple[str, ...], *, revoke_all: bool, as_json: bool) ->
             print_line(f"Revoked {token.id} ({token.name}).")
 
 
-def _find_one(tokens: "Tokens", id_or_name: str, option: str, *, or_else: str = "") -> "StoredToken":
-    """The token with this id or name. Raise if there are several."""
+def _find_one(tokens: "Tokens", id_or_name: str, usage: str, *, or_else: str = "") -> "StoredToken":
+    """The token with this id or name. Raise if there are several. `usage` is what the user types before an id."""
     found = tokens.find(id_or_name)
     if len(found) == 1:
         return found[0]
@@ -173,7 +173,7 @@ def _find_one(tokens: "Tokens", id_or_name: str, option: str, *, or_else: str = 
     raise HoldfastError(
         codes.BAD_ARGUMENT,
         f"{len(found)} tokens are named {id_or_name!r}:\n{listed}",
-        hint=f"Give one of the ids, as in `{option} {found[-1].id}`" + (f"; {or_else}." if or_else else "."),
+        hint=f"Give one of the ids, as in `{usage} {found[-1].id}`" + (f"; {or_else}." if or_else else "."),
     )
 
 
@@ -216,7 +216,7 @@ def open_tokens() -> "Tokens":
 
 
 def create_token(scope: "Credential") -> "tuple[str, StoredToken]":
-    """Create a token, and record it in the audit. If this fails, the token is revoked."""
+    """Create a token, and record it in the audit. If it cannot be recorded, it is revoked."""
     tokens = open_tokens()
     token, stored = tokens.create(scope)
     try:
@@ -258,7 +258,7 @@ def _audit(outcome: str, tokens: "tuple[StoredToken, ...]") -> None:
 def _parse_scope(
     name: str, expires: str | None, scope: dict[str, str | Path | None], original: "StoredToken | None"
 ) -> "Credential":
-    """The new token's scope. Without an option, it has the limit of `original`."""
+    """The new token's scope. For each option that is not given, the limit of `original` is used."""
     from holdfast.gateway.credential import Credential
     from holdfast.model.permission import require_mode
     from holdfast.model.trust import parse_trust

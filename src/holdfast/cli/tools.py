@@ -50,11 +50,10 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
     """List the tools of a session in this folder.
 
     Starts the servers, lists their tools, and stops the servers. With SERVER, only that server; with SERVER.TOOL, describes
-    that tool and its arguments. The column "permission"
-    shows which permission rule decides about a tool. Without a rule, the session's mode decides about a tool that may
-    change something. Tools that await your approval are also listed.
+    that tool and its arguments. The column "permission" shows which permission rule decides about a tool. Without a rule, the
+    session's mode decides about a tool that may change something. Tools that await your approval are also listed.
 
-    Exit codes: 0, or 1 if the SERVER was refused or did not start.
+    Exit codes: 0; 1 if SERVER was refused or did not start; 2 invalid usage.
 
     \b
     Examples:
@@ -149,7 +148,7 @@ def _print(listed: _SessionTools, server: str | None) -> None:
 
 
 def _describe_access(tool: CatalogTool, rules: PermissionRules) -> str:
-    """The rule that decides about the tool. Without a rule, says that the tool only reads or that the mode decides."""
+    """The rule that decides about the tool. Without a rule: that the tool only reads, or that the mode decides."""
     decision = decide(tool, Mode.ASK, rules)
     return (
         decision.summary

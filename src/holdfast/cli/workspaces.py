@@ -110,14 +110,14 @@ def show(workspace: str, *, as_json: bool) -> None:
     Example:
       holdfast workspaces show blog
     """
-    registry, address = _registry(), _resolve_path(workspace)
-    found = registry.find(address)
-    if found is None and address.startswith("/"):
-        raise_for_announcement(address)
+    registry, name_or_path = _registry(), _resolve_path(workspace)
+    found = registry.find(name_or_path)
+    if found is None and name_or_path.startswith("/"):
+        raise_for_announcement(name_or_path)
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE,
-            f"{address} does not belong to a workspace.",
-            hint=f"Register it: {shlex.join(['holdfast', 'workspaces', 'add', address])}",
+            f"{name_or_path} does not belong to a workspace.",
+            hint=f"Register it: {shlex.join(['holdfast', 'workspaces', 'add', name_or_path])}",
         )
     if found is None:
         raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {workspace!r}.")

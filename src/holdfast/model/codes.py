@@ -110,7 +110,7 @@ PEER_ERROR = _add("PEER_ERROR", 502, "The message has the reason, as the other s
 BAD_ANSWER = _add(
     "BAD_ANSWER",
     502,
-    "The answer is not valid. If a program made it, report it to the author of that program.",
+    "The other side sent an invalid answer. If it is a program, report this to its author.",
 )
 UNSUPPORTED_VERSION = _add(
     "UNSUPPORTED_VERSION",
@@ -363,7 +363,7 @@ BAD_MESSAGE = _add(
 TOO_MANY_CHILDREN = _add(
     "TOO_MANY_CHILDREN",
     429,
-    "Wait until another agent has finished, or continue without a further one.",
+    "Wait until another agent has finished, or continue without starting one.",
     retryable=True,
 )
 
@@ -397,7 +397,7 @@ EVAL_BLOCKED = _add("EVAL_BLOCKED", 403, "Avoid the keyword in the message, or u
 NOT_RUNNING = _add(
     "NOT_RUNNING",
     409,
-    "Start a session of the tool first (a browser, an app), or give the id of a running one.",
+    "Start a browser, an app or a shell with this server's tools first, or give the id of a running one.",
 )
 MISSING_WORKSPACE = _add(
     "MISSING_WORKSPACE",

@@ -160,7 +160,7 @@ class Chat(ABC):
                 self._has_typed = bool(self._input.typed)
 
     def _prompts_to_save(self, typed: Sequence[str]) -> Sequence[str]:
-        """What of the typed prompts is kept for the arrow keys of later chats."""
+        """The prompts to store, for the arrow keys of later chats."""
         return typed
 
     def _open_terminal(self) -> None:
@@ -213,7 +213,7 @@ class Chat(ABC):
             self._printer.print(f"    {command:<28} {description[0].lower()}{description[1:]}")
 
     async def _cancel_any(self, session: ChatSession) -> None:
-        """Cancel the turn that another editor or terminal prompted. Its end is printed as an event."""
+        """Cancel the running turn, even if another editor or terminal sent its prompt. Its end is printed as an event."""
         try:
             if not await session.cancel_any():
                 self._printer.print("No turn is running.")

@@ -124,10 +124,10 @@ class _Restarter:
         try:
             await links.connect(session.scope, session.server(self._server), ignore_back_off=True)
         except HoldfastError as error:
-            fixed = HoldfastError(
+            with_hint = HoldfastError(
                 error.code, error.message, hint="Correct the file and save it: the server is started again."
             )
-            await self._notify(f"{changed} was changed, but the server does not start:", fixed)
+            await self._notify(f"{changed} was changed, but the server does not start:", with_hint)
             return
         session.refresh_tools(self._server)
         await session.wait_ready()

@@ -116,7 +116,7 @@ def _parse(answer: str, field: Mapping[str, Json], choices: Mapping[str, Json]) 
 
 
 def _check_limits(value: Json, field: Mapping[str, Json]) -> None:
-    """Raise `ValueError` if a value is outside of the limits of its field. The whole form would be refused for it."""
+    """Raise `ValueError` if a value is outside of the limits of its field. The server would refuse the whole form."""
     for words, is_within in _limits(field):
         try:
             is_allowed = is_within(value)

@@ -243,16 +243,16 @@ class TerminalInput:
     async def _suspend_prompt(self) -> None:
         app = self._prompts.app
         if self._open is self._prompts:
-            await self._is_running.wait()  # it may be about to run
+            await self._is_running.wait()  # the prompt may be about to run
         if self._open is self._prompts and app.is_running and not app.is_done:
             self._prompt_closed.clear()
-            app.erase_when_done = True  # it is drawn again, with its text, after the question
+            app.erase_when_done = True  # the prompt is drawn again, with its text, after the question
             try:
                 app.exit(exception=_PromptSuspendedError(self._prompts.default_buffer.text))
                 await self._prompt_closed.wait()
             finally:
                 app.erase_when_done = False
-        elif self._open is self._prompts and self._reading is not None:  # it is being closed
+        elif self._open is self._prompts and self._reading is not None:  # the prompt is being closed
             await asyncio.wait([self._reading])
 
     async def _ask(self, question: str) -> str | None:

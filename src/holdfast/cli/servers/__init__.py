@@ -43,7 +43,7 @@ _HERE = "holdfast.cli.servers"
     },
 )
 def servers() -> None:
-    """Manage MCP servers: list, explain, add, remove, edit, logs, approve, revoke, import, login, logout.
+    """Manage MCP servers: list, explain, add, remove, edit, logs, approve, approvals, revoke, import, login, logout.
 
     Servers can be configured by the operator of this machine, by you, by the project (in .mcp.json), and by
     the client that opens a session. A project's servers run only after you approve them.

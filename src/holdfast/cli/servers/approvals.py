@@ -117,7 +117,7 @@ def revoke(*, name: str, file: Path | None) -> None:
     """Revoke the approval of a project's server.
 
     From now on, no session gets the server until you approve it again. If it is running, it is ended within a few
-    seconds. The file and the project need not exist any more.
+    seconds. The file and the project may have been deleted.
 
     \b
     Examples:

@@ -123,15 +123,15 @@ def approve(  # noqa: PLR0913 - the options of the command
         return ask(question)
 
     async def work(host: Host) -> int:
-        opening = options.to_open_options(keep=False)
-        await _check_files(host, opening, names)
-        is_sandboxed = await host.trust_of(opening) is Trust.SANDBOXED
+        open_options = options.to_open_options(keep=False)
+        await _check_files(host, open_options, names)
+        is_sandboxed = await host.trust_of(open_options) is Trust.SANDBOXED
         if follow_edits and is_sandboxed:
             raise HoldfastError(
                 codes.NOT_APPROVED,
                 "--follow-edits is for direct sessions, and sessions in this folder are sandboxed. Approve the server without it.",
             )
-        decision = ReviewOptions(
+        review_options = ReviewOptions(
             ask=ask_user if is_asking else None,
             rights=Rights(rights) if rights is not None else None,
             yes=yes,
@@ -141,8 +141,8 @@ def approve(  # noqa: PLR0913 - the options of the command
             network=network,
             writable=writable,
         )
-        reviewed = await review_servers(host, opening, decision, names=names)
-        async with open_session(host, opening) as session:
+        reviewed = await review_servers(host, open_options, review_options, names=names)
+        async with open_session(host, open_options) as session:
             if yes or is_asking:
                 reviewed += await _review_tools(host, session, names, yes=yes)
             else:
@@ -155,9 +155,9 @@ def approve(  # noqa: PLR0913 - the options of the command
         raise click.exceptions.Exit(1)
 
 
-async def _check_files(host: Host, opening: OpenOptions, names: tuple[str, ...]) -> None:
+async def _check_files(host: Host, open_options: OpenOptions, names: tuple[str, ...]) -> None:
     """Raise if there is nothing to review here because of a mistake: an unknown server, a broken file, the wrong folder."""
-    loaded, resolution = await host.plan(opening)
+    loaded, resolution = await host.plan(open_options)
     for refusal in loaded.refusals:
         if PurePath(refusal.server).name == PROJECT_FILE:
             raise HoldfastError(
@@ -166,14 +166,15 @@ async def _check_files(host: Host, opening: OpenOptions, names: tuple[str, ...])
     known = server_names(loaded, resolution)
     unknown = [name for name in names if name not in known]
     if (unknown or not names) and not any(entry.source is Source.PROJECT for entry in loaded.entries):
-        folder = await run_with_file_timeout(_find_folder_above, Path(opening.cwd), path=str(opening.cwd))
+        folder = await run_with_file_timeout(
+            _find_folder_above, Path(open_options.cwd), path=str(open_options.cwd)
+        )
         if folder is not None:
             command = shlex.join(["holdfast", "servers", "approve", *names, "--cwd", str(folder)])
             raise HoldfastError(
                 codes.BAD_FOLDER,
-                f"There is no {PROJECT_FILE} in {quote(str(opening.cwd))}, but there is one in a folder above it. To review its servers,"
-                f" run: {command}",
-                hint=f"Run it in {quote(str(folder))}.",
+                f"There is no {PROJECT_FILE} in {quote(str(open_options.cwd))}, but there is one in {quote(str(folder))}.",
+                hint=f"To review its servers: {command}",
             )
     if unknown:
         raise unknown_server(unknown[0], known)
@@ -186,7 +187,10 @@ def _find_folder_above(folder: Path) -> Path | None:
 async def _print_undecided_tools(
     host: Host, session: Session, names: tuple[str, ...], words: list[str]
 ) -> Reviewed:
-    """Print the tools to approve, and the command with these words that approves them: there is no terminal to ask at."""
+    """Print the tools to approve, and the command that approves them, because there is no terminal to ask at.
+
+    `words` are the options of that command.
+    """
     waiting = {
         name: tools
         for name, tools in session.awaiting_approval.items()
@@ -265,7 +269,7 @@ def _unmask(stored: list[str], definition: Tool | None, mask: Mask) -> list[str]
 def _mark_changes(old_lines: list[str], new_lines: list[str]) -> Iterator[str]:
     """All lines. Added lines begin with +, and removed lines with -.
 
-    If there is no earlier definition, the lines are not marked.
+    If there is no earlier definition, or the new one is very long, the lines are not marked.
     """
     if not old_lines or old_lines == new_lines or len(new_lines) > _MAX_COMPARED_LINES:
         yield from new_lines

@@ -13,7 +13,7 @@ import click
 
 from holdfast.cli.output import print_line
 from holdfast.cli.servers.servers_file import (
-    check_has_no_comments,
+    check_is_plain_json,
     choose_file,
     read_servers_file,
     write_servers_file,
@@ -120,7 +120,7 @@ def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     for refusal in checked.refusals:
         raise click.UsageError(f"{name}: {refusal.reason}")
     content, servers = read_servers_file(file)
-    check_has_no_comments(file)
+    check_is_plain_json(file)
     if name in servers and not replace:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
@@ -155,7 +155,7 @@ def remove(*, name: str, project: bool) -> None:
     if name not in servers:
         listed = f"It has: {', '.join(servers)}." if servers else "It has none."
         raise HoldfastError(codes.UNKNOWN_SERVER, f"{file} has no server {name[:80]!r}.", hint=listed)
-    check_has_no_comments(file)
+    check_is_plain_json(file)
     del servers[name]
     _write(file, content, project=project)
     print_line(f"Removed {name} from {file}.")

@@ -68,7 +68,7 @@ def _with_value(name: str, environ: Mapping[str, str] | None) -> str:
 
 
 def describe_briefly(summary: EntrySummary) -> str:
-    """The command or the URL in a few lines. Long words are shortened, and their length is added."""
+    """The beginning of the command, or the URL. Long words are shortened, and their length is added."""
     if not summary.command:
         return _brief(ascii_host(summary.url))
     words = [_brief(word) for word in summary.command[:_MAX_WORDS]]

@@ -7,7 +7,7 @@ import click
 from holdfast import settings
 from holdfast.cli.output import print_for_review, print_line, print_table
 from holdfast.cli.servers.describe_entry import describe_entry
-from holdfast.cli.servers.servers_file import check_has_no_comments, read_servers_file, write_servers_file
+from holdfast.cli.servers.servers_file import check_is_plain_json, read_servers_file, write_servers_file
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Source
@@ -36,10 +36,10 @@ _MAX_BYTES = 16 * 1024 * 1024  # Claude Code's file also contains other data
 def import_servers(app: str, file: Path | None, *, dry_run: bool) -> None:
     """Import the servers of another MCP client.
 
-    Adds them to your servers file (the setting servers.user_file): from then on they run without approval, in every
+    Adds them to your list, the file in the setting servers.user_file: from then on they run without approval, in every
     folder. Import only servers that you trust; --dry-run shows everything in them, including secrets. A server for one
     project stays in that project: only sessions in its folder get it. A server whose program depends on the folder that is open is not
-    imported. Servers that are already in your servers file stay unchanged, and so does the other client's file.
+    imported. Servers that are already in your list stay unchanged, and so does the other client's file.
 
     \b
     Example:
@@ -62,7 +62,7 @@ def import_servers(app: str, file: Path | None, *, dry_run: bool) -> None:
             print_for_review((server.name, *(f"  {line}" for line in _describe(server, user_file))))
     print_table(("server", "status", "remarks"), rows)
     if not dry_run and any(status == "added" for _, status, *_ in rows):
-        check_has_no_comments(user_file)
+        check_is_plain_json(user_file)
         write_servers_file(user_file, user_config)
         print_line(f"Written to {user_file}.")
 

@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.2
 def logs(*, name: str | None, typed_id: str | None, follow: bool, lines: int | None, as_json: bool) -> None:
     """Show what a server wrote to standard error. Without NAME, list all logs.
 
-    Each local server of a session has a log, even in sessions of `holdfast call` and `holdfast tools`. A log has at most 512 KiB;
+    Each server that a session starts has a log, even in sessions of `holdfast call` and `holdfast tools`. A log has at most 512 KiB;
     older lines are dropped. Secrets are masked. Lines with | are from the server, lines with # from Holdfast.
 
     \b
@@ -60,7 +60,7 @@ def _of_session(found: list[LogFile], typed_id: str | None) -> list[LogFile]:
 
 
 def _find(folder: Path, name: str, typed_id: str | None, *, may_be_missing: bool) -> LogFile | None:
-    """The latest log of the server."""
+    """The latest log of the server. Without one, return None if `may_be_missing`, else raise."""
     found = _of_session(find_logs(folder), typed_id)
     latest = next((log for log in found if log.server == name), None)
     if latest is None and not may_be_missing:
@@ -69,7 +69,7 @@ def _find(folder: Path, name: str, typed_id: str | None, *, may_be_missing: bool
         close = get_close_matches(name, {log.server for log in found}, n=1)
         raise HoldfastError(
             codes.UNKNOWN_SERVER,
-            f"There is no log of a server {name[:80]!r}. Remote servers and `files` have none.",
+            f"There is no log of a server {name[:80]!r}. Remote servers have none, nor those that run in Holdfast itself, such as `files`.",
             hint=f"Did you mean {close[0]!r}?" if close else "`holdfast servers logs` lists all logs.",
         )
     return latest

@@ -56,10 +56,10 @@ class Rights(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewOptions:
-    """How to decide about the servers of a project: ask the user, or as given on the command line."""
+    """How to decide about the servers of a project: by asking the user, or by options of the command line."""
 
     ask: Ask | None = None
-    """Asks the user. None if the user decided on the command line."""
+    """Asks the user. None without a terminal, and with --yes."""
     rights: Rights | None = None
     """The rights that the user gave on the command line; None to ask, or to keep those of the last approval."""
     yes: bool = False
@@ -89,8 +89,8 @@ class Reviewed:
 
 async def review_servers(
     host: Host,
-    options: OpenOptions,
-    decision: ReviewOptions,
+    open_options: OpenOptions,
+    review_options: ReviewOptions,
     *,
     names: Sequence[str] = (),
     again: bool = True,
@@ -99,19 +99,18 @@ async def review_servers(
 
     With `names`, review only these servers. Without `again`, leave out servers that the user has declined.
     """
-    loaded, resolution = await host.plan(options)
+    loaded, resolution = await host.plan(open_options)
     answers = await host.approvals.answers()
     unusable = {one.server: one.reason for one in resolution.refusals if one.stage in _UNUSABLE_STAGES}
     reviewed = Reviewed()
     for entry in loaded.entries:
-        is_asked_about = not names or entry.name in names
-        if entry.source is not Source.PROJECT or not is_asked_about:
+        if entry.source is not Source.PROJECT or (names and entry.name not in names):
             continue
         if reason := unusable.get(entry.name):
             print_wrapped(f"{quote(entry.name)} cannot be used: {mask_listing(reason)}")
             reviewed += Reviewed(shown=1, undecided=1)
         elif again or entry.digest not in answers.declined:
-            outcome = await _Review(host, entry, decision).run()
+            outcome = await _Review(host, entry, review_options).run()
             if outcome is not _Outcome.NOTHING_TO_DECIDE:
                 reviewed += Reviewed(shown=1, undecided=int(outcome is _Outcome.UNDECIDED))
     return reviewed
@@ -163,10 +162,10 @@ class _Outcome(Enum):
 class _Review:
     """The review of one server."""
 
-    def __init__(self, host: Host, entry: ServerEntry, decision: ReviewOptions) -> None:
+    def __init__(self, host: Host, entry: ServerEntry, options: ReviewOptions) -> None:
         self._host = host
         self._entry = entry
-        self._decision = decision
+        self._options = options
         self._folder = str(Path(entry.origin).parent)
         self._summary = summarize(entry)
 
@@ -183,7 +182,7 @@ class _Review:
         summary = self._with_grants(last.grant if last is not None else None)
         program_path = await _find_program(words, self._folder)
         # The values of variables are shown only at a terminal. The output of a script may end up in a log.
-        environ = os.environ if self._decision.ask is not None else None
+        environ = os.environ if self._options.ask is not None else None
         lines = [*describe_entry(summary, environ), *_describe_files(files, program_path)]
         # Quoted like the values, because a name may contain words that look like those of Holdfast.
         shown = [f"{quote(self._entry.name)}, from {quote(self._entry.origin)}"]
@@ -236,12 +235,12 @@ class _Review:
     async def _is_decided(
         self, files: _ProgramFiles, granted: ConfinedGrant | None, *, is_direct: bool
     ) -> bool:
-        decision = self._decision
+        options = self._options
         if not is_direct and granted is None:
             return False
-        if decision.rights is not None and (decision.rights is Rights.DIRECT) != is_direct:
+        if options.rights is not None and (options.rights is Rights.DIRECT) != is_direct:
             return False
-        if decision.follow_edits and self._entry.digest not in await self._host.approvals.followed_edits():
+        if options.follow_edits and self._entry.digest not in await self._host.approvals.followed_edits():
             return False
         if not await self._host.approvals.is_program_approved(self._entry, files.program):
             return False
@@ -252,17 +251,17 @@ class _Review:
         is_seen = is_fetched and all(_is_covered(path, granted.program_paths) for path in files.outside)
         return (
             is_seen
-            and {*decision.readable} <= {*granted.readable}
-            and {*decision.network} <= {*granted.network}
-            and {*decision.writable} <= {*granted.writable}
+            and {*options.readable} <= {*granted.readable}
+            and {*options.network} <= {*granted.network}
+            and {*options.writable} <= {*granted.writable}
         )
 
     def _with_grants(self, granted: ConfinedGrant | None) -> EntrySummary:
         """The entry's summary, with the paths and hosts of an earlier grant and of the command line."""
         earlier = granted or ConfinedGrant()
-        paths = (*self._summary.readable, *earlier.readable, *self._decision.readable)
-        hosts = (*self._summary.network, *earlier.network, *self._decision.network)
-        writable = (*earlier.writable, *self._decision.writable)
+        paths = (*self._summary.readable, *earlier.readable, *self._options.readable)
+        hosts = (*self._summary.network, *earlier.network, *self._options.network)
+        writable = (*earlier.writable, *self._options.writable)
         return replace(
             self._summary,
             readable=tuple(dict.fromkeys(paths)),
@@ -299,7 +298,7 @@ class _Review:
     async def _choose(self, summary: EntrySummary, last: ServerAnswer | None) -> Rights | _Outcome:
         """Ask the user, unless the command line decides. The answer no is stored."""
         only_confined = summary.is_confined
-        if self._decision.ask is None and self._decision.rights is None and not self._decision.yes:
+        if self._options.ask is None and self._options.rights is None and not self._options.yes:
             earlier = Rights.CONFINED if only_confined else self._earlier_rights(last)
             words = ["holdfast", "servers", "approve", self._entry.name, f"--{earlier or Rights.CONFINED}"]
             print_wrapped(
@@ -307,8 +306,8 @@ class _Review:
                 f"{'with your rights' if earlier is Rights.DIRECT else 'as confined'}, run: {shlex.join(words)}"
             )
             return _Outcome.UNDECIDED
-        if self._decision.rights is not None or self._decision.ask is None:
-            rights = Rights.CONFINED if only_confined else self._decision.rights or self._earlier_rights(last)
+        if self._options.rights is not None or self._options.ask is None:
+            rights = Rights.CONFINED if only_confined else self._options.rights or self._earlier_rights(last)
             if rights is None:
                 print_wrapped(
                     "  not approved: say how it may run. Add --confined to run it in a sandbox, or --direct"
@@ -320,7 +319,7 @@ class _Review:
             print_wrapped(f"  {line}")
         question = _CONFINED_QUESTION if only_confined else _QUESTION
         while True:
-            answer = (await self._decision.ask(question)).strip().lower()
+            answer = (await self._options.ask(question)).strip().lower()
             if answer in ("c", "confined"):
                 return Rights.CONFINED
             if answer in ("r", "rights") and not only_confined:
@@ -336,7 +335,7 @@ class _Review:
     def _earlier_rights(self, last: ServerAnswer | None) -> Rights | None:
         """The rights of the last approval, with this or another entry, so that --yes never changes them."""
         if last is None:
-            return self._decision.default_rights
+            return self._options.default_rights
         return Rights.DIRECT if last.grant is None else Rights.CONFINED
 
     async def _package_to_fetch(self, words: Sequence[str]) -> PackageCommand | None:
@@ -366,9 +365,9 @@ class _Review:
         print_for_review(f"  {line}" for line in _describe_files(complete, ""))
         if _why_not_approvable(complete.program):
             return None
-        if self._decision.rights is not None or self._decision.ask is None:
+        if self._options.rights is not None or self._options.ask is None:
             return complete
-        answer = await self._decision.ask("Allow this program too? [y/N]")
+        answer = await self._options.ask("Allow this program too? [y/N]")
         return complete if answer.strip().lower() in ("y", "yes") else None
 
     async def _fetch(self, command: PackageCommand) -> FetchedPackage:
@@ -382,10 +381,10 @@ class _Review:
                 )
             except RegistryNeededError as error:
                 hosts = [host for host in error.hosts if host not in registries]
-                if self._decision.ask is None or not hosts or len(registries) > _MAX_REGISTRIES:
+                if self._options.ask is None or not hosts or len(registries) > _MAX_REGISTRIES:
                     raise
                 names = ", ".join(map(quote, hosts))
-                answer = await self._decision.ask(f"Fetch packages for this server from {names}? [y/N]")
+                answer = await self._options.ask(f"Fetch packages for this server from {names}? [y/N]")
                 if answer.strip().lower() not in ("y", "yes"):
                     raise
                 registries = (*registries, *hosts)
@@ -406,10 +405,10 @@ class _Review:
             by=user_name(),
             program=files.program,
             grant=grant if rights is Rights.CONFINED else None,
-            follow_edits=self._decision.follow_edits,
+            follow_edits=self._options.follow_edits,
             shown="\n".join(_masked_lines(summary, files, program_path)),
         )
-        followed = ", including later edits" if self._decision.follow_edits else ""
+        followed = ", including later edits" if self._options.follow_edits else ""
         print_line(
             "  approved, confined" if rights is Rights.CONFINED else f"  approved, with your rights{followed}"
         )

@@ -22,7 +22,7 @@ def choose_file(*, project: bool) -> Path:
     if not project:
         return settings.load().servers.user_file
     file = Path(PROJECT_FILE).absolute()
-    if file.is_symlink():  # it may lead to the user's own list, whose servers need no approval
+    if file.is_symlink():  # the link may lead to the user's own list, whose servers need no approval
         raise _link_error(file)
     return file
 
@@ -43,7 +43,7 @@ def read_servers_file(file: Path) -> tuple[JsonObject, dict[str, Json]]:
     servers = content.setdefault("mcpServers", {})
     if not isinstance(servers, dict):
         raise HoldfastError(
-            codes.BAD_ARGUMENT, f'{file} has no object "mcpServers".', hint="Fix the file first."
+            codes.BAD_ARGUMENT, f'"mcpServers" in {file} is not a JSON object.', hint="Fix the file first."
         )
     return content, servers
 
@@ -56,8 +56,8 @@ def _link_error(file: Path) -> HoldfastError:
     )
 
 
-def check_has_no_comments(file: Path) -> None:
-    """Raise if the file has comments, which writing it would remove."""
+def check_is_plain_json(file: Path) -> None:
+    """Raise if the file has comments or trailing commas: writing it would remove them."""
     try:
         text = read_untrusted_file(file, limit=_MAX_BYTES)
     except OSError:
@@ -67,7 +67,7 @@ def check_has_no_comments(file: Path) -> None:
     except ValueError:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"{file} has comments, which would be lost.",
+            f"{file} has comments or trailing commas, which would be lost.",
             hint="Change it by hand: holdfast servers edit",
         ) from None
 
@@ -77,7 +77,7 @@ def write_servers_file(
 ) -> None:
     """Replace the file atomically. By default only its owner can read it, because it may contain secrets.
 
-    If the user's own file is a link, the file that it leads to is replaced; a project's is never followed.
+    If the user's own file is a link, the file that it leads to is replaced. A link of a project is never followed.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     target = file if is_project else file.resolve()

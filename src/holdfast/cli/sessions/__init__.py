@@ -16,7 +16,8 @@ _HERE = "holdfast.cli.sessions"
             target=f"{_HERE}.show:replay", help="Print a session's conversation, without calling any tools."
         ),
         "search": LazyCommand(
-            target=f"{_HERE}.list:search", help="Find messages and titles that contain all the words."
+            target=f"{_HERE}.list:search",
+            help="Find sessions with a message or a title that contains all the words.",
         ),
         "attach": LazyCommand(
             target=f"{_HERE}.attach:attach", help="Chat in a session that another process has open."
@@ -39,7 +40,7 @@ _HERE = "holdfast.cli.sessions"
     },
 )
 def sessions() -> None:
-    """List, show, replay, search, attach to, watch, move, tag, delete and export sessions.
+    """List, show, replay, search, attach to, watch, move, delete, prune, tag and export sessions.
 
     ID is the id of a session, or its first characters: at least four.
 

@@ -30,7 +30,11 @@ _TOKEN_LIFETIME = "52w"
     default=Path(),
     help="The folder of the sessions. Default: the current folder. A token can name another one.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 chooses a free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="The port; 0 chooses a free one. Default: the setting gateway.port.",
+)
 @click.option(
     "--host",
     "address",
@@ -45,7 +49,7 @@ _TOKEN_LIFETIME = "52w"
 @click.option(
     "--public-url",
     metavar="URL",
-    help="The URL that clients use if a proxy forwards it, such as https://mcp.example.org/mcp. Its host is allowed.",
+    help="The URL of a proxy in front of the gateway, such as https://mcp.example.org/mcp. Its host and origin are allowed.",
 )
 @click.option(
     "--allow-origin",
@@ -76,7 +80,8 @@ def up(**options: Any) -> None:
     """Serve MCP clients at one URL; every client session gets its own servers.
 
     Each client presents a token (see `holdfast tokens`). As in an editor or a chat, every call is recorded and audited, and
-    servers that are not trusted are confined. The servers are those that `holdfast servers list` shows.
+    servers that are not trusted are confined. The servers are those that `holdfast servers list` shows, except the built-in
+    ones: the setting gateway.builtin adds these.
 
     \b
     Examples:
@@ -108,7 +113,8 @@ def _serve(given: dict[str, Any]) -> None:
     loaded = settings.load()
     telemetry.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
-    check_quickly(loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS)  # or every client would get an error
+    # With a damaged store, every client would get an error.
+    check_quickly(loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS)
     port = loaded.gateway.port if given["port"] is None else given["port"]
     options = UpOptions(
         address=given["address"],
@@ -186,7 +192,7 @@ def _local_credential(given: dict[str, Any]) -> Any:
     return replace(
         LOCAL,
         mode=None if given["mode"] is None else Mode(given["mode"]),
-        how_to_stop_asking="the operator can add --mode auto to the command that starts the gateway, holdfast up --no-tokens",
+        how_to_stop_asking="the operator can add --mode auto to the command that starts the gateway, `holdfast up --no-tokens`",
     )
 
 

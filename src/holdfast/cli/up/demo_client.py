@@ -16,7 +16,7 @@ _threads = WorkerThreads("demo", threads=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The answer of a tool."""
+    """The result of a call."""
 
     ok: bool
     fields: dict[str, Any]
@@ -49,10 +49,6 @@ class DemoClient:
         await self._request("initialize", params)
         self._headers["Mcp-Protocol-Version"] = _VERSION
         await _threads.run(self._send, {"jsonrpc": "2.0", "method": "notifications/initialized"})
-
-    async def tools(self) -> list[str]:
-        """The names of the tools that this client is offered."""
-        return [tool["name"] for tool in (await self._request("tools/list", {}))["tools"]]
 
     async def call(self, tool: str, **arguments: object) -> "Answer":
         answer = await self._request("tools/call", {"name": tool, "arguments": arguments})

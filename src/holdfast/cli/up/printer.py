@@ -164,5 +164,5 @@ def _describe_servers(servers: ServerNames) -> Iterator[str]:
     else:
         yield (
             f"No servers are configured yet. To add one: {command_name()} servers add NAME -- COMMAND; to import some:"
-            f" {command_name()} servers import --from claude-desktop. Open sessions also get it."
+            f" {command_name()} servers import --from claude-desktop. Open sessions also get new servers."
         )

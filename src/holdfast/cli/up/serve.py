@@ -19,6 +19,7 @@ from holdfast.toolkit.http_server import serve_app
 from holdfast.wire.http.allowed_hosts import LOOPBACK, AllowedHosts
 
 DRAIN_SECONDS = 10.0
+"""How long running calls may take to finish when the gateway stops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
