@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 import weakref
 from contextvars import ContextVar
 
@@ -27,6 +28,20 @@ async def test_requests_expire_in_order_and_removed_ones_never_do():
         deadlines.add(request_id, seconds)
     deadlines.remove("removed")
     await asyncio.wait_for(over.wait(), 5)
+
+    assert expired == ["first", "second", "last"]
+
+
+async def test_deadlines_that_are_overdue_together_expire_in_their_order():
+    expired: list[Id] = []
+    deadlines = Deadlines(asyncio.get_running_loop(), expired.append)
+    for request_id, seconds in (("last", 0.003), ("first", 0.001), ("second", 0.002)):
+        deadlines.add(request_id, seconds)
+    time.sleep(0.01)  # the event loop is busy
+
+    async with asyncio.timeout(10):
+        while len(expired) < 3:
+            await asyncio.sleep(0)
 
     assert expired == ["first", "second", "last"]
 

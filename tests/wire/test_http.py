@@ -442,6 +442,17 @@ async def test_idle_session_is_ended_when_another_opens(echo: Echo):
     assert (after.status, second != first, echo.closed_sessions) == (404, True, [first["mcp-session-id"]])
 
 
+async def test_idle_session_is_ended_without_another_request(echo: Echo):
+    client = Client(HttpApp(echo, http_limits=HttpLimits(idle_seconds=0.0, unused_seconds=0.0)))
+    session = await open_session(client)
+
+    async with asyncio.timeout(10):
+        while not echo.closed_sessions:
+            await asyncio.sleep(0.01)
+
+    assert (echo.closed_sessions, len(client.app.sessions)) == ([session["mcp-session-id"]], 0)
+
+
 async def test_requests_in_flight_are_limited(echo: Echo):
     client = Client(HttpApp(echo, http_limits=HttpLimits(in_flight=1)))
     waiting = asyncio.ensure_future(client.send("POST", *modern("wait")))

@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire.lines import Line, LineSplitter, OversizedLine
+from holdfast.wire.lines import LONG_LINE_BYTES, Line, LineSplitter, LongLineMemory, OversizedLine
 
 
 def split(stream: bytes, *sizes: int, limit: int = 1000) -> list[Line]:
@@ -19,6 +20,19 @@ def test_lines_are_returned_without_newlines():
 
 def test_byte_order_mark_is_ignored_only_at_the_start_of_the_stream():
     assert split(b"\xef\xbb\xbf{}\n\xef\xbb\xbf{}\n", 1) == [b"{}", b"\xef\xbb\xbf{}"]
+
+
+@pytest.mark.parametrize("size", [LONG_LINE_BYTES - 1, LONG_LINE_BYTES, LONG_LINE_BYTES + 4])
+def test_memory_of_a_long_line_with_a_byte_order_mark_is_all_released(size: int):
+    memory = LongLineMemory(4 * LONG_LINE_BYTES)
+    lines = LineSplitter(2 * LONG_LINE_BYTES, memory)
+    lines.feed(b"\xef\xbb\xbf" + b"x" * size)
+
+    [line] = lines.feed(b"\n")
+    lines.release(line)
+
+    assert line == b"x" * size
+    assert memory.try_grow(0, 4 * LONG_LINE_BYTES)
 
 
 def test_line_over_the_limit_keeps_only_its_ends():

@@ -44,9 +44,8 @@ class Deadlines:
     def _expire_overdue(self) -> None:
         self._timer = None
         now = self._loop.time()
-        for request_id in [
-            request_id for request_id, expires_at in self._expires_at.items() if expires_at <= now
-        ]:
+        overdue = [request_id for request_id, expires_at in self._expires_at.items() if expires_at <= now]
+        for request_id in sorted(overdue, key=self._expires_at.__getitem__):
             del self._expires_at[request_id]
             self._on_expire(request_id)
         if self._expires_at:

@@ -157,7 +157,16 @@ class LineSplitter:
         if self._is_first_line:
             self._is_first_line = False
             if not isinstance(line, OversizedLine) and line.startswith(BOM):
-                line = line[len(BOM) :]
+                line = self._without_bom(line)
+        return line
+
+    def _without_bom(self, line: bytes | bytearray) -> bytes | bytearray:
+        if isinstance(line, bytes):
+            return line[len(BOM) :]
+        before = len(line)  # a long line, whose memory is counted
+        del line[: len(BOM)]  # does not copy it
+        still_counted = len(line) if len(line) > LONG_LINE_BYTES else 0
+        self._long_line_memory.release(before - still_counted)
         return line
 
 

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 
 import msgspec
@@ -50,8 +51,7 @@ def _ignore(session_id: str) -> None:
 class HttpSessions:
     """All open sessions. Their number is limited, idle sessions expire, and a session can be used only by the caller that opened it.
 
-    A session that was never used after `initialize` expires sooner, and is ended to make room for a new session. Expired sessions
-    are ended when the next session is opened.
+    A session that was never used after `initialize` expires sooner, and is ended to make room for a new session.
     """
 
     def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
@@ -60,6 +60,7 @@ class HttpSessions:
         self._quota = CallerQuota(total=limits.sessions, share=limits.sessions_per_caller)
         self._used: dict[str, HttpSession] = {}  # least recently used first
         self._unused: dict[str, HttpSession] = {}  # oldest first
+        self._sweep: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._used) + len(self._unused)
@@ -77,6 +78,8 @@ class HttpSessions:
             session_id=secrets.token_hex(16), client=client, caller_id=caller_id, last_used=time.monotonic()
         )
         self._unused[session.session_id] = session
+        if self._sweep is None:
+            self._schedule_sweep()
         return session
 
     def find(self, session_id: str | None, caller_id: str) -> HttpSession:
@@ -113,6 +116,9 @@ class HttpSessions:
         """End every session."""
         for session in [*self._used.values(), *self._unused.values()]:
             self.end(session)
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
 
     def expire(self) -> None:
         """End the sessions that were not used for too long."""
@@ -129,6 +135,17 @@ class HttpSessions:
                     expired.append(session)
             for session in expired:
                 self.end(session)
+
+    def _schedule_sweep(self) -> None:
+        seconds = max(0.05, min(30.0, self._limits.idle_seconds / 4, self._limits.unused_seconds / 4))
+        # In an empty context: the timer would keep the current context, and with it the current request, in memory.
+        self._sweep = asyncio.get_running_loop().call_later(seconds, self._expire_again, context=Context())
+
+    def _expire_again(self) -> None:
+        self._sweep = None
+        self.expire()
+        if len(self):
+            self._schedule_sweep()
 
     def _make_room(self, caller_id: str) -> None:
         """Count a new session of this caller. If there are too many, first end the oldest session that was never used."""
