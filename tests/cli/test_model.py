@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.model.config import ModelConfig
-from holdfast.agent.model.find_models import find_in_ollama
+from holdfast.agent.model.find_models import find_by_keys, find_in_ollama
 from holdfast.cli.model import pick
 from holdfast.model.errors import HoldfastError
 from holdfast.settings.edit import set_values
@@ -62,6 +62,12 @@ def test_a_number_that_is_not_in_the_list_is_not_the_name_of_a_model(answer: str
         pick(answer, ["a:b", "c:d"])
 
     assert [pick(given, ["a:b", "c:d"]) for given in ("2", "x:y", "")] == ["c:d", "x:y", ""]
+
+
+def test_a_provider_with_two_keys_is_found_once():
+    found = find_by_keys({"GOOGLE_API_KEY": "a", "GEMINI_API_KEY": "b", "OPENAI_API_KEY": "c"})
+
+    assert [model.reason for model in found] == ["OPENAI_API_KEY is set", "GOOGLE_API_KEY is set"]
 
 
 @pytest.mark.anyio

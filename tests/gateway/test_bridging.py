@@ -192,6 +192,37 @@ async def test_resources_prompts_completion_subscriptions_and_logs_pass_between_
     ]
 
 
+async def test_one_unsubscription_ends_a_subscription_that_was_sent_twice(serve: Serve):
+    updated = asyncio.Event()
+
+    async def on_message(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/resources/updated":
+            updated.set()
+
+    subscription = mcp_types.SubscribeRequestParams(uri="news://today")
+    ended = mcp_types.UnsubscribeRequestParams(uri="news://today")
+    entry = counter_entry()
+    entry["args"] = ["-m", feature_server.__name__, "--modern"]
+    async with (
+        serve({"news": entry}) as gateway,
+        Client(gateway.url, mode="legacy", message_handler=on_message) as session,
+        asyncio.timeout(20),
+    ):
+        for _ in range(2):
+            await session.session.send_request(
+                mcp_types.SubscribeRequest(params=subscription), mcp_types.EmptyResult
+            )
+        await session.call_tool("publish", {})
+        await updated.wait()
+
+        await session.session.send_request(mcp_types.UnsubscribeRequest(params=ended), mcp_types.EmptyResult)
+
+        while updated.is_set():  # the server is told a little later
+            updated.clear()
+            await session.call_tool("publish", {})
+            await asyncio.sleep(0.1)
+
+
 @pytest.mark.promise("GW-04")
 @pytest.mark.parametrize("server", [*SERVERS, "both"])
 @pytest.mark.parametrize("client", [*ERAS])

@@ -282,10 +282,11 @@ class RequestHandler:
         era = offer.era_of(server)
         if era is Era.HANDSHAKE:
             return await self._requests.forward(server, method, members, call)
-        if method == "resources/subscribe":
-            await self.client_session.watches.add(offer.session, server, era, uri)
-        else:
-            self.client_session.watches.remove(offer.session, server, era, uri)
+        watches = self.client_session.watches
+        if method == "resources/unsubscribe":
+            watches.remove(offer.session, server, era, uri)
+        elif not watches.is_watched(server, uri):  # subscribing twice is the same as once
+            await watches.add(offer.session, server, era, uri)
         return EMPTY_OBJECT
 
 

@@ -38,6 +38,10 @@ class ResourceWatches:
         self._tasks: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
 
+    def is_watched(self, server: str, uri: str) -> bool:
+        """Whether the client has a subscription to the resource."""
+        return (server, uri) in self._counts
+
     async def add(self, session: Session, server: str, era: Era, uri: str) -> None:
         """Subscribe to a resource for one subscription of the client.
 

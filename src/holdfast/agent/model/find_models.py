@@ -32,11 +32,11 @@ class FoundModel:
 
 def find_by_keys(environ: Mapping[str, str]) -> list[FoundModel]:
     """One model of each provider whose key is in the environment."""
-    return [
-        FoundModel(name=name, reason=f"{variable} is set")
-        for variable, name in _SUGGESTED.items()
-        if environ.get(variable)
-    ]
+    reasons: dict[str, str] = {}
+    for variable, name in _SUGGESTED.items():
+        if environ.get(variable):
+            reasons.setdefault(name, f"{variable} is set")
+    return [FoundModel(name=name, reason=reason) for name, reason in reasons.items()]
 
 
 def find_in_ollama(address: str = OLLAMA) -> list[FoundModel]:
