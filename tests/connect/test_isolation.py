@@ -60,6 +60,7 @@ class Cost:
         return added_ms < max_ms and self.grown_mb <= MAX_MB
 
 
+@pytest.mark.slow
 @pytest.mark.promise("LNK-13")
 @pytest.mark.timeout(900)
 async def test_hostile_server_does_not_slow_other_sessions(make_host: HostFactory, tmp_path: Path):

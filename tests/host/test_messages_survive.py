@@ -127,6 +127,7 @@ async def read_line(process: Process) -> str:
     return (await process.stdout.readline()).decode().strip()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("TEAM-11")
 async def test_a_parent_that_crashes_ends_its_children_and_their_results_are_kept(tmp_path: Path):
     home, folder = tmp_path / "home", tmp_path / "garden"

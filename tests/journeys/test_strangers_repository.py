@@ -227,6 +227,7 @@ def test_after_a_change_it_does_not_run_and_the_review_shows_the_difference(clon
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-08")
 def test_a_start_mounts_nothing_that_the_approval_did_not_show(clone: Repository, tmp_path: Path):
     bin_folder = tmp_path / "bin"
@@ -248,6 +249,7 @@ def test_a_start_mounts_nothing_that_the_approval_did_not_show(clone: Repository
     assert f'sees also: "{bin_folder}/python"' in again.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07")
 def test_paths_and_hosts_can_be_granted_with_the_approval(clone: Repository):
     clone.run("servers", "approve", "--confined")
@@ -311,6 +313,7 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
     assert "is not the one that you approved: fetched 1.0.0 has other files now" in changed.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.promise("RES-07", "BOX-01")
 async def test_folders_that_an_editor_adds_are_not_part_of_the_approval(clone: Repository):
@@ -339,6 +342,7 @@ async def test_folders_that_an_editor_adds_are_not_part_of_the_approval(clone: R
     assert (await look())[1] == "canary"
 
 
+@pytest.mark.slow
 @pytest.mark.promise("RES-07", "BOX-01")
 def test_the_advice_for_a_read_only_folder_lets_a_confined_server_write_and_keeps_it_confined(
     clone: Repository,

@@ -54,6 +54,7 @@ def secrets(root: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.promise("BOX-02")
 async def test_swapped_root_never_shows_the_other_folder(keeper: Keeper, root: Path, secrets: Path) -> None:
     spec = confined(ProcessSpec(argv=("cat", "file"), env=PATH, cwd=str(root)), root)

@@ -61,6 +61,7 @@ ONLY_THEIRS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)  # two browsers
 @pytest.mark.skipif(not (MODULES / "playwright-core").exists(), reason="The Node packages are not installed.")
 async def test_roles_names_and_what_can_be_clicked_are_those_of_playwright(client: Client, site: Site):

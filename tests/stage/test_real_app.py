@@ -18,6 +18,7 @@ APP = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not APP.exists(), reason="The Node packages are not installed.")
 async def test_a_server_is_added_in_the_mcp_inspector(client: Client, site: Site):
     for file in APP.rglob("*"):

@@ -167,6 +167,7 @@ async def prompt_again(settings: Settings, session_id: str, project: Path) -> No
         await session.close()
 
 
+@pytest.mark.slow
 @pytest.mark.promise("AGT-04")
 @pytest.mark.parametrize(
     ("prefix", "point"),
