@@ -227,8 +227,8 @@ def test_approve_fails_and_says_why_if_something_still_awaits_approval(env: Envi
     runs = (yes, above, named_above, home, invalid, broken, nothing)
     assert [done.returncode for done in runs] == [1, 1, 1, 1, 1, 1, 0]
     assert "not approved: say how it may run. Add --confined" in yes.stdout
-    assert f"run: holdfast servers approve --cwd {env.project}" in " ".join(above.stderr.split())
-    assert f"run: holdfast servers approve c --cwd {env.project}" in " ".join(named_above.stderr.split())
+    assert f"its servers: holdfast servers approve --cwd {env.project}" in " ".join(above.stderr.split())
+    assert f"holdfast servers approve c --cwd {env.project}" in " ".join(named_above.stderr.split())
     assert "overlaps with Holdfast's own files" in home.stdout
     assert '"c" cannot be used: ' in invalid.stdout
     assert "It is not valid JSON" in broken.stderr
