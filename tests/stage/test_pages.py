@@ -376,7 +376,12 @@ async def test_downloads_lie_in_the_stages_folder_and_are_saved_on_request(
     outside = await client.fail("downloads", number=1, save_as="../got.bin")
     guarded = await client.fail("downloads", number=1, save_as=".git/hooks/x")
     again = await client.fail("downloads", number=1, save_as="got.bin")
+    unknown = await client.fail("downloads", number=7, save_as="x")
+    nameless = await client.fail("downloads", number=1)
+    request = await client.fail("requests", number=99)
 
+    assert (unknown.code, unknown.hint) == ("NO_ELEMENT", "downloads without arguments lists them.")
+    assert (nameless.code, request.hint) == ("BAD_ARGUMENT", "requests without number lists them.")
     assert listed.startswith("1 completed 7 bytes")
     assert (folder / "got.bin").read_bytes() == b"content"
     assert saved["bytes"] == 7
