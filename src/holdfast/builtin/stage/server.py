@@ -18,6 +18,7 @@ from holdfast.builtin.stage.tools.observing import ObservingTools
 from holdfast.builtin.stage.tools.pages import PageTools
 from holdfast.builtin.stage.tools.reading import ReadingTools
 from holdfast.builtin.stage.tools.waiting import WaitingTools
+from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.toolkit import Annotations, Toolbox
 
 # The codes that each kind of tool can fail with.
@@ -46,9 +47,14 @@ INSTRUCTIONS = (
 )
 
 
-def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
-    """Return the stage tools. A browser starts at a caller's first `open`; `options.early` lets the first browser start earlier."""
-    owners = Owners(FirstBrowser(options))
+def stage_toolbox(
+    options: LaunchOptions, files: SessionFiles, starter: KeeperClient | None = None
+) -> Toolbox:
+    """Return the stage tools. A browser starts at a caller's first `open`; `options.early` lets the first browser start earlier.
+
+    `starter` starts the first browser if `options.early` is not "nothing".
+    """
+    owners = Owners(FirstBrowser(options, starter))
 
     @asynccontextmanager
     async def lifespan(_: Toolbox) -> AsyncIterator[None]:
@@ -101,7 +107,8 @@ def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
     add(waiting.wait, "wait", (*_READ, "NOT_YET"), operation="query", deadline=90)
     add(waiting.expect, "expect", (*_READ, "NOT_YET"), operation="query", deadline=90)
     add(observing.dialogs, "dialogs", _TAB, operation="dialog")
-    add(observing.downloads, "downloads", (*_TAB, *_FILES, "NO_ELEMENT", "NOT_YET"), annotations=harmless)
+    saving = (*_TAB, *_FILES, "NO_ELEMENT", "NOT_YET", "UNSUPPORTED_HERE")
+    add(observing.downloads, "downloads", saving, annotations=harmless)
     add(observing.screenshot, "screenshot", (*_READ, "UNSUPPORTED_HERE"), operation="screenshot")
     add(observing.console, "console", _TAB, operation="logs")
     add(observing.requests, "requests", (*_TAB, "NO_ELEMENT"), operation="logs")
@@ -113,15 +120,3 @@ def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
         requires_eval_flag=True,
     )
     return box
-
-
-def main(arguments: list[str] | None = None) -> None:
-    """Serve the tools."""
-    from holdfast.builtin.stage.options import read_options
-
-    options, files = read_options(arguments or [])
-    stage_toolbox(options, files).main(arguments)
-
-
-if __name__ == "__main__":
-    main()
