@@ -1,4 +1,4 @@
-"""Run the server. The process that starts its browsers is started first, and gets ready while the tools are imported."""
+"""Run the server. What its first browser needs is started first, and gets ready while the tools are imported."""
 
 import sys
 from contextlib import suppress
@@ -7,13 +7,15 @@ from holdfast.sandbox.keeper.client import KeeperClient
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the tools."""
-    starter = _start_keeper()
+    """Serve the tools, or print their manifest."""
+    is_served = "manifest" not in arguments
+    starter = _start_keeper() if is_served else None
     from holdfast.builtin.stage.options import read_options
-    from holdfast.builtin.stage.server import stage_toolbox
+    from holdfast.builtin.stage.server import stage_toolbox, stage_toolbox_to_serve
 
     options, files = read_options(arguments)
-    stage_toolbox(options, files, starter).main(arguments)
+    box = stage_toolbox_to_serve(options, files, starter) if is_served else stage_toolbox(options, files)
+    box.main(arguments)
 
 
 def _start_keeper() -> KeeperClient | None:
