@@ -187,6 +187,7 @@ async def test_a_page_that_is_shown_again_can_be_used(client: Client, site: Site
     await client.call("goto", url="back")
 
     assert f"[{ref}] button Pressed" in await client.page("click", ref=ref)
+    assert (await client.call("find", text="Press here"))["found"] == "nothing"
 
 
 @pytest.mark.slow
