@@ -23,6 +23,7 @@ class Failure:
 
     code: str
     message: str
+    hint: str
     details: dict[str, Any]
 
 
@@ -45,7 +46,7 @@ class Client:
         envelope = result["_meta"]["dev.holdfast/envelope"]
         if envelope["ok"]:
             return result["structuredContent"]
-        return Failure(envelope["code"], envelope["error"], envelope.get("details", {}))
+        return Failure(envelope["code"], envelope["error"], envelope["hint"], envelope.get("details", {}))
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """The data of a call that succeeds."""

@@ -15,6 +15,7 @@ FORM = """<script>let changes = 0; onchange = () => changes++</script>
 <label>Twice <select><option value=a>Same<option value=b>Same</select></label>
 <label>Group <select><optgroup label=Off disabled><option>Closed</optgroup><option>Open</select></label>
 <label>Many <select multiple><option>Red<option>Green<option>Blue</select></label>
+<label>Gift <input type=checkbox></label>
 <div contenteditable role=textbox aria-label=Story><p>old</p></div>"""
 
 
@@ -27,6 +28,8 @@ TAKEN: list[tuple[str, Any, str]] = [
     ("Twice", "Same", "combobox Twice = Same (options: Same | Same)"),
     ("Many", ["Red", "Blue"], "listbox Many = Red, Blue (options: Red | Green | Blue)"),
     ("Many", [], "listbox Many (options: Red | Green | Blue)"),
+    ("Gift", "true", "checkbox(checked) Gift"),
+    ("Gift", False, "checkbox Gift"),
     ("Story", "first\nsecond", "textbox Story = first second"),
 ]
 REFUSED: list[tuple[str, Any, str]] = [
@@ -34,6 +37,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("Colour", "no colour", "NO_EFFECT"),
     ("Level", "50", "NO_EFFECT"),
     ("Moment", "tomorrow", "NO_EFFECT"),
+    ("Gift", "perhaps", "BAD_ARGUMENT"),
     ("Group", "Closed", "NO_ELEMENT"),
     ("Many", ["Red", "Pink"], "NO_ELEMENT"),
 ]
@@ -52,11 +56,12 @@ async def test_values_that_a_field_writes_in_its_own_way_are_taken(client: Clien
 async def test_values_that_a_field_refuses_change_nothing(client: Client, site: Site):
     before = await client.page("open", url=site.page("/form", FORM))
 
-    failed = [
-        (await client.fail("fill", ref=_ref(before, name), value=value)).code for name, value, _ in REFUSED
-    ]
+    failed = [await client.fail("fill", ref=_ref(before, name), value=value) for name, value, _ in REFUSED]
+    hints = {failure.code: failure.hint for failure in failed}
 
-    assert failed == [code for _, _, code in REFUSED]
+    assert [failure.code for failure in failed] == [code for _, _, code in REFUSED]
+    assert hints["NO_ELEMENT"] == "Choose from these options."
+    assert "a date as 2026-12-24" in hints["NO_EFFECT"]
     assert await client.page("snapshot") == before
     assert await client.page("evaluate", script="changes") == "0"
 

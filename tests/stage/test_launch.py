@@ -12,6 +12,7 @@ from holdfast.builtin.stage.find_browser import find_browser
 from holdfast.builtin.stage.first_browser import FirstBrowser
 from holdfast.builtin.stage.launch import BrowserProcess, prepare
 from holdfast.builtin.stage.launch_options import LaunchOptions
+from holdfast.sandbox.keeper.client import KeeperClient
 from tests.stage.processes import Descendants, nice_value
 
 pytestmark = [
@@ -34,6 +35,12 @@ async def prepared(options: LaunchOptions) -> AsyncIterator[BrowserProcess]:
         yield process
     finally:
         await process.close()
+
+
+def open_starter() -> KeeperClient:
+    starter = KeeperClient()
+    starter.open()
+    return starter
 
 
 def waiting(base: Path) -> list[int]:
@@ -61,25 +68,30 @@ async def test_only_the_browser_of_a_sandboxed_session_has_a_lower_priority(base
 
 
 async def test_a_server_prepares_the_sandbox_of_its_first_browser_and_no_browser(base: Path):
-    first = FirstBrowser(LaunchOptions(folder_base=base, early="sandbox"))
+    first = FirstBrowser(LaunchOptions(folder_base=base, early="sandbox"), starter := open_starter())
+    keeper = Descendants(starter.pid or 0)
     before = len(browsers(base))
     first.begin()
     process = await first.launch()
     try:
-        during = len(browsers(base))
+        during = browsers(base)
+        below_keeper = keeper.running()
     finally:
         await process.close()
 
     assert (before, waiting(base)) == (0, [])
-    assert during > 0
+    assert set(during) & set(below_keeper), "the process that was started before has started the browser"
+    assert starter.pid is None
 
 
 async def test_a_first_browser_that_no_call_needs_leaves_nothing(base: Path):
     for early in ("sandbox", "browser"):
-        first = FirstBrowser(LaunchOptions(folder_base=base, early=early))
+        first = FirstBrowser(LaunchOptions(folder_base=base, early=early), starter := open_starter())
+        keeper = Path(f"/proc/{starter.pid}")
         first.begin()
         await first.discard()
         await first.discard()
+        assert (starter.pid, keeper.exists()) == (None, False)
 
     assert [*base.glob("*")] == []
     assert waiting(base) == browsers(base) == []

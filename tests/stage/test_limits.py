@@ -17,6 +17,7 @@ from holdfast.builtin.stage import downloads
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import Connection
 from holdfast.builtin.stage.find_browser import find_browser
+from holdfast.builtin.stage.limits import MAX_DOWNLOAD_BYTES
 from holdfast.builtin.stage.tab import Tab
 from holdfast.sandbox.keeper.child import Child
 from tests.stage.client import Client, inside, run_tools
@@ -79,13 +80,51 @@ async def test_downloads_are_bounded(client: Client, site: Site, monkeypatch: py
     site.answers["/blob"] = lambda seen: (200, {"Content-Type": "application/octet-stream"}, b"x" * 1000)
     html = "<script>for (let i = 0; i < 5; i++) { const a = document.createElement('a'); a.href = '/blob?' + i; a.download = 'f' + i; document.body.append(a) }</script>"
     await client.call("open", url=site.page("/flood", f"<body>{html}"))
+    reported = ""
     for number in range(5):
-        await client.call("evaluate", script=f"document.querySelectorAll('a')[{number}].click()")
+        script = f"document.querySelectorAll('a')[{number}].click()"
+        reported += str(await client.call("evaluate", script=script))
+    async with asyncio.timeout(20):
+        while (listed := await client.call("downloads")).get("dropped", 0) < 3 or "inProgress" in listed[
+            "page"
+        ]:
+            reported += str(listed)
+            await asyncio.sleep(0.02)
+    reported += str(listed)
 
-    listed = await client.page("downloads")
+    assert re.findall(r"^\d+ \w+", inside(listed["page"]), re.MULTILINE) == ["1 completed", "2 completed"]
+    assert "download 5 was cancelled (too many downloads): f4" in reported
 
-    assert listed.count("(too many downloads)") >= 1
-    assert len(re.findall(r"^\d+ (?:completed|inProgress)", listed, re.MULTILINE)) <= 2
+
+def test_a_flood_of_cancelled_downloads_neither_hides_others_nor_uses_up_the_limits(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(downloads, "MAX_DOWNLOADS", 12)
+    stage = downloads.Downloads()
+
+    def receive(guid: str, state: str, received: int) -> None:
+        download = stage.find(guid)
+        assert download is not None
+        stage.progress(
+            download,
+            cdp.BrowserDownloadProgress(guid=guid, total_bytes=0, received_bytes=received, state=state),
+        )
+
+    def begin(number: int) -> downloads.Download:
+        event = cdp.BrowserDownloadWillBegin(frame_id="f", guid=str(number), url="", suggested_filename="")
+        return stage.begin(event)[1]
+
+    for number in range(1, 41):  # ten run at the same time, the others are cancelled
+        begin(number)
+    for number in range(1, 10):
+        receive(str(number), "completed", 1000)
+    receive("10", "inProgress", MAX_DOWNLOAD_BYTES)
+    later = begin(41)
+    receive("41", "completed", 1000)
+
+    completed = [number for number, download in stage if download.state == "completed"]
+    assert completed == [*range(1, 10), 41]
+    assert (later.reason, stage.dropped) == ("", 41 - 12)
 
 
 @pytest.mark.slow

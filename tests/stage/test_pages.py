@@ -179,6 +179,17 @@ async def test_a_page_that_is_replaced_while_it_is_read_does_not_fail_the_call(
     assert [tool for tool, page in answers.items() if "h1 Second" not in page] == []
 
 
+async def test_a_page_that_is_shown_again_can_be_used(client: Client, site: Site):
+    button = "<button onclick=\"this.textContent = 'Pressed'\">Press</button>"
+    await client.call("open", url=site.page("/one", f"<h1>One</h1>{button}"))
+    ref = await client.ref("Press", "button")
+    await client.call("goto", url=site.page("/two", "<h1>Two</h1>").removeprefix("http://"))
+    await client.call("goto", url="back")
+
+    assert f"[{ref}] button Pressed" in await client.page("click", ref=ref)
+    assert (await client.call("find", text="Press here"))["found"] == "nothing"
+
+
 @pytest.mark.slow
 async def test_back_forward_and_reload_show_the_page_that_they_lead_to(client: Client, site: Site):
     served: list[int] = []
@@ -376,7 +387,12 @@ async def test_downloads_lie_in_the_stages_folder_and_are_saved_on_request(
     outside = await client.fail("downloads", number=1, save_as="../got.bin")
     guarded = await client.fail("downloads", number=1, save_as=".git/hooks/x")
     again = await client.fail("downloads", number=1, save_as="got.bin")
+    unknown = await client.fail("downloads", number=7, save_as="x")
+    nameless = await client.fail("downloads", number=1)
+    request = await client.fail("requests", number=99)
 
+    assert (unknown.code, unknown.hint) == ("NO_ELEMENT", "downloads without arguments lists them.")
+    assert (nameless.code, request.hint) == ("BAD_ARGUMENT", "requests without number lists them.")
     assert listed.startswith("1 completed 7 bytes")
     assert (folder / "got.bin").read_bytes() == b"content"
     assert saved["bytes"] == 7

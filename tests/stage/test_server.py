@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,13 @@ def test_the_manifest_costs_at_most_3000_tokens():
 
 
 @pytest.mark.promise("STG-18")
+def test_pydantic_is_not_imported():
+    listed = _run_server("manifest", python=("-X", "importtime"))
+
+    assert "holdfast.builtin.stage.tools" in listed.stderr
+    assert "pydantic" not in listed.stderr, "importing it would take a third of the start"
+
+
 def test_tools_that_need_a_flag_or_a_direct_session():
     process = _run_server("manifest")
     names = {
@@ -238,6 +246,6 @@ def _settings(tmp_path: Path) -> settings.Settings:
     return settings.load(tmp_path / "home" / "config.toml", environ)
 
 
-def _run_server(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "holdfast", "builtin", "stage", *arguments]
+def _run_server(*arguments: str, python: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *python, "-m", "holdfast", "builtin", "stage", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

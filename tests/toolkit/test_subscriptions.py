@@ -180,14 +180,16 @@ async def test_box_that_is_not_dynamic_promises_nothing(caplog: pytest.LogCaptur
     box = make_box(dynamic=False)
     async with connect(box, "handshake") as client:
         capabilities = (await client.initialize())["capabilities"]
+        box.tool(name="earlier")(text)
+        before_list = caplog.text
         await client.request("tools/list")
         box.tool(name="later")(text)
         names = [tool["name"] for tool in (await client.request("tools/list"))["tools"]]
 
     assert (capabilities["tools"], capabilities["prompts"]) == ({}, {})
     assert capabilities["resources"] == {"subscribe": True}
-    assert (names, client.notifications) == (["text", "later"], [])
-    assert "Toolbox(dynamic=True)" in caplog.text
+    assert (names, client.notifications) == (["text", "earlier", "later"], [])
+    assert ("Toolbox(dynamic=True)" in before_list, "Toolbox(dynamic=True)" in caplog.text) == (False, True)
 
 
 async def test_client_that_has_left_is_forgotten():

@@ -41,6 +41,6 @@ def stage(arguments: tuple[str, ...]) -> None:
     Example:
       holdfast builtin stage --allow-eval
     """
-    from holdfast.builtin.stage.server import main
+    from holdfast.builtin.stage.main import main
 
     main(list(arguments))

@@ -112,4 +112,6 @@ def with_bind_mounts(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tupl
 
 
 def _unescape(text: str) -> str:
+    if "\\" not in text:  # the common case, ten times as fast
+        return text
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)

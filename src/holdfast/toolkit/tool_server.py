@@ -81,11 +81,12 @@ class ToolServer:
 
     def publish(self, change: Change) -> None:
         """Tell the clients who want to hear of it that a list or a resource has changed."""
+        is_unlisted = change.list_name == "tools" and self._tool_list is None
         if change.list_name == "tools":
             self._tool_list = None
         if change.list_name is None or self._is_dynamic:
             self._subscriptions.publish(change)
-        else:
+        elif not is_unlisted:  # a tool that the lifespan adds is in the first list
             log.warning(
                 "clients are not told of the change: use Toolbox(dynamic=True)",
                 extra={"list": change.list_name},

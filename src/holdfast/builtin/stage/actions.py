@@ -31,6 +31,10 @@ _BUTTONS = {"left": 1, "right": 2, "middle": 4}
 _DRAG_SECONDS = 0.5
 _DRAG_START = 8  # pixels
 _MAX_KEYS = 2000  # longer texts are inserted at once
+_FORMATS = (
+    "Write a date as 2026-12-24, a time as 13:45, both as 2026-12-24T13:45, a month as 2026-12, a week as 2026-W52, a colour as"
+    " #ff8800, and a number within the field's limits."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,13 +226,13 @@ async def fill(tab: Tab, number: int, value: FieldValue, timeout: float) -> None
         case "disabled":
             raise ToolError(ELEMENT_DISABLED, f"{ref} is disabled or read-only.")
         case "check":
-            if not isinstance(value, bool):
+            wanted = {"true": True, "false": False}.get(str(value).lower())
+            if wanted is None:
                 raise ToolError(codes.BAD_ARGUMENT, f"{ref} is checked or not: use true or false.")
-            if field["checked"] != value:
+            if field["checked"] != wanted:
                 await click(tab, await aim(tab, number, enabled=True, timeout=timeout))
         case "select":
-            wanted = value if isinstance(value, list) else [str(value)]
-            await _choose(tab, document, number, wanted)
+            await _choose(tab, document, number, value if isinstance(value, list) else [str(value)])
         case "set":
             await _set(tab, document, number, _text(ref, value))
         case "text" | "editable":
@@ -245,7 +249,8 @@ async def _set(tab: Tab, document: Document, number: int, text: str) -> None:
         raise await stale_error(tab, number)
     if not field["taken"]:
         message = f"{tab.ref(number)} does not take this value."
-        raise ToolError(NO_EFFECT, message, page=fence(one_line(f"It has: {field['shown']}")))
+        page = fence(one_line(f"It has: {field['shown']}"))
+        raise ToolError(NO_EFFECT, message, page=page, hint=_FORMATS)
 
 
 async def _fill_text(tab: Tab, document: Document, number: int, text: str, timeout: float) -> None:
@@ -275,6 +280,7 @@ async def _choose(tab: Tab, document: Document, number: int, values: list[str]) 
             NO_ELEMENT,
             f"{tab.ref(number)} does not have these options, or they are disabled. Nothing was chosen.",
             page=fence("\n".join(one_line(option, 80) for option in chosen["options"])),
+            hint="Choose from these options.",
         )
 
 

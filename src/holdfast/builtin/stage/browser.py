@@ -316,7 +316,8 @@ class Browser:
         number, download = stage.downloads.begin(event)
         if download.state == "canceled":
             self._cancel(stage, download)
-        stage.notices.add(f"download {number} began", download.suggested_name)
+        what = f"was cancelled ({download.reason})" if download.reason else "began"
+        stage.notices.add(f"download {number} {what}", download.suggested_name)
 
     def _continue_download(self, stage: Stage, event: cdp.BrowserDownloadProgress) -> None:
         download = stage.downloads.find(event.guid)

@@ -5,14 +5,17 @@ import contextlib
 
 from holdfast.builtin.stage.launch import BrowserProcess, launch, prepare
 from holdfast.builtin.stage.launch_options import LaunchOptions
+from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.toolkit import ToolError
 
 
 class FirstBrowser:
     """Starts the first browser as early as `LaunchOptions.early` says, and every later one when it is needed."""
 
-    def __init__(self, options: LaunchOptions) -> None:
+    def __init__(self, options: LaunchOptions, starter: KeeperClient | None = None) -> None:
+        """`starter` starts the browser that `begin` starts; it may be open already. `discard` closes it."""
         self._options = options
+        self._starter = starter
         self._beginning: asyncio.Task[BrowserProcess] | None = None
 
     def begin(self) -> None:
@@ -21,9 +24,9 @@ class FirstBrowser:
             case "nothing":
                 return
             case "sandbox":
-                work = prepare(self._options)
+                work = prepare(self._options, self._starter)
             case "browser":
-                work = launch(self._options)
+                work = launch(self._options, self._starter)
         self._beginning = asyncio.create_task(work)
 
     async def launch(self) -> BrowserProcess:
@@ -39,12 +42,13 @@ class FirstBrowser:
     async def discard(self) -> None:
         """End the first browser if no call has used it."""
         beginning, self._beginning = self._beginning, None
-        if beginning is None:
-            return
-        beginning.cancel()
-        await asyncio.wait([beginning])
-        if not beginning.cancelled() and beginning.exception() is None:
-            await beginning.result().close()
+        if beginning is not None:
+            beginning.cancel()
+            await asyncio.wait([beginning])
+            if not beginning.cancelled() and beginning.exception() is None:
+                await beginning.result().close()
+        if self._starter is not None:
+            await self._starter.close()
 
 
 async def _is_started(process: BrowserProcess) -> bool:

@@ -31,6 +31,7 @@ from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.bwrap.arguments import PROXY_PORT
 from holdfast.sandbox.bwrap.egress_proxy import EgressProxy
 from holdfast.sandbox.keeper.child import Child
+from holdfast.sandbox.keeper.client import KeeperClient
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.toolkit import ToolError
 
@@ -88,9 +89,9 @@ class BrowserProcess:
         await self._stack.aclose()
 
 
-async def launch(options: LaunchOptions) -> BrowserProcess:
+async def launch(options: LaunchOptions, starter: KeeperClient | None = None) -> BrowserProcess:
     """Start a browser and wait until it answers; raises NO_BROWSER or LAUNCH_FAILED."""
-    process = await prepare(options)
+    process = await prepare(options, starter)
     try:
         await process.start()
     except BaseException:
@@ -99,8 +100,11 @@ async def launch(options: LaunchOptions) -> BrowserProcess:
     return process
 
 
-async def prepare(options: LaunchOptions) -> BrowserProcess:
-    """Set up all that a browser needs, up to the shell that waits in its sandbox; raises NO_BROWSER or LAUNCH_FAILED."""
+async def prepare(options: LaunchOptions, starter: KeeperClient | None = None) -> BrowserProcess:
+    """Set up all that a browser needs, up to the shell that waits in its sandbox; raises NO_BROWSER or LAUNCH_FAILED.
+
+    `starter` starts its processes; None for a new one. It is closed with the browser.
+    """
     program = find_browser(options.program)
     if program is None:
         where = (
@@ -115,7 +119,7 @@ async def prepare(options: LaunchOptions) -> BrowserProcess:
             folder = await _THREADS.run(BrowserFolder, options.folder_base)
             stack.push_async_callback(_THREADS.run, folder.remove)
             _write_preferences(folder)
-            keeper = await stack.enter_async_context(Keeper(sandbox))
+            keeper = await stack.enter_async_context(Keeper(sandbox, starter=starter))
             proxy = await _open_proxy(options, sandbox_kind, stack)
             if sandbox_kind == "holdfast" and os.geteuid() == 0 and can_nobody_read_own_code():
                 folder.give_to_nobody()

@@ -1,10 +1,7 @@
-"""The server with the stage tools: the name, the error codes and the annotations of each."""
+"""The server with the stage tools."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
-
-import msgspec
 
 from holdfast import __version__
 from holdfast.builtin.stage.codes import STAGE_CODES
@@ -13,32 +10,11 @@ from holdfast.builtin.stage.files import SessionFiles
 from holdfast.builtin.stage.first_browser import FirstBrowser
 from holdfast.builtin.stage.launch_options import LaunchOptions
 from holdfast.builtin.stage.owners import Owners
-from holdfast.builtin.stage.tools.acting import ActingTools
-from holdfast.builtin.stage.tools.observing import ObservingTools
-from holdfast.builtin.stage.tools.pages import PageTools
-from holdfast.builtin.stage.tools.reading import ReadingTools
-from holdfast.builtin.stage.tools.waiting import WaitingTools
-from holdfast.toolkit import Annotations, Toolbox
+from holdfast.model.worker_threads import WorkerThreads
+from holdfast.sandbox.keeper.client import KeeperClient
+from holdfast.toolkit import Toolbox
 
-# The codes that each kind of tool can fail with.
-_READ = (
-    "STALE_REF",
-    "NO_ELEMENT",
-    "PAGE_HUNG",
-    "PAGE_CRASHED",
-    "TAB_GONE",
-    "BROWSER_GONE",
-    "DIALOG_OPEN",
-    "NOT_RUNNING",
-)
-_ACT = (*_READ, "NOT_VISIBLE", "ELEMENT_DISABLED", "COVERED", "NO_EFFECT")
-_GO = (
-    *("URL_DENIED", "LOAD_FAILED", "PAGE_CRASHED", "PAGE_HUNG", "DIALOG_OPEN"),
-    *("TAB_GONE", "BROWSER_GONE", "TOO_MANY_TABS"),
-)
-_LAUNCH = ("NO_BROWSER", "LAUNCH_FAILED")
-_TAB = ("TAB_GONE", "BROWSER_GONE", "NOT_RUNNING")
-_FILES = ("BAD_PATH", "OUTSIDE_ROOTS", "NO_FILE", "NOT_A_FILE", "FILE_ERROR", "FILE_TOO_LARGE", "DENIED")
+_THREADS = WorkerThreads("stage-start", threads=1)
 
 INSTRUCTIONS = (
     "A browser. `open` a page; its answer is an outline with refs such as [e12], which the other tools take. Every action "
@@ -49,14 +25,36 @@ INSTRUCTIONS = (
 def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
     """Return the stage tools. A browser starts at a caller's first `open`; `options.early` lets the first browser start earlier."""
     owners = Owners(FirstBrowser(options))
+    box = _make_box(owners, has_lifespan=options.early != "nothing")
+    _add_tools(box, owners, options, files)
+    return box
+
+
+def stage_toolbox_to_serve(
+    options: LaunchOptions, files: SessionFiles, starter: KeeperClient | None
+) -> Toolbox:
+    """Return the same, but its tools are added when the server starts, at the same time as the first browser is prepared.
+
+    `starter` starts the processes of that browser.
+    """
+    owners = Owners(FirstBrowser(options, starter))
+    box = _make_box(owners, lambda: _add_tools(box, owners, options, files), has_lifespan=True)
+    return box
+
+
+def _make_box(owners: Owners, on_start: Callable[[], None] | None = None, *, has_lifespan: bool) -> Toolbox:
+    """A box without tools. Its lifespan begins the first browser, and calls `on_start` in a thread."""
+    first_browser = owners.first_browser
 
     @asynccontextmanager
     async def lifespan(_: Toolbox) -> AsyncIterator[None]:
-        owners.first_browser.begin()
+        first_browser.begin()
         try:
+            if on_start is not None:
+                await _THREADS.run(on_start)
             yield
         finally:
-            await owners.first_browser.discard()
+            await first_browser.discard()
 
     box = Toolbox(
         "stage",
@@ -64,64 +62,15 @@ def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
         instructions=INSTRUCTIONS,
         envelope="meta",
         listing="short",
-        lifespan=None if options.early == "nothing" else lifespan,
+        lifespan=lifespan if has_lifespan else None,
     )
     for code in STAGE_CODES:
         box.code(code.name, http=code.http_status, hint=code.hint, retryable=code.retryable)
     box.dispose_at_end(owners.stages)
-    shared = (owners, files)
-    pages, reading, acting = PageTools(*shared), ReadingTools(*shared), ActingTools(*shared)
-    waiting, observing = WaitingTools(*shared), ObservingTools(*shared)
-    harmless = Annotations(destructive=False)
-
-    def add(handler: Callable[..., Any], name: str, used_codes: Sequence[str], **more: Any) -> None:
-        hints = msgspec.structs.replace(more.pop("annotations", Annotations()), open_world=True)
-        box.tool(name=name, codes=sorted({*used_codes}), annotations=hints, **more)(handler)
-
-    add(pages.open, "open", (*_GO, *_LAUNCH), annotations=harmless)
-    if not options.is_sandboxed:
-        add(pages.attach, "attach", ("LOAD_FAILED", "UNSUPPORTED_HERE", "BROWSER_GONE", "PAGE_HUNG"))
-    add(pages.close, "close", ("NOT_RUNNING",), annotations=harmless)
-    add(pages.stages, "stages", (), operation="window_info")
-    add(pages.tabs, "tabs", (*_TAB, "PAGE_HUNG"), operation="window_info")
-    add(pages.tab, "tab", (*_GO, "NOT_RUNNING"), annotations=harmless)
-    add(pages.goto, "goto", (*_GO, "NOT_RUNNING"), annotations=harmless)
-    add(reading.snapshot, "snapshot", (*_READ, "BAD_CURSOR"), operation="query")
-    add(reading.find, "find", _READ, operation="query")
-    add(reading.read, "read", _READ, operation="query")
-    add(reading.elements, "elements", _READ, operation="query")
-    add(acting.click, "click", _ACT)
-    add(acting.hover, "hover", _ACT, annotations=harmless)
-    add(acting.drag, "drag", _ACT)
-    add(acting.fill, "fill", (*_ACT, "UNSUPPORTED_HERE"), annotations=Annotations(idempotent=True))
-    add(acting.type, "type", _ACT)
-    add(acting.press, "press", _ACT)
-    add(acting.scroll, "scroll", _ACT, annotations=harmless)
-    add(acting.upload, "upload", (*_ACT, *_FILES))
-    add(waiting.wait, "wait", (*_READ, "NOT_YET"), operation="query", deadline=90)
-    add(waiting.expect, "expect", (*_READ, "NOT_YET"), operation="query", deadline=90)
-    add(observing.dialogs, "dialogs", _TAB, operation="dialog")
-    add(observing.downloads, "downloads", (*_TAB, *_FILES, "NO_ELEMENT", "NOT_YET"), annotations=harmless)
-    add(observing.screenshot, "screenshot", (*_READ, "UNSUPPORTED_HERE"), operation="screenshot")
-    add(observing.console, "console", _TAB, operation="logs")
-    add(observing.requests, "requests", (*_TAB, "NO_ELEMENT"), operation="logs")
-    add(
-        observing.evaluate,
-        "evaluate",
-        (*_READ, "SCRIPT_FAILED"),
-        operation="eval",
-        requires_eval_flag=True,
-    )
     return box
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Serve the tools."""
-    from holdfast.builtin.stage.options import read_options
+def _add_tools(box: Toolbox, owners: Owners, options: LaunchOptions, files: SessionFiles) -> None:
+    from holdfast.builtin.stage.add_tools import add_tools
 
-    options, files = read_options(arguments or [])
-    stage_toolbox(options, files).main(arguments)
-
-
-if __name__ == "__main__":
-    main()
+    add_tools(box, owners, files, is_sandboxed=options.is_sandboxed)

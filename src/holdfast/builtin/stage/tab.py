@@ -236,9 +236,11 @@ class Tab:
         document = self.refs.document(number)
         if document is None:
             raise ToolError(NO_ELEMENT, f"There is no element {self.ref(number)}.")
-        if document.unique_id not in self.tree.documents:
+        # Not `document` itself: a page that the browser shows again, after `back`, is reported as a new document with the same id.
+        shown = self.tree.documents.get(document.unique_id)
+        if shown is None:
             raise ToolError(STALE_REF, f"{self.ref(number)} was on a page that is no longer shown.")
-        return document
+        return shown
 
     async def element(self, number: int) -> tuple[Document, str]:
         """The document of an element, and a handle on the element for commands that need one."""

@@ -4,6 +4,7 @@ import re
 from urllib.parse import urlsplit
 
 from holdfast.builtin.stage.codes import URL_DENIED
+from holdfast.model.address import is_loopback_host
 from holdfast.toolkit import ToolError
 
 DENIED_PATTERNS = (
@@ -40,7 +41,10 @@ def is_for_program(url: str) -> bool:
 
 
 def check_url(url: str) -> str:
-    """The address to go to, with `https:` added if it has no scheme; raises URL_DENIED unless it is http, https or about:blank."""
+    """The address to go to; raises URL_DENIED unless it is http, https or about:blank.
+
+    If it has no scheme, `http:` is added for this machine, and `https:` for others.
+    """
     text = url.strip()
     if text == "about:blank":
         return text
@@ -48,17 +52,20 @@ def check_url(url: str) -> str:
         ("javascript:", "data:", "blob:", "file:", "about:", "chrome:", "view-source:")
     ):
         text = f"https://{text}"
-    try:
-        parts = urlsplit(text)
-        host = parts.hostname
-    except ValueError:
-        host = None
-        parts = None
-    if parts is None or parts.scheme.lower() not in ("http", "https") or not host:
+        if is_loopback_host(_host(text)):
+            text = f"http{text.removeprefix('https')}"
+    if not text.lower().startswith(("http://", "https://")) or not _host(text):
         raise ToolError(URL_DENIED, "Only http and https addresses and about:blank can be opened.")
     if any(character < " " for character in text):
         raise ToolError(URL_DENIED, "The address contains control characters.")
     return text
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def may_show(url: str, parent_url: str | None) -> bool:

@@ -7,6 +7,7 @@ or at the wrong place. So the result is always checked.
 import contextlib
 import ctypes
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -26,6 +27,8 @@ _UNCHECKED_FOLDERS = ("/proc", "/dev")
 _NICE = 5
 _POLL_SECONDS = 0.001
 _SETUP_SECONDS = 10.0
+_ROOT_LINE = re.compile(r"^(?:[^ \n]+ ){4}/ .*$", re.MULTILINE)
+"""A line of `mountinfo` about a mount at `/`."""
 _CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
 _REMOUNT_READ_ONLY = 0x1 | 0x20 | 0x1000  # MS_RDONLY, MS_REMOUNT, MS_BIND
 _KEPT_FLAGS = {0x2: 0x2, 0x8: 0x8, 0x400: 0x400, 0x800: 0x800, 0x1000: 0x200000}  # ST_* to MS_*; not ST_NODEV
@@ -56,10 +59,12 @@ class MountPlan:
         on_host = read_mounts()
         while time.monotonic() < deadline:
             try:
-                mounts = parse_mountinfo(_read_text(f"/proc/{pid}/mountinfo"))
+                text = _read_text(f"/proc/{pid}/mountinfo")
             except OSError:
                 return False
-            if is_set_up(mounts, on_host):
+            # The text is read every millisecond. To parse all of it each time would slow down the whole process.
+            if is_set_up(parse_mountinfo("\n".join(_ROOT_LINE.findall(text))), on_host):
+                mounts = parse_mountinfo(text)
                 if problem := self.find_problem(pid, mounts, on_host):
                     break
                 if self.protect_devices:

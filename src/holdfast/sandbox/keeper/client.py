@@ -44,7 +44,9 @@ class KeeperClient:
         return self._process.pid if self._process is not None else None
 
     def open(self) -> None:
-        """Start the keeper process."""
+        """Start the keeper process, unless it runs already."""
+        if self._control is not None:
+            return
         host_end, keeper_end = socket.socketpair()
         with keeper_end:
             try:

@@ -3,7 +3,7 @@
 Object.defineProperty(globalThis, 'stage', {
   value: Object.freeze({
     walk, find, read, locate, frameOffset, bringIntoView, arm, armFrame, disarm, field, focusField, setField, choose, shownValue, facts, hasText,
-    ready, settle, scrollBy, box, similar, element: nodeOf, refFor: (node, from) => { next = Math.max(next, from); return [refOf(node), next]; },
+    ready, settle, box, similar, element: nodeOf, refFor: (node, from) => { next = Math.max(next, from); return [refOf(node), next]; },
     addClosedRoot: (root) => { closedRoots.set(root.host, root); },
     countNodes,
   }),

@@ -63,7 +63,7 @@ async function locate(options) {
         const point = pointIn(element);
         if (point.x !== undefined) return { state: 'ok', x: point.x, y: point.y, next };
         state = point.cover ? { state: 'covered', cover: describe(point.cover) } : { state: 'hidden' };
-        if (options.scroll !== false) scrollIntoView(element, { block: 'center', inline: 'center', behavior: 'instant' });
+        scrollIntoView(element, { block: 'center', inline: 'center', behavior: 'instant' });
         before = null;
       } else if (before !== here) { if (before !== null) state = { state: 'moving' }; before = here; turns = 0; }
     }
@@ -90,15 +90,6 @@ function bringIntoView(options) {
   const rect = boundingRect(element);
   if (rect.top < 0 || rect.bottom > innerHeight || rect.left < 0 || rect.right > innerWidth) scrollIntoView(element, { block: 'center', inline: 'center', behavior: 'instant' });
   return true;
-}
-
-function scrollBy(options) {
-  const element = options.ref >= 0 ? nodeOf(options.ref) : null;
-  if (options.ref >= 0 && element === null) return null;
-  let node = element ?? document.scrollingElement ?? documentElement(document);
-  while (element !== null && node !== null && nodeType(node) === 1 && !(node.scrollHeight > node.clientHeight + 1 && /auto|scroll|overlay/.test(styleOf(node).overflowY))) node = flatParent(node);
-  if (node === null || nodeType(node) !== 1) node = document.scrollingElement ?? documentElement(document);
-  return { top: Math.round(node.scrollTop), height: node.scrollHeight, view: node.clientHeight };
 }
 function box(options) {
   const element = nodeOf(options.ref);

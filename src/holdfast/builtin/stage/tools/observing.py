@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import page_answer
+from holdfast.builtin.stage.browser import Stage
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import CdpError
 from holdfast.builtin.stage.codes import (
@@ -17,7 +18,9 @@ from holdfast.builtin.stage.codes import (
     UNSUPPORTED_HERE,
 )
 from holdfast.builtin.stage.dialogs import DialogPolicy
+from holdfast.builtin.stage.downloads import Download
 from holdfast.builtin.stage.fence import fence, one_line, plain_text
+from holdfast.builtin.stage.launch import BrowserProcess
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.page_log import Request, thrown_text
 from holdfast.builtin.stage.settle import mark, settle
@@ -29,6 +32,7 @@ from holdfast.builtin.stage.tools.family import (
     TabId,
     ToolFamily,
 )
+from holdfast.model import codes
 from holdfast.toolkit import Call, Image, Meta, Reply, ToolError
 
 _MASKED_HEADERS = (
@@ -50,7 +54,7 @@ class ObservingTools(ToolFamily):
         self,
         call: Call,
         accept: Annotated[bool | None, "Answer the next dialogs so; else they are dismissed."] = None,
-        text: Annotated[str | None, "For a prompt.", Meta(max_length=2000)] = None,
+        text: Annotated[Annotated[str, Meta(max_length=2000)] | None, "For a prompt."] = None,
         count: Annotated[int, "How many; -1 for all.", Meta(ge=-1, le=100)] = 1,
     ) -> dict[str, Any]:
         """Decide beforehand how dialogs (alert, confirm, prompt) are answered; list those so far."""
@@ -76,12 +80,9 @@ class ObservingTools(ToolFamily):
         """List downloads, or save one."""
         stage = self._owners.stage(call)
         if number or save_as:
-            download = stage.downloads.recent.get(number)
-            process = stage.browser.process
-            if download is None or not save_as or process is None:
-                raise ToolError(NO_ELEMENT, "Pass the number of a download, and save_as.")
-            if download.state != "completed":
-                raise ToolError(NOT_YET, f"Download {number} is {download.state}. {download.reason}")
+            download, process = _find_download(stage, number)
+            if not save_as:
+                raise ToolError(codes.BAD_ARGUMENT, f"Pass save_as: the file to save download {number} as.")
             files = await self._session_files(call)
             saved = await answers.THREADS.run(
                 files.copy_out, process.folder, f"{stage.download_folder}/{download.guid}", save_as
@@ -90,9 +91,9 @@ class ObservingTools(ToolFamily):
         lines = [
             f"{number} {download.state}{f' ({download.reason})' if download.reason else ''} {download.received} bytes"
             f" {one_line(download.suggested_name, 150)} from {one_line(download.url, 200)}"
-            for number, download in stage.downloads.recent
+            for number, download in stage.downloads
         ]
-        return page_answer(stage, lines, 3000, stage=stage.id, dropped=stage.downloads.recent.dropped)
+        return page_answer(stage, lines, 3000, stage=stage.id, dropped=stage.downloads.dropped)
 
     async def screenshot(
         self,
@@ -171,7 +172,11 @@ class ObservingTools(ToolFamily):
         if number:
             request = found.log.requests.get(number)
             if request is None:
-                raise ToolError(NO_ELEMENT, f"There is no request {number}.")
+                raise ToolError(
+                    NO_ELEMENT,
+                    f"There is no request {number}, or it is no longer kept.",
+                    hint="requests without number lists them.",
+                )
             return page_answer(stage, await _describe_request(found, request, budget), budget, tab=found.id)
         lines = [
             f"{number} {request.method} {request.status or request.failure or 'pending'} {request.kind} {one_line(request.url, 300)}"
@@ -216,6 +221,27 @@ class ObservingTools(ToolFamily):
             msgspec.json.encode(value.value).decode() if value.type != "undefined" else "undefined"
         )
         return page_answer(stage, plain_text(shown).split("\n"), budget, tab=found.id)
+
+
+def _find_download(stage: Stage, number: int) -> tuple[Download, BrowserProcess]:
+    """A complete download, and the browser that has its file; raises if there is none, or not yet."""
+    if stage.browser.process is None:
+        message = "The downloads of an attached browser are in the user's own folder. They cannot be saved from here."
+        raise ToolError(UNSUPPORTED_HERE, message)
+    download = stage.downloads.get(number)
+    if download is None:
+        raise ToolError(
+            NO_ELEMENT, f"There is no download {number}.", hint="downloads without arguments lists them."
+        )
+    if download.state == "canceled":
+        why = f" ({download.reason})" if download.reason else ""
+        more = " Another stage has room for more: call open." if download.reason else ""
+        hint = f"Start the download again in the page.{more}"
+        raise ToolError(NO_ELEMENT, f"Download {number} was cancelled{why}.", hint=hint)
+    if download.state != "completed":
+        done = f"{download.received} of {download.total or 'unknown'} bytes"
+        raise ToolError(NOT_YET, f"Download {number} is not complete: {done}.", hint="Try again later.")
+    return download, stage.browser.process
 
 
 async def _describe_request(tab: Tab, request: Request, budget: int) -> list[str]:

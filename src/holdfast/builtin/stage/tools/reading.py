@@ -78,7 +78,9 @@ class ReadingTools(ToolFamily):
         async with found.lock:
             roles = [role.lower()] if role else None
             lines, unread = await find_lines(found, text=text, roles=roles, within=number)
-            return page_answer(stage, lines, 3000, limit, tab=found.id, found=len(lines), unread=unread)
+            return page_answer(
+                stage, lines, 3000, limit, tab=found.id, found=len(lines) or "nothing", unread=unread
+            )
 
     async def read(
         self,
@@ -116,4 +118,6 @@ class ReadingTools(ToolFamily):
         stage, found, number = self._target(call, within, tab)
         async with found.lock:
             lines, unread = await find_lines(found, text="", roles=_KINDS[kind], within=number, details=True)
-            return page_answer(stage, lines, 5000, limit, tab=found.id, found=len(lines), unread=unread)
+            return page_answer(
+                stage, lines, 5000, limit, tab=found.id, found=len(lines) or "nothing", unread=unread
+            )
