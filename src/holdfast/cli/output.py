@@ -4,15 +4,17 @@ Commands print text from servers, models and files only with these functions, wh
 characters.
 """
 
+import asyncio
 import errno
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -28,11 +30,26 @@ AGENT_SERVERS_NOTE = (
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _NAME_WIDTH = 32
 _QUESTION_ROWS = 4
+_PRINT_EVERY = 5.0  # seconds
+T = TypeVar("T")
 
 
 def print_line(text: str = "", *, err: bool = False) -> None:
     """Print one line. Control characters, including line breaks, are replaced."""
     click.echo(printable(text), err=err)
+
+
+async def print_while_waiting(what: str, work: Coroutine[Any, Any, T]) -> T:
+    """Wait for this work. Every few seconds, print how long it has taken."""
+    started = time.monotonic()
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait([task], timeout=_PRINT_EVERY))[0]:
+            print_line(f"  {what}, {time.monotonic() - started:.0f} s")
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    return task.result()
 
 
 def print_wrapped(line: str) -> None:

@@ -55,13 +55,25 @@ def format_arguments(arguments: JsonObject, width: int) -> list[str]:
 
 
 def wrap(line: str, width: int) -> Iterator[str]:
-    """Wrap a line of printable characters. Each row except the first begins with `WRAP_MARK`, so that no text can imitate a new line."""
+    """Wrap a line of printable characters, between words if possible.
+
+    Each row except the first begins with `WRAP_MARK`, so that no text can imitate a new line.
+    """
     width = max(width, _MIN_WIDTH)
-    end = _end_of_row(line, 0, width)
+    end = _end_of_words(line, 0, width)
     yield line[:end]
     while end < len(line):
-        start, end = end, _end_of_row(line, end, width - len(WRAP_MARK))
+        start, end = end, _end_of_words(line, end, width - len(WRAP_MARK))
         yield f"{WRAP_MARK}{line[start:end]}"
+
+
+def _end_of_words(text: str, start: int, width: int) -> int:
+    """Like `_end_of_row`, but the row ends after a space, if there is one in its second half."""
+    end = _end_of_row(text, start, width)
+    if end == len(text) or text[end - 1] == " ":
+        return end
+    space = text.rfind(" ", (start + end) // 2, end)
+    return end if space < 0 else space + 1
 
 
 def shorten(text: str, width: int) -> str:
