@@ -248,7 +248,11 @@ async def test_texts_beside_the_data_of_an_envelope_are_shown(data: dict[str, in
 
 @pytest.mark.parametrize(
     ("message", "separator"),
-    [("There is no tool 'wiki.lst'.", " "), ("To see all, run: holdfast tools", "\n")],
+    [
+        ("There is no tool 'wiki.lst'.", " "),
+        ("To see all, run: holdfast tools", "\n"),
+        ("It wrote to stderr:\n| starting...", "\n"),
+    ],
 )
 async def test_failure_is_shown_with_its_hint_as_a_sentence_of_its_own(message: str, separator: str):
     turn = FakeTurn()

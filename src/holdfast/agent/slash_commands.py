@@ -264,8 +264,10 @@ def _other_texts(texts: Sequence[str], envelope: JsonObject) -> list[str]:
 
 
 def _add_sentence(text: str, sentence: str) -> str:
-    """Add a sentence to a message; on a new line if the message ends with a command and not with a full stop."""
-    return f"{text}{' ' if text.rstrip().endswith(('.', '!', '?')) else chr(10)}{sentence}"
+    """Add a sentence to a message; on a new line if the message ends with a command or a line of a server's standard error."""
+    last = text.rstrip().rpartition("\n")[2]
+    is_sentence = last.endswith((".", "!", "?")) and not last.startswith("| ")
+    return f"{text}{' ' if is_sentence else chr(10)}{sentence}"
 
 
 def _hint(result: ToolResult) -> str:

@@ -30,7 +30,7 @@ AGENT_SERVERS_NOTE = (
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _NAME_WIDTH = 32
 _QUESTION_ROWS = 4
-_PRINT_EVERY = 5.0  # seconds
+_FIRST_PAUSE = 5.0  # seconds
 T = TypeVar("T")
 
 
@@ -40,11 +40,12 @@ def print_line(text: str = "", *, err: bool = False) -> None:
 
 
 async def print_while_waiting(what: str, work: Coroutine[Any, Any, T]) -> T:
-    """Wait for this work. Every few seconds, print how long it has taken."""
-    started = time.monotonic()
+    """Wait for this work. After a few seconds, and then less and less often, print how long it has taken."""
+    started, pause = time.monotonic(), _FIRST_PAUSE
     task = asyncio.create_task(work)
     try:
-        while not (await asyncio.wait([task], timeout=_PRINT_EVERY))[0]:
+        while not (await asyncio.wait([task], timeout=pause))[0]:
+            pause *= 2
             print_line(f"  {what}, {time.monotonic() - started:.0f} s")
     finally:
         task.cancel()
