@@ -163,7 +163,11 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
     registered = Registry(data / "workspaces")
 
     assert "It was not registered automatically: it is hidden" in hidden["error"]
-    assert hidden["hint"] == f"Register the folder: holdfast workspaces add {repositories / '.hidden'}"
+    assert (
+        hidden["hint"]
+        == "Register the folder, or one above it, but not one that contains Holdfast's data, as a home does: "
+        f"holdfast workspaces add {repositories / '.hidden'}"
+    )
     assert added == ["one-1", "one-2", "inner-1", "workspace-1", "BAD_WORKSPACE", *["UNKNOWN_WORKSPACE"] * 2]
     assert outside == [*["UNKNOWN_WORKSPACE"] * 3, "BAD_WORKSPACE"]
     assert registered.get("one").trust is Trust.SANDBOXED

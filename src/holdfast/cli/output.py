@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.terminal_text import escape_unprintable, printable, replace_unprintable, wrap
+from holdfast.cli.terminal_text import escape_unprintable, printable, replace_unprintable, wrap, wrap_question
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -96,13 +96,18 @@ def print_indented_json(value: Any) -> None:
 def confirm(question: str) -> bool:
     """Ask a yes-or-no question. Input that was typed before the question is discarded."""
     discard_typed_input(sys.stdin.fileno() if sys.stdin.isatty() else None)
-    return click.confirm(replace_unprintable(question))
+    return click.confirm(_wrapped_question(question))
 
 
 def ask(question: str) -> str:
     """Ask a question and return the answer. Input that was typed before the question is discarded."""
     discard_typed_input(sys.stdin.fileno() if sys.stdin.isatty() else None)
-    return str(click.prompt(replace_unprintable(question), default="", show_default=False, prompt_suffix=" "))
+    return str(click.prompt(_wrapped_question(question), default="", show_default=False, prompt_suffix=" "))
+
+
+def _wrapped_question(question: str) -> str:
+    shown = replace_unprintable(question)
+    return wrap_question(shown) if sys.stdout.isatty() else shown
 
 
 def discard_typed_input(descriptor: int | None) -> None:

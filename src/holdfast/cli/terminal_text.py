@@ -1,6 +1,7 @@
 """Prepares text for a terminal: replaces control and invisible characters, wraps and shortens lines."""
 
 import json
+import shutil
 import unicodedata
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ SUMMARY_LENGTH = 100
 WRAP_MARK = "    ↪ "
 _JOINER = "\u200d"  # between two emoji, makes one of them
 _JOINER_PARTS = (_JOINER, "\ufe0f")
+_ANSWER_CELLS = 8  # the longest answer is `always`
 _MIN_WIDTH = 40  # a narrower terminal wraps the rows again
 
 
@@ -65,6 +67,14 @@ def wrap(line: str, width: int) -> Iterator[str]:
     while end < len(line):
         start, end = end, _end_of_words(line, end, width - len(WRAP_MARK))
         yield f"{WRAP_MARK}{line[start:end]}"
+
+
+def wrap_question(text: str, choices: str = "") -> str:
+    """A question on one row of the terminal, if it fits there with the answer. Else the choices begin a row of their own."""
+    width = shutil.get_terminal_size().columns - _ANSWER_CELLS
+    if choices and cell_width(f"{text} {choices}") <= width:
+        return f"{text} {choices}"
+    return "\n".join((*wrap(text, width), *(wrap(f"  {choices}", width) if choices else ())))
 
 
 def _end_of_words(text: str, start: int, width: int) -> int:

@@ -9,11 +9,11 @@ import msgspec
 from holdfast.cli.chat.form import DECLINE, FormDeclinedError, fill_in
 from holdfast.cli.diff import diff_lines
 from holdfast.cli.terminal_text import (
-    cell_width,
     escape_unprintable,
     format_arguments,
     replace_unprintable,
     wrap,
+    wrap_question,
 )
 from holdfast.model import codes
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
@@ -40,7 +40,6 @@ _DECISION_TEXTS = {
 }
 _VIEW_ANSWERS = ("v", "view")
 _MAX_LINES_SHOWN = 40
-_ANSWER_CELLS = 8  # the longest answer is `always`
 
 Ask = Callable[[str, str], Awaitable[str | None]]
 """Asks a question, after printing the text that the question is about. Returns None at the end of the input."""
@@ -156,7 +155,7 @@ async def _ask_permission(ask: Ask, question: PermissionQuestion) -> Decision:
     while True:
         view = f"[v]iew the other {len(rest)} lines, " if rest else ""
         answer = await ask(
-            _wrap_question(
+            wrap_question(
                 f"  {replace_unprintable(question.title)}{why}", f"{view}[o]nce, {always}[r]eject? "
             ),
             _join_lines(shown, rest),
@@ -168,14 +167,6 @@ async def _ask_permission(ask: Ask, question: PermissionQuestion) -> Decision:
         if decision is not None and (question.can_remember or decision is not Decision.ALLOW_ALWAYS):
             return decision
         shown, rest = (rest, []) if answer in _VIEW_ANSWERS else ([], rest)
-
-
-def _wrap_question(about: str, choices: str) -> str:
-    """The question on one row if it fits there, with the answer. Else the choices begin a row of their own."""
-    width = _width() - _ANSWER_CELLS
-    if cell_width(f"{about} {choices}") <= width:
-        return f"{about} {choices}"
-    return "\n".join((*wrap(about, _width()), *wrap(f"  {choices}", width)))
 
 
 def _describe(question: PermissionQuestion) -> list[str]:
