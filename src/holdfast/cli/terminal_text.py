@@ -12,7 +12,7 @@ SUMMARY_LENGTH = 100
 WRAP_MARK = "    ↪ "
 _JOINER = "\u200d"  # between two emoji, makes one of them
 _JOINER_PARTS = (_JOINER, "\ufe0f")
-_ANSWER_CELLS = 8  # the longest answer is `always`
+_ANSWER_CELLS = 3  # a letter, the cursor after it, and a column that stays empty
 _MIN_WIDTH = 40  # a narrower terminal wraps the rows again
 
 
