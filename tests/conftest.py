@@ -57,12 +57,24 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a file that could not be imported for this reason."""
+    report = yield
+    if report.failed and (reason := why_skipped_here(report.longreprtext)) is not None:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 0, f"Skipped: {reason}")
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what was skipped, and why."""
     reasons = Counter(
         str(report.longrepr[2]).removeprefix("Skipped: ")
         for report in terminalreporter.getreports("skipped")
-        if isinstance(report, pytest.TestReport) and isinstance(report.longrepr, tuple)
+        if isinstance(report, pytest.TestReport | pytest.CollectReport) and isinstance(report.longrepr, tuple)
     )
     for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"skipped: {count} {'test' if count == 1 else 'tests'}: {reason}")

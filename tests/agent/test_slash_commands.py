@@ -213,6 +213,22 @@ async def test_content_that_is_not_text_is_named(text: str, shown: str):
 
 
 @pytest.mark.parametrize(
+    ("text", "shown"),
+    [('{"rows":[1]}', '{\n    "rows": [\n        1\n    ]\n}'), ("{one row", "{one row"), ("[2]", "[2]")],
+    ids=["the same data", "not JSON", "other data"],
+)
+async def test_text_that_repeats_the_data_is_indented(text: str, shown: str):
+    turn = FakeTurn()
+    content = [msgspec.Raw(json.dumps({"type": "text", "text": text}).encode())]
+    turn.result = ToolResult(
+        result=CallResult(content=content, structured_content=msgspec.Raw(b'{"rows": [1]}')),
+        outcome=Outcome.COMPLETED,
+    )
+
+    assert await run("/call wiki.list", turn=turn) == [f"wiki.list:\n{shown}\n"]
+
+
+@pytest.mark.parametrize(
     ("data", "shown"), [({"rows": 3}, '{\n    "rows": 3\n}\n# Report\n'), ({}, "# Report\n")]
 )
 async def test_texts_beside_the_data_of_an_envelope_are_shown(data: dict[str, int], shown: str):
@@ -232,7 +248,11 @@ async def test_texts_beside_the_data_of_an_envelope_are_shown(data: dict[str, in
 
 @pytest.mark.parametrize(
     ("message", "separator"),
-    [("There is no tool 'wiki.lst'.", " "), ("To see all, run: holdfast tools", "\n")],
+    [
+        ("There is no tool 'wiki.lst'.", " "),
+        ("To see all, run: holdfast tools", "\n"),
+        ("It wrote to stderr:\n| starting...", "\n"),
+    ],
 )
 async def test_failure_is_shown_with_its_hint_as_a_sentence_of_its_own(message: str, separator: str):
     turn = FakeTurn()

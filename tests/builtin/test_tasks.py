@@ -163,7 +163,11 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
     registered = Registry(data / "workspaces")
 
     assert "It was not registered automatically: it is hidden" in hidden["error"]
-    assert hidden["hint"] == f"Register the folder: holdfast workspaces add {repositories / '.hidden'}"
+    assert (
+        hidden["hint"]
+        == "Register the folder, or one above it, but not one that contains Holdfast's data, as a home does: "
+        f"holdfast workspaces add {repositories / '.hidden'}"
+    )
     assert added == ["one-1", "one-2", "inner-1", "workspace-1", "BAD_WORKSPACE", *["UNKNOWN_WORKSPACE"] * 2]
     assert outside == [*["UNKNOWN_WORKSPACE"] * 3, "BAD_WORKSPACE"]
     assert registered.get("one").trust is Trust.SANDBOXED
@@ -255,7 +259,8 @@ def test_commands_use_the_same_tasks_as_the_tools(data: Path):
         listed = run("list", "--json", "--workspace", "blog", cwd=data.parent)
         updated = run("update", "blog-1", "--title", "Changed")
         shown = client.call("task_show", {"id": "blog-2"}, BLOG)
-    nowhere = run("list", cwd=data.parent)
+    (other := data.parent / "other").mkdir()
+    nowhere, project = run("list", cwd=data.parent), run("list", cwd=other)
 
     assert (added, started, done) == (
         (0, "Added blog-2: By a person\n"),
@@ -269,6 +274,11 @@ def test_commands_use_the_same_tasks_as_the_tools(data: Path):
     assert [json.loads(line)["status"] for line in listed[1].splitlines()] == ["open", "done"]
     assert (updated[1], shown["status"]) == ("Changed blog-1: Changed\n", "done")
     assert "does not belong to a workspace" in nowhere[1]
+    # A folder that contains Holdfast's data folder cannot be registered.
+    assert ("go to the folder of one" in nowhere[1], "holdfast workspaces add ." in project[1]) == (
+        True,
+        True,
+    )
 
 
 def test_tasks_survive_a_restart_of_their_server(data: Path):

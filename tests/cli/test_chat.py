@@ -401,6 +401,35 @@ async def test_a_permission_question_shows_all_arguments():
     assert ("[v]iew" in viewed[0], again) == (False, (viewed[0], ""))
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("columns", "question"),
+    [
+        (120, "  fm.ask “Ask” may change something. [o]nce, [a]lways in this session, [r]eject? "),
+        (80, "  fm.ask “Ask” may change something.\n  [o]nce, [a]lways in this session, [r]eject? "),
+        (
+            40,
+            "  fm.ask “Ask” may change something.\n  [o]nce, [a]lways in this session, \n    ↪ [r]eject? ",
+        ),
+    ],
+)
+async def test_a_permission_question_breaks_between_words(
+    columns: int, question: str, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+
+    async def ask(question: str, about: str) -> str | None:
+        asked.append(question)
+        return "r"
+
+    monkeypatch.setenv("COLUMNS", str(columns))
+    await TerminalDoor(ask).request_permission(
+        PermissionQuestion(call=CALL, title="fm.ask “Ask”", can_remember=True)
+    )
+
+    assert asked == [question]
+
+
 @pytest.mark.parametrize(
     ("arguments", "lines"),
     [
@@ -409,9 +438,9 @@ async def test_a_permission_question_shows_all_arguments():
             {"text": "x" * 50 + "› [o]nce" + "y" * 50},
             [
                 '    text: "' + "x" * 29,
-                "    ↪ " + "x" * 21 + "› [o]nce" + "y" * 5,
-                "    ↪ " + "y" * 34,
-                "    ↪ " + "y" * 11 + '"',
+                "    ↪ " + "x" * 21 + "› ",  # broken between words
+                "    ↪ [o]nce" + "y" * 28,
+                "    ↪ " + "y" * 22 + '"',
             ],
         ),
         (

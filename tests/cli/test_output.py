@@ -1,5 +1,6 @@
 """Exports that cannot be written are an error and leave no file behind."""
 
+import asyncio
 import io
 import subprocess
 from collections.abc import Iterator
@@ -7,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli import output
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.output import write_json_lines
-from holdfast.cli.terminal_text import escape_unprintable, shorten
+from holdfast.cli.terminal_text import escape_unprintable, shorten, wrap_question
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Replied, Thought
 from tests.cli.test_sessions import HOLDFAST, environment, home, listed, run
@@ -151,3 +153,26 @@ def test_joined_emoji_stay_joined_but_a_joiner_elsewhere_is_shown():
         coder * 2,
     ]
     assert escape_unprintable(coder) == "\U0001f469\\u200d\U0001f4bb", "an argument that a person approves"
+
+
+@pytest.mark.anyio
+async def test_a_long_wait_says_how_long_it_has_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(output, "_FIRST_PAUSE", 0.001)
+
+    async def work() -> str:
+        while not (printed := capsys.readouterr().out):
+            await asyncio.sleep(0.001)
+        return printed
+
+    assert (await output.print_while_waiting("still fetching", work())).startswith("  still fetching, 0 s\n")
+
+
+def test_a_long_question_breaks_between_words(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "50")
+
+    assert wrap_question("Allow it? [c]onfined, with your [r]ights, [n]o? ").split("\n") == [
+        "Allow it? [c]onfined, with your [r]ights, ",
+        "    ↪ [n]o? ",
+    ]

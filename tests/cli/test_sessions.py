@@ -76,7 +76,7 @@ def test_list_shows_the_latest_first_and_can_be_narrowed(home: Path, tmp_path: P
     table = run(home, "sessions", "list").stdout.splitlines()
 
     assert table[0].split() == ["session", "last", "used", "title", "folder", "from"]
-    assert [line.split()[3] for line in table[1:]] == ["/help", "the"]
+    assert [line.split()[3] for line in table[1:]] == ["(no", "the"]
     assert [found["title"] for found in listed(home, "--cwd", str(tmp_path / "one"))] == ["the login bug"]
     assert listed(home, "--source", "acp") == []
     assert run(home, "sessions", "list", "--here", cwd=home).stderr == (
@@ -172,6 +172,10 @@ def test_search_shows_each_session_once_with_its_latest_matches(tmp_path: Path):
 
     assert [line.split()[0] for line in rows if line.startswith("sess_")] == [found["session"]["id"][:13]]
     assert sum(f"apple {number}" in line for line in rows for number in range(1, 5)) == 3
+    first = [
+        line for line in run(home, "sessions", "search", "apple", "0").stdout.splitlines() if "apple" in line
+    ]
+    assert len(first) == 1  # the title and the prompt are the same text
     assert {hit["snippet"] for hit in found["hits"]} >= {f"apple {number}" for number in range(5)}
 
 

@@ -18,6 +18,7 @@ def main() -> None:
     if STARTS.with_name("broken").exists():
         print("no licence found", file=sys.stderr)
         sys.exit(7)
+    print("starting", file=sys.stderr, flush=True)
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message and "method" in message:

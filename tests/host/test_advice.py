@@ -15,7 +15,7 @@ from holdfast import HoldfastError, Host, PermissionQuestion
 from holdfast import sync as sync_holdfast
 from holdfast.gateway import GatewayOptions, app
 from holdfast.store.open_store import open_store
-from holdfast.testing import FakeServer, host_of
+from holdfast.testing import FakeError, FakeServer, host_of
 from holdfast.toolkit import Call, Toolbox
 from holdfast.toolkit.http_server import bind, serve_app
 from tests.gateway.conftest import RawClient
@@ -200,6 +200,17 @@ async def test_a_function_that_answers_wrongly_is_named_and_not_asked_for_again(
 
     assert (result.code, "`ask`" in result.message) == ("NOT_PERMITTED", True)
     assert "give the session `ask`" not in result.message
+
+
+async def test_a_server_on_fastmcp_that_asks_names_what_to_write():
+    # FastMCP reports this as the result of the tool.
+    said = "elicitation via server-initiated requests is unavailable on 2026-07-28 connections."
+    server = FakeServer({"ask": FakeError(said), "fail": FakeError("It is broken.")})
+    async with host_of(server) as host, host.session(keep=False) as session:
+        asked, failed = [(await session.call(f"fake.{name}")).text for name in ("ask", "fail")]
+
+    assert 'write "era": "handshake" in its entry' in asked
+    assert "era" not in failed
 
 
 async def test_a_server_on_the_mcp_sdk_that_asks_names_what_to_write():

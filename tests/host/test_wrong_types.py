@@ -36,6 +36,8 @@ MISTAKES: dict[str, tuple[Use, object, str]] = {
     "prompt: words": (lambda s, v: s.prompt(v), ["x"], "block 0 is a value of the type str"),
     "prompt: block": (lambda s, v: s.prompt(v), {"type": "text", "text": "x"}, PROMPT),
     "prompt: empty": (lambda s, v: s.prompt(v), [], "the list is empty"),
+    "prompt: no words": (lambda s, v: s.prompt(v), " \n", "the text is empty"),
+    "prompt: empty block": (lambda s, v: s.prompt(v), [{"type": "text", "text": ""}], "the text is empty"),
     "prompt: image": (lambda s, v: s.prompt(v), [{"type": "image"}], 'of the type "image" has no "data"'),
     "prompt: no type": (lambda s, v: s.prompt(v), [{"text": "x"}], 'block 0 has no "type"'),
     "prompt: no text": (lambda s, v: s.prompt(v), [{"type": "text"}], 'has no "text"'),

@@ -1,7 +1,9 @@
+import json
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.visible_text import is_visible, replace_invisible, strip_invisible, to_line
+from holdfast.model.visible_text import is_visible, quote, replace_invisible, strip_invisible, to_line
 
 
 @given(st.text())
@@ -27,3 +29,15 @@ def test_replaced_text_is_visible_and_visible_text_is_not_changed(text: str):
     assert is_visible(replaced)
     assert (replaced == text) == is_visible(text)
     assert not is_visible(text) or strip_invisible(text) == text
+
+
+def test_quoted_text_keeps_letters_with_accents_and_escapes_those_that_look_like_others():
+    assert quote("Häuser für Ñandús, ß ø") == '"Häuser für Ñandús, ß ø"'
+    # Cyrillic, an accent on a thin letter, a dot below, a ligature, a backslash as it is written.
+    assert quote("с í ạ ﬁ \\u00e4") == r'"\u0441 \u00ed \u1ea1 \ufb01 \\u00e4"'
+
+
+@given(st.text())
+def test_quoted_text_is_json_of_the_same_text_and_visible(text: str):
+    assert json.loads(quote(text)) == text
+    assert is_visible(quote(text))

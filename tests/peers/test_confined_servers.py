@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.connect.conftest import HostFactory, folder, make_host
-from tests.peers.spawn import PACKAGES, node
+from tests.peers.spawn import PACKAGES
 from tests.sandbox.conftest import bwrap
 
 __all__ = ["bwrap", "folder", "make_host"]
@@ -26,10 +26,11 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("bwrap")]
 
 HERE = Path(__file__).parent
 EVERYTHING = PACKAGES / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
+NODE = str(PACKAGES / ".bin" / "node")
 ECHO: dict[str, Any] = {"message": "hello"}
 
 SERVERS: dict[str, tuple[list[str], str, dict[str, Any], str]] = {
-    "everything, by node and a path": (node(EVERYTHING, "stdio"), "echo", ECHO, "Echo: hello"),
+    "everything, by node and a path": ([NODE, str(EVERYTHING), "stdio"], "echo", ECHO, "Echo: hello"),
     "everything, by .bin": ([str(PACKAGES / ".bin" / "mcp-server-everything")], "echo", ECHO, "Echo: hello"),
     "memory, by .bin": ([str(PACKAGES / ".bin" / "mcp-server-memory")], "read_graph", {}, '"entities": []'),
     "filesystem, by .bin": (

@@ -230,6 +230,18 @@ def test_invalid_entry_is_refused_with_a_reason_to_act_on(value: Any, reason: st
     )
 
 
+@pytest.mark.parametrize("source", [Source.USER, Source.PROJECT, Source.CLIENT, Source.APP])
+def test_every_source_can_choose_the_era(source: Source):
+    entries = [
+        entry({"command": "x", "era": era}, name, source)
+        for name, era in (("a", "handshake"), ("b", "modern"), ("c", "new"))
+    ]
+    checked = validate(LoadedEntries(entries=tuple(entries)))
+
+    assert [(server.name, server.era) for server in checked.servers] == [("a", "handshake"), ("b", "modern")]
+    assert ["it must be 'handshake' or 'modern'" in refusal.reason for refusal in checked.refusals] == [True]
+
+
 @pytest.mark.promise("RES-03")
 def test_unknown_trust_level_is_an_error():
     resolution = validate_entry({"command": "x", "trust_level": "root"})

@@ -149,6 +149,28 @@ async def test_changed_program_does_not_run_until_it_is_approved_again(
 
 
 @pytest.mark.promise("RES-07")
+@pytest.mark.parametrize(
+    ("command", "script", "names"),
+    [
+        ("python3 -m server", "server.py", {"new.py", "new.so"}),
+        ("python3 server.py", "server.py", {"new.py", "new.so"}),
+        ("node server.mjs", "server.mjs", {"new.js"}),
+        ("./server", "server", {"new.py", "new.so", "new.js"}),
+    ],
+)
+def test_only_modules_that_a_program_can_load_need_an_approval(
+    tmp_path: Path, command: str, script: str, names: set[str]
+):
+    (tmp_path / script).write_text("")
+    for name in ("new.py", "new.js", "new.so"):
+        (tmp_path / name).write_text("")
+
+    program = read_program(shlex.split(command), str(tmp_path))
+
+    assert {*program.parts} - {script} == names
+
+
+@pytest.mark.promise("RES-07")
 async def test_data_that_a_command_names_may_change(make_host: HostFactory, folder: Path):
     write_server(folder)
     async with make_host({}) as host:

@@ -51,7 +51,7 @@ print(json.dumps({
     'fds': sorted(f for f in os.listdir('/proc/self/fd') if os.path.exists('/proc/self/fd/' + f)),
     'limits': [resource.getrlimit(n) for n in range(16)], 'nice': os.nice(0), 'umask': os.umask(0),
     'no_new_privs': status['NoNewPrivs'], 'caps': status['CapEff'], 'seccomp': status['Seccomp'],
-    'ignored': status['SigIgn'], 'blocked': status['SigBlk'], 'leader': os.getsid(0) == os.getpid(),
+    'ignored': int(status['SigIgn'], 16) & ~7, 'blocked': status['SigBlk'], 'leader': os.getsid(0) == os.getpid(),
     'groups': os.getgroups(), 'oom': open('/proc/self/oom_score_adj').read(),
 }))
 """

@@ -250,3 +250,13 @@ async def test_cancelling_also_cancels_the_waiting_prompts_of_doors_that_have_le
 
         reasons = [(await turn).reason for turn in (running, *waiting)]
     assert reasons == [StopReason.CANCELLED, StopReason.CANCELLED, StopReason.END_TURN]
+
+
+async def test_commands_about_the_session_are_no_title(make_host: HostFactory, tmp_path: Path):
+    prompts = ("/help", "/tools files", "/call files.list {}", "/servers")
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        for text in prompts:
+            await session.prompt(text)
+
+        titles = [line for line in await summarize(host, session) if line.startswith("title")]
+        assert titles == ["title: /call files.list {}"]

@@ -234,6 +234,7 @@ def test_driven_session_is_found_and_its_id_is_in_the_envelope(notes: Client):
     ]
     assert [envelope["_meta"]["session_id"] for envelope in (launched, only, thrown)] == ["tab-1"] * 3
     assert unknown["details"] == {"available": ["tab-1", "tab-2"]}
+    assert unknown["_meta"]["session_id"] == "tab-9"
     assert stopped == [True, True, False]
 
 

@@ -24,7 +24,7 @@ from holdfast.connect.log_files import logs_command
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
-from holdfast.model.json import JsonObject
+from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, STORED_LIMIT, SizeLimit
 from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.model.server import FILES_SERVER
@@ -237,11 +237,19 @@ def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject], lo
             if not data and len(blocks) > 1:
                 return "\n".join(others)
             return "\n".join((json.dumps(data, indent=_INDENT, ensure_ascii=False), *others))
-        case data if result.ok and not text and data is not None:
+        case data if result.ok and data is not None and (not text or _is_same(text, data)):
             return json.dumps(data, indent=_INDENT, ensure_ascii=False)
         case _:
             hint = _hint(result)
             return (text if hint in text else _add_sentence(text, hint)).rstrip()
+
+
+def _is_same(text: str, data: Json) -> bool:
+    """Whether the text is this data as JSON."""
+    try:
+        return text.startswith(("{", "[")) and json.loads(text) == data
+    except (ValueError, RecursionError):
+        return False
 
 
 def _other_texts(texts: Sequence[str], envelope: JsonObject) -> list[str]:
@@ -256,8 +264,10 @@ def _other_texts(texts: Sequence[str], envelope: JsonObject) -> list[str]:
 
 
 def _add_sentence(text: str, sentence: str) -> str:
-    """Add a sentence to a message; on a new line if the message ends with a command and not with a full stop."""
-    return f"{text}{' ' if text.rstrip().endswith(('.', '!', '?')) else chr(10)}{sentence}"
+    """Add a sentence to a message; on a new line if the message ends with a command or a line of a server's standard error."""
+    last = text.rstrip().rpartition("\n")[2]
+    is_sentence = last.endswith((".", "!", "?")) and not last.startswith("| ")
+    return f"{text}{' ' if is_sentence else chr(10)}{sentence}"
 
 
 def _hint(result: ToolResult) -> str:

@@ -4,19 +4,21 @@ Commands print text from servers, models and files only with these functions, wh
 characters.
 """
 
+import asyncio
 import errno
 import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Coroutine, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.terminal_text import escape_unprintable, printable, replace_unprintable, wrap
+from holdfast.cli.terminal_text import escape_unprintable, printable, replace_unprintable, wrap, wrap_question
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -28,11 +30,27 @@ AGENT_SERVERS_NOTE = (
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
 _NAME_WIDTH = 32
 _QUESTION_ROWS = 4
+_FIRST_PAUSE = 5.0  # seconds
+T = TypeVar("T")
 
 
 def print_line(text: str = "", *, err: bool = False) -> None:
     """Print one line. Control characters, including line breaks, are replaced."""
     click.echo(printable(text), err=err)
+
+
+async def print_while_waiting(what: str, work: Coroutine[Any, Any, T]) -> T:
+    """Wait for this work. After a few seconds, and then less and less often, print how long it has taken."""
+    started, pause = time.monotonic(), _FIRST_PAUSE
+    task = asyncio.create_task(work)
+    try:
+        while not (await asyncio.wait([task], timeout=pause))[0]:
+            pause *= 2
+            print_line(f"  {what}, {time.monotonic() - started:.0f} s")
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    return task.result()
 
 
 def print_wrapped(line: str) -> None:
@@ -78,13 +96,18 @@ def print_indented_json(value: Any) -> None:
 def confirm(question: str) -> bool:
     """Ask a yes-or-no question. Input that was typed before the question is discarded."""
     discard_typed_input(sys.stdin.fileno() if sys.stdin.isatty() else None)
-    return click.confirm(replace_unprintable(question))
+    return click.confirm(_wrapped_question(question))
 
 
 def ask(question: str) -> str:
     """Ask a question and return the answer. Input that was typed before the question is discarded."""
     discard_typed_input(sys.stdin.fileno() if sys.stdin.isatty() else None)
-    return str(click.prompt(replace_unprintable(question), default="", show_default=False, prompt_suffix=" "))
+    return str(click.prompt(_wrapped_question(question), default="", show_default=False, prompt_suffix=" "))
+
+
+def _wrapped_question(question: str) -> str:
+    shown = replace_unprintable(question)
+    return wrap_question(shown) if sys.stdout.isatty() else shown
 
 
 def discard_typed_input(descriptor: int | None) -> None:

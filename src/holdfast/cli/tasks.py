@@ -4,6 +4,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -198,10 +199,12 @@ def _workspace_here() -> str:
     found = _registry().find(folder)
     if found is None:
         raise_for_announcement(folder)
+        can_add = _registry().can_add(Path(folder))
+        other = "register this folder: holdfast workspaces add ." if can_add else "go to the folder of one."
         raise HoldfastError(
             codes.MISSING_WORKSPACE,
             f"{folder} does not belong to a workspace.",
-            hint="Name the workspace with --workspace, or register this folder: holdfast workspaces add .",
+            hint=f"Name the workspace with --workspace, or {other}",
         )
     return found.slug
 

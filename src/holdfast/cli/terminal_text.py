@@ -1,6 +1,7 @@
 """Prepares text for a terminal: replaces control and invisible characters, wraps and shortens lines."""
 
 import json
+import shutil
 import unicodedata
 from collections.abc import Iterator
 
@@ -11,6 +12,7 @@ SUMMARY_LENGTH = 100
 WRAP_MARK = "    ↪ "
 _JOINER = "\u200d"  # between two emoji, makes one of them
 _JOINER_PARTS = (_JOINER, "\ufe0f")
+_ANSWER_CELLS = 3  # a letter, the cursor after it, and a column that stays empty
 _MIN_WIDTH = 40  # a narrower terminal wraps the rows again
 
 
@@ -55,13 +57,33 @@ def format_arguments(arguments: JsonObject, width: int) -> list[str]:
 
 
 def wrap(line: str, width: int) -> Iterator[str]:
-    """Wrap a line of printable characters. Each row except the first begins with `WRAP_MARK`, so that no text can imitate a new line."""
+    """Wrap a line of printable characters, between words if possible.
+
+    Each row except the first begins with `WRAP_MARK`, so that no text can imitate a new line.
+    """
     width = max(width, _MIN_WIDTH)
-    end = _end_of_row(line, 0, width)
+    end = _end_of_words(line, 0, width)
     yield line[:end]
     while end < len(line):
-        start, end = end, _end_of_row(line, end, width - len(WRAP_MARK))
+        start, end = end, _end_of_words(line, end, width - len(WRAP_MARK))
         yield f"{WRAP_MARK}{line[start:end]}"
+
+
+def wrap_question(text: str, choices: str = "") -> str:
+    """A question on one row of the terminal, if it fits there with the answer. Else the choices begin a row of their own."""
+    width = shutil.get_terminal_size().columns - _ANSWER_CELLS
+    if choices and cell_width(f"{text} {choices}") <= width:
+        return f"{text} {choices}"
+    return "\n".join((*wrap(text, width), *(wrap(f"  {choices}", width) if choices else ())))
+
+
+def _end_of_words(text: str, start: int, width: int) -> int:
+    """Like `_end_of_row`, but the row ends after a space, if there is one in its second half."""
+    end = _end_of_row(text, start, width)
+    if end == len(text) or text[end - 1] == " ":
+        return end
+    space = text.rfind(" ", (start + end) // 2, end)
+    return end if space < 0 else space + 1
 
 
 def shorten(text: str, width: int) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import re
 import time
 import unicodedata
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, SizeLimit
 from holdfast.model.meta_keys import CALL_KEY, PREVIEW_KEY
-from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Source, Sse, Stdio
+from holdfast.model.server import Http, InProcess, Lifetime, ServerSpec, Sse, Stdio
 from holdfast.model.visible_text import quote_line
 from holdfast.sandbox.view import RefusedHost, SandboxView
 from holdfast.wire.mcp.tools import CallResult
@@ -55,6 +56,12 @@ _OTHER_NAMES = {
     "structuredContent": "result.data",
 }
 """What to write instead of names of the MCP SDK."""
+# Of an error message of the MCP SDK.
+_NO_BACK_CHANNEL = re.compile("back-channel|server-initiated requests is unavailable")
+_ERA_HELP = (
+    "A server on the MCP SDK can ask its client only in the handshake era. "
+    'To use this era with it, write "era": "handshake" in its entry.'
+)
 # How many characters and blocks of a failure are searched for paths and hosts.
 _MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = 4000, 4
 # Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
@@ -227,10 +234,13 @@ async def call(
             )
         tool_result = failed_result(error, stderr)
     else:
-        if result.is_error and view is not None:
-            refused = view.refused_hosts[refused_start:]
-            written = connection.stderr.text_since(stderr_start) if connection.stderr is not None else ""
-            if why := await _explain_failure(spec, view, refused, result, written):
+        if result.is_error:
+            why = _ERA_HELP if _NO_BACK_CHANNEL.search(_text_of(result)) else ""
+            if view is not None and not why:
+                refused = view.refused_hosts[refused_start:]
+                written = connection.stderr.text_since(stderr_start) if connection.stderr is not None else ""
+                why = await _explain_failure(spec, view, refused, result, written)
+            if why:
                 result = msgspec.structs.replace(result, content=[*result.content, _text_block(why)])
                 raw = raw and _replace_content(raw, result)
         code, message = read_failure(result) if result.is_error else ("", "")
@@ -248,12 +258,17 @@ async def call(
     )
 
 
+def _text_of(result: CallResult) -> str:
+    """The beginning of the text of a result."""
+    blocks = result.content[:_MAX_EXPLAINED_BLOCKS]
+    return "\n".join(_read_block_start(raw, _MAX_EXPLAINED).text for raw in blocks)
+
+
 async def _explain_failure(
     spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], result: CallResult, written: str
 ) -> str:
     """How the sandbox may have caused the failure of a call; empty if nothing was found."""
-    blocks = [_read_block_start(raw, _MAX_EXPLAINED).text for raw in result.content[:_MAX_EXPLAINED_BLOCKS]]
-    text = "\n".join((written, *blocks))
+    text = f"{written}\n{_text_of(result)}"
     try:
         return await run_with_file_timeout(explain_call, spec, view, refused, text, path=spec.origin)
     except HoldfastError:  # the files did not answer in time
@@ -311,8 +326,8 @@ def _replace_content(raw: Raw, result: CallResult) -> Raw:
 def _peer_error_result(tool: CatalogTool, error: PeerError) -> ToolResult:
     reason = clean_server_text(tool.server, error.message)
     message = f"The server answered {tool.name} with an error: {reason} ({error.rpc_code})"
-    if "back-channel" in reason and tool.server.source is Source.APP:  # from an error message of the MCP SDK
-        message += ' A server on the MCP SDK can ask its client only in the handshake era: write "era": "handshake" in its entry.'
+    if _NO_BACK_CHANNEL.search(reason):
+        message += f" {_ERA_HELP}"
     return replace(failed_result(HoldfastError(codes.PEER_ERROR, message)), error=error)
 
 

@@ -71,6 +71,8 @@ class Link:
         self._was_idle = False
         self._is_delay_logged = False
         self._stderr_report = ""
+        self._stderr_start = 0
+        """What the server wrote to its standard error before this position is about its start, which succeeded."""
         self._lost_state = lost_state or (replaces is not None and replaces.replacement_loses_state)
         self._idle_seconds = idle_seconds
         self._use_count = 0
@@ -172,6 +174,8 @@ class Link:
             async with opener as connection:
                 self.state, self.was_live = LinkState.LIVE, True
                 self._live_since = self._back_off.clock()
+                if connection.stderr is not None:
+                    self._stderr_start = connection.stderr.position
                 self.touch()
                 self._ready.set_result(connection)
                 await self._wait_until_finished(connection)
@@ -237,14 +241,14 @@ class Link:
         return self._ended_at
 
     def _describe_last_failure(self) -> str:
-        """Why the server failed last: the error, or what the server wrote to its standard error."""
+        """Why the server failed last: the error, or what the server wrote to its standard error after it had started."""
         error = self._connect_error
         if error is not None:
             return f"The last failure: {error.message}"
         stderr = self._ready.result().stderr
         # At the end of the stream, the server has written everything.
         if not self._stderr_report and stderr is not None and stderr.closed.is_set():
-            self._stderr_report = stderr.report_since(0)
+            self._stderr_report = stderr.report_since(self._stderr_start)
         return self._stderr_report or "It ended without a message."
 
     def _idle_seconds_left(self) -> float | None:

@@ -199,7 +199,7 @@ class HostTeam:
         if not session.context.workspace_id:
             raise HoldfastError(
                 codes.NO_CONTEXT,
-                "This session belongs to no workspace, so it has no team. Add its folder with `holdfast workspaces add`.",
+                "This session belongs to no workspace, so it has no team. Open a session in a folder that was registered with `holdfast workspaces add PATH`.",
             )
         return session
 

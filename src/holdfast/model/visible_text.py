@@ -1,5 +1,6 @@
 """Remove or replace control sequences, direction marks and invisible characters in untrusted text."""
 
+import json
 import re
 import unicodedata
 from collections.abc import Callable
@@ -14,6 +15,12 @@ INVISIBLE_LETTERS = re.compile(
     "|(?<=[#*0-9])[\ufe0e\ufe0f](?!\u20e3)"
 )
 """The pattern is also valid in JavaScript."""
+
+# For `quote`. An accent on a thin letter, or below a letter, is easily overlooked.
+_ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
+_ACCENTED = "abcdefghkmnopqrsuvwxyzABCDEFGHKMNOPQRSTUVWXYZ"
+_OTHER_LETTERS = "ßæÆøØçÇ"
+_ACCENTS = "\u0300\u0301\u0302\u0303\u0308\u030a\u030b\u030c"
 
 _EMOJI = "\u203c-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _EMOJI_JOINER = re.compile(f"(?<=[{_EMOJI}\ufe0f])\u200d(?=[{_EMOJI}]|$)")
@@ -35,6 +42,21 @@ def replace_invisible(text: str, replacement: Callable[[str], str]) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else replacement(char) for char in text)
+
+
+def quote(text: str) -> str:
+    """The text as a JSON string in ASCII, so that no letter looks like another, and spaces at the end are visible.
+
+    Letters such as `ä` and `ß`, which look like no other letter, are not escaped.
+    """
+    return _ESCAPED.sub(_unescape_accented, json.dumps(text))
+
+
+def _unescape_accented(found: re.Match[str]) -> str:
+    letter = chr(int(found[1], 16)) if found[1] else ""
+    base, *marks = unicodedata.normalize("NFD", letter) or " "
+    is_accented = base in _ACCENTED and bool(marks) and all(map(_ACCENTS.__contains__, marks))
+    return letter if letter and (is_accented or letter in _OTHER_LETTERS) else found[0]
 
 
 def split_at_emoji_joiners(text: str) -> list[str]:

@@ -1,13 +1,13 @@
 """The files of a project that a server's command runs, with a hash of each."""
 
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
+from holdfast.model.visible_text import quote
 from holdfast.resolve.bytecode import is_compiled_module
 
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9_./@+-]+")
@@ -69,5 +69,5 @@ def describe_change(before: Mapping[str, str], program: Program) -> str:
 
 
 def quote_path(path: str) -> str:
-    """The path, for a message. Unless it is a plain one, it is quoted as ASCII JSON, so that it cannot pose as another text."""
-    return path if _PLAIN_PATH.fullmatch(path) else json.dumps(path)
+    """The path, for a message. Unless it is a plain one, it is quoted, so that it cannot pose as another text."""
+    return path if _PLAIN_PATH.fullmatch(path) else quote(path)

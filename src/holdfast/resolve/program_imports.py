@@ -38,7 +38,8 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _AS = re.compile(r"\bas\b")
 COMPILED_SUFFIXES = (".pyc", ".so", ".node")
 """The suffixes of compiled modules. They are hashed, but not searched for imports."""
-_MODULE_SUFFIXES = (".py", ".pyw", ".js", ".cjs", ".mjs", *COMPILED_SUFFIXES)
+PYTHON_MODULES = (*_PYTHON_SUFFIXES, ".pyc", ".so")
+JAVASCRIPT_MODULES = (".js", ".cjs", ".mjs", ".node")
 _MAX_ENTRIES = 5000
 _MAX_PACKAGES = 500
 
@@ -98,15 +99,23 @@ def javascript_candidates(path: str) -> Iterator[str]:
     yield f"{path}/package.json"
 
 
-def module_names(folder: str) -> Iterator[str]:
-    """The names of the modules in a folder, and of its packages with a `/` at the end."""
+def module_suffixes(path: str) -> tuple[str, ...]:
+    """The suffixes of the modules that a source may load; of both languages if its name does not tell in which it is written."""
+    suffix = PurePosixPath(path).suffix
+    if suffix in _PYTHON_SUFFIXES:
+        return PYTHON_MODULES
+    return JAVASCRIPT_MODULES if suffix in _JAVASCRIPT_SUFFIXES else (*PYTHON_MODULES, *JAVASCRIPT_MODULES)
+
+
+def module_names(folder: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """The names of the modules with these suffixes in a folder, and of its packages with a `/` at the end."""
     folders: list[str] = []
     try:
         with os.scandir(folder) as entries:
             for entry in islice(entries, _MAX_ENTRIES):
-                if entry.name.endswith(_MODULE_SUFFIXES):
+                if entry.name.endswith(suffixes):
                     yield entry.name
-                elif entry.name.isidentifier() and entry.is_dir():
+                elif ".py" in suffixes and entry.name.isidentifier() and entry.is_dir():
                     folders.append(entry.name)
             if next(entries, None) is not None:
                 yield UNCHECKED
@@ -169,7 +178,7 @@ def _imported_by_python(folder: str, root: str, source: str) -> Iterator[str]:
 def _all_modules(folder: str) -> Iterator[str]:
     """All modules of a package: `from package import *` imports those that its `__all__` names."""
     if os.path.isdir(folder):  # noqa: PTH112 - a name, not a path yet
-        for name in module_names(folder):
+        for name in module_names(folder, PYTHON_MODULES):
             if name == UNCHECKED:
                 yield UNCHECKED
             else:

@@ -60,12 +60,14 @@ from holdfast.resolve.manifests import (
 from holdfast.resolve.program import Program
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
+    PYTHON_MODULES,
     UNCHECKED,
     import_candidates,
     javascript_candidates,
     may_be_javascript,
     may_be_source,
     module_names,
+    module_suffixes,
     python_module_candidates,
 )
 from holdfast.resolve.project_folders import SYSTEM_PREFIXES, ProjectFolders
@@ -151,6 +153,7 @@ class _Reader:
         self.files: dict[str, str] = {}
         self.stamps: set[tuple[str, int, int]] = set()
         self.sibling_modules: set[str] = set()
+        self._listed: set[tuple[str, tuple[str, ...]]] = set()
         self.is_partial = False
         self._project = ProjectFolders(folder)
         self._folder = self._project.folder
@@ -176,7 +179,7 @@ class _Reader:
                 self._add_command(*self._commands.popleft())
                 continue
             path, start = self._to_scan.popleft()
-            self._add_sibling_modules(_parent(path))
+            self._add_sibling_modules(_parent(path), module_suffixes(path))
             if may_be_javascript(path):
                 self._add_package_of(path)
             for imported in import_candidates(path, start, dict.fromkeys(roots)):
@@ -213,7 +216,7 @@ class _Reader:
                         base,
                     )
             if imports_from_working_folder(argv):
-                self._add_sibling_modules(base)
+                self._add_sibling_modules(base, PYTHON_MODULES)
             if suffixes := source_suffixes(argv):
                 self._add_sources(base, suffixes)
         return bases
@@ -265,12 +268,15 @@ class _Reader:
                 self._add_entry_points(_parent(path), name="")
         return True
 
-    def _add_sibling_modules(self, folder: str) -> None:
-        """Add the names of all modules in a folder. Hash compiled modules, and modules with a name of the standard library."""
-        if folder in self._looked_up or not self._project.has_folder(folder):
+    def _add_sibling_modules(self, folder: str, suffixes: tuple[str, ...]) -> None:
+        """Add the names of all modules with these suffixes in a folder.
+
+        Hash compiled modules, and modules with a name of the standard library.
+        """
+        if (folder, suffixes) in self._listed or not self._project.has_folder(folder):
             return
-        self._looked_up.add(folder)
-        for name in module_names(folder):
+        self._listed.add((folder, suffixes))
+        for name in module_names(folder, suffixes):
             self._hashes.check_deadline(folder)
             if name == UNCHECKED:
                 self.is_partial = True

@@ -95,16 +95,16 @@ class EntryFields(msgspec.Struct, rename={"kind": "type"}):
     disabled: bool = False
     pin_tools: bool = True
     folders: list[str] = []
+    era: Literal["handshake", "modern"] | None = None
 
 
 class AppFields(msgspec.Struct):
     """What is different in an entry that an application passes to `Host` or `session`.
 
-    It has the further keys `lazy`, `warm`, `timeout` and `era`, and `pin_tools` has another default.
+    It has the further keys `lazy`, `warm` and `timeout`, and `pin_tools` has another default.
     """
 
     lazy: bool = False
     warm: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     pin_tools: bool = False
     timeout: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    era: Literal["handshake", "modern"] | None = None

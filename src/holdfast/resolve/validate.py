@@ -166,6 +166,7 @@ def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
         tools=_allowlist(fields.tools),
         folders=_folders(fields.folders) if is_trusted else (),
         allowed_requests=_allowlist(fields.asks) if is_trusted else ALLOW_NONE,
+        era=fields.era or "",
     )
     server = replace(server, identity=server_identity(server))
     if not find_variables(server):  # otherwise `expand_servers` checks the expanded values
@@ -186,7 +187,6 @@ def _add_app_fields(entry: ServerEntry, server: ServerSpec) -> ServerSpec:
         warm=fields.warm,
         pins_tools=fields.pin_tools,
         call_seconds=fields.timeout,
-        era=fields.era or "",
     )
 
 

@@ -15,6 +15,8 @@ _REQUIRED = {"text": ("text",), "image": ("data", "mimeType"), "audio": ("data",
 def parse_prompt(prompt: str | Sequence[JsonObject]) -> Sequence[JsonObject]:
     """The content blocks of a prompt. Raise BAD_ARGUMENT if an agent could not read them."""
     if isinstance(prompt, str):
+        if not prompt.strip():
+            raise _bad_prompt("the text is empty")
         return [{"type": "text", "text": prompt}]
     given = cast("object", prompt)
     if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
@@ -31,6 +33,8 @@ def parse_prompt(prompt: str | Sequence[JsonObject]) -> Sequence[JsonObject]:
         for name in _REQUIRED.get(kind, ()):
             if not isinstance(members.get(name), str):
                 raise _bad_prompt(f'block {index} of the type "{kind}" has no "{name}"')
+    if all(block["type"] == "text" and not str(block["text"]).strip() for block in prompt):
+        raise _bad_prompt("the text is empty")
     return prompt
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 import msgspec
 
 from holdfast.agent.agent import Agent
+from holdfast.agent.parse_commands import CALL, is_command
 from holdfast.connect.scope import Scope, enter_scope
 from holdfast.masking.mask import Mask
 from holdfast.masking.prompts import mask_prompts
@@ -336,7 +337,7 @@ def _check_reason(reason: object) -> StopReason:
 
 
 def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
-    """The beginning of the prompt, with secrets masked.
+    """The beginning of the prompt, with secrets masked. Empty for commands such as `/help`, which say nothing about the session.
 
     The title is cut to its length after masking, because part of a secret would not be recognised.
     """
@@ -346,6 +347,8 @@ def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
         if block.get("type") == "text"
     )
     words = " ".join(" ".join(mask_prompts(texts, mask)).split())
+    if is_command(blocks) and CALL not in words.split(" "):
+        return ""
     return words if len(words) <= _TITLE_LENGTH else words[: _TITLE_LENGTH - 1] + "…"
 
 

@@ -196,7 +196,9 @@ def _require(address: str, found: Workspace | None, why: str = "") -> Workspace:
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE,
             f"{address[:200]!r} belongs to no workspace.{reason}",
-            hint=f"Register the folder: {shlex.join(['holdfast', 'workspaces', 'add', address[:200]])}",
+            # The same for every path: a remote caller does not learn from it where Holdfast's data is.
+            hint="Register the folder, or one above it, but not one that contains Holdfast's data, as a home does: "
+            + shlex.join(["holdfast", "workspaces", "add", address[:200]]),
         )
     if found is None:
         raise HoldfastError(

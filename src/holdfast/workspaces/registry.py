@@ -402,6 +402,14 @@ class Registry:
         self._check_outside_data_folder(folder)
         return folder
 
+    def can_add(self, path: Path) -> bool:
+        """Whether this folder could be a workspace. Not if it contains Holdfast's data folder, as a home does."""
+        try:
+            self._check_folder(path)
+        except HoldfastError:
+            return False
+        return True
+
     def _check_outside_data_folder(self, folder: Path) -> None:
         """Raise if the folder overlaps with the data folder: a session could change the registry and the keys."""
         data_folder = _resolve(str(self._folder.parent.absolute()))

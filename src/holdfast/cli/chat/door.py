@@ -8,7 +8,13 @@ import msgspec
 
 from holdfast.cli.chat.form import DECLINE, FormDeclinedError, fill_in
 from holdfast.cli.diff import diff_lines
-from holdfast.cli.terminal_text import escape_unprintable, format_arguments, replace_unprintable, wrap
+from holdfast.cli.terminal_text import (
+    escape_unprintable,
+    format_arguments,
+    replace_unprintable,
+    wrap,
+    wrap_question,
+)
 from holdfast.model import codes
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
@@ -149,7 +155,9 @@ async def _ask_permission(ask: Ask, question: PermissionQuestion) -> Decision:
     while True:
         view = f"[v]iew the other {len(rest)} lines, " if rest else ""
         answer = await ask(
-            f"  {replace_unprintable(question.title)}{why} {view}[o]nce, {always}[r]eject? ",
+            wrap_question(
+                f"  {replace_unprintable(question.title)}{why}", f"{view}[o]nce, {always}[r]eject? "
+            ),
             _join_lines(shown, rest),
         )
         if answer is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.agent.parse_commands import CALL, parse_commands
 from holdfast.cli.event_printer import PROMPT, PROMPT_CONTINUATION
 from holdfast.cli.output import discard_typed_input
-from holdfast.cli.terminal_text import replace_unprintable
+from holdfast.cli.terminal_text import replace_unprintable, wrap_question
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.visible_text import is_visible
@@ -236,7 +236,7 @@ class TerminalInput:
             await self._suspend_prompt()
             if print_before is not None:
                 print_before()
-            return await self._ask(question)
+            return await self._ask(question if "\n" in question else wrap_question(question))
         finally:
             self._question_closed.set()
 

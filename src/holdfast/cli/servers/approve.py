@@ -14,7 +14,6 @@ import msgspec
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.output import ask, confirm, print_for_review, print_line, print_wrapped
-from holdfast.cli.servers.describe_entry import quote
 from holdfast.cli.servers.review_server import Reviewed, ReviewOptions, Rights, review_servers
 from holdfast.cli.servers.unknown_server import server_names, unknown_server
 from holdfast.cli.user_name import user_name
@@ -28,6 +27,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.process import WRITABLE_NAMES
 from holdfast.model.server import Source
 from holdfast.model.trust import Trust
+from holdfast.model.visible_text import quote
 from holdfast.resolve.load import PROJECT_FILE
 from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
 from holdfast.resolve.validate import is_network_grant

@@ -1,6 +1,5 @@
 """Describes a server's entry to the user who decides about it: in `servers approve`, `servers explain` and `servers import`."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,6 +7,7 @@ from holdfast.cli.terminal_text import shorten
 from holdfast.masking.configured_secrets import secrets_in_mapping
 from holdfast.masking.likely_secrets import MASKED
 from holdfast.masking.secret_shapes import looks_generated
+from holdfast.model.visible_text import quote
 from holdfast.resolve.entry_summary import EntrySummary
 
 _MAX_WORD_CELLS = 60
@@ -95,11 +95,6 @@ def _brief(word: str) -> str:
     quoted = quote(word)
     short = shorten(quoted, _MAX_WORD_CELLS)
     return short if short == quoted else f'{short}" ({len(word)} characters)'
-
-
-def quote(text: str) -> str:
-    """The text as ASCII JSON, so that no letter looks like another, and spaces at the end are visible."""
-    return json.dumps(text)
 
 
 def _pairs(values: Mapping[str, str]) -> Iterator[str]:

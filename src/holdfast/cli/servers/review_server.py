@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from pathlib import Path
 
-from holdfast.cli.output import print_for_review, print_line, print_lines, print_wrapped
-from holdfast.cli.servers.describe_entry import describe_briefly, describe_entry, quote
+from holdfast.cli.output import print_for_review, print_line, print_lines, print_while_waiting, print_wrapped
+from holdfast.cli.servers.describe_entry import describe_briefly, describe_entry
 from holdfast.cli.user_name import user_name
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
@@ -21,6 +21,7 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.resolution import Stage
 from holdfast.model.search_path import absolute_search_path
 from holdfast.model.server import Source
+from holdfast.model.visible_text import quote
 from holdfast.resolve.approval_store import ServerAnswer
 from holdfast.resolve.entry_summary import (
     EntrySummary,
@@ -376,9 +377,10 @@ class _Review:
         print_line(f"  fetching {quote(' '.join(command.packages))}, confined, without any of your folders")
         while True:
             try:
-                return await self._host.packages.fetch(
+                fetching = self._host.packages.fetch(
                     self._entry.origin, self._entry.name, command, registries=registries
                 )
+                return await print_while_waiting("still fetching", fetching)
             except RegistryNeededError as error:
                 hosts = [host for host in error.hosts if host not in registries]
                 if self._options.ask is None or not hosts or len(registries) > _MAX_REGISTRIES:

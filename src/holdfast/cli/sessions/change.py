@@ -76,7 +76,7 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
 
     found = {stored.context.session_id: stored for stored in run_with_read_only_store(path, find)}
     for session_id, stored in found.items():
-        print_line(f"{short_id(session_id)}  {stored.title or '(no prompts)'}")
+        print_line(f"{short_id(session_id)}  {stored.title or '(no title)'}")
     if not yes:
         count = "this session" if len(found) == 1 else f"these {len(found)} sessions"
         confirm_or_abort(f"Delete {count} permanently?", action="delete")
@@ -127,7 +127,7 @@ def prune(*, days: int | None, dry_run: bool, yes: bool, path: Path | None) -> N
     found = run_with_read_only_store(path, find)
     for stored in found:
         print_line(
-            f"{short_id(stored.context.session_id)}  {time_ago(stored.updated)}  {stored.title or '(no prompts)'}"
+            f"{short_id(stored.context.session_id)}  {time_ago(stored.updated)}  {stored.title or '(no title)'}"
         )
     if not found:
         print_line(f"Nothing to delete: no closed session was last used more than {days} days ago.", err=True)

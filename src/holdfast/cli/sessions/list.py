@@ -167,7 +167,7 @@ def search(
 
 def _row(stored: StoredSession) -> tuple[str, ...]:
     context = stored.context
-    title = stored.title or "(no prompts)"
+    title = stored.title or "(no title)"
     if open_turn := describe_open_turn(stored):
         title += f" (its last turn {open_turn})"
     return short_id(context.session_id), time_ago(stored.updated), title, context.cwd, stored.source
@@ -177,7 +177,10 @@ def _hit_rows(hits: list[SearchHit]) -> Iterator[tuple[str, ...]]:
     """The rows of a session: its latest matches, and how many more there are."""
     session = hits[0].session
     first = (short_id(session.context.session_id), time_ago(session.updated), session.title)
-    for number, hit in enumerate(hits[:_MAX_SHOWN_HITS]):
-        yield (*(("", "", "") if number else first), " ".join(hit.snippet.split()))
-    if len(hits) > _MAX_SHOWN_HITS:
-        yield "", "", "", f"… and {len(hits) - _MAX_SHOWN_HITS} more"
+    texts = [
+        *dict.fromkeys(" ".join(hit.snippet.split()) for hit in hits)
+    ]  # a title repeats the first prompt
+    for number, text in enumerate(texts[:_MAX_SHOWN_HITS]):
+        yield (*(("", "", "") if number else first), text)
+    if len(texts) > _MAX_SHOWN_HITS:
+        yield "", "", "", f"… and {len(texts) - _MAX_SHOWN_HITS} more"

@@ -79,7 +79,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
     context, open_turn = stored.context, describe_open_turn(stored)
     rows = [
         ("id", context.session_id),
-        ("title", stored.title or "(no prompts)"),
+        ("title", stored.title or "(no title)"),
         *([("tags", ", ".join(stored.tags))] if stored.tags else []),
         ("state", stored.state + (f"; its last turn {open_turn}" if open_turn else "")),
         ("folder", context.cwd),
