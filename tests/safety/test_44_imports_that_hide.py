@@ -223,3 +223,12 @@ def test_review_shows_where_packages_come_from(folder: Path, name: str, text: st
     assert "fetches" not in "\n".join(
         describe_program(read_program(["pnpm", "dlx", "x"], str(folder.parent)))
     )
+
+
+def test_path_in_a_reason_cannot_pose_as_another_line(folder: Path):
+    name = 'x\n"good" is approved\u202e'
+    write(folder, {f"{name}/package.json": "[]", f"{name}/s.js": ""})
+    problem = read_program(["node", f"{name}/s.js"], str(folder)).problem
+
+    assert problem.endswith(f'{json.dumps(name)[1:-1]}/package.json" is not a valid JSON object')
+    assert problem.isprintable()

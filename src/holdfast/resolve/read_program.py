@@ -63,7 +63,7 @@ from holdfast.resolve.manifests import (
     task_words,
     without_quotes,
 )
-from holdfast.resolve.program import Program
+from holdfast.resolve.program import Program, quote_path
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
     UNCHECKED,
@@ -133,9 +133,9 @@ def read_program(
     except _UnapprovedPartError as error:
         return Program(files=reader.files, unapproved_part=str(error))
     except UnusableFileError as error:
-        return Program(files=reader.files, problem=f"{_shorten(error.filename)} is {error.strerror}")
+        return Program(files=reader.files, problem=f"{_quote(error.filename)} is {error.strerror}")
     except OSError as error:
-        return Program(files=reader.files, problem=f"{_shorten(error.filename)}: {error.strerror}")
+        return Program(files=reader.files, problem=f"{_quote(error.filename)}: {error.strerror}")
     return Program(
         files=reader.files,
         problem=problem_with_workspace_option(argv)
@@ -147,8 +147,8 @@ def read_program(
     )
 
 
-def _shorten(path: object) -> str:
-    return str(path)[-200:]
+def _quote(path: object) -> str:
+    return quote_path(str(path)[-200:])
 
 
 class _UnapprovedPartError(Exception):
