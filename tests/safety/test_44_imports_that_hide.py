@@ -15,8 +15,11 @@ import pytest
 
 from holdfast.cli.servers.review_server import describe_program
 from holdfast.resolve.program import describe_change, quote_path
+from holdfast.resolve.program_imports import import_candidates
 from holdfast.resolve.read_program import read_program
+from holdfast.resolve.script_kinds import Kind
 from tests.connect.conftest import HostFactory, folder, make_host
+from tests.cost import count_calls
 from tests.safety.test_44_rewriting_an_approved_program import SERVER, TOOLS, approve_project, open_and_call
 
 __all__ = ["folder", "make_host"]
@@ -58,6 +61,25 @@ CASES: dict[str, tuple[dict[str, str], str]] = {
     "quotes in a word": ({"s.sh": "python3 he''lper.py", **PYTHON}, "bash s.sh"),
     "backslash in a word": ({"s.sh": "# don't\npython3 he\\lper.py", **PYTHON}, "bash s.sh"),
     "quotes in a recipe": ({"Makefile": "all:\n\t@python3 he''lper.py", **PYTHON}, "make"),
+    # Folders that a source adds to those in which modules are looked for.
+    "added folder": (
+        {"s.py": "import sys\nsys.path.insert(0, 'lib')\nimport helper", "lib/helper.py": "print('ran')"},
+        "python3 s.py",
+    ),
+    "added folder under another name": (
+        {
+            "s.py": "from sys import path as p\np.append('lib')\nimport helper",
+            "lib/helper.py": "print('ran')",
+        },
+        "python3 s.py",
+    ),
+    "added folder next to that of the source": (
+        {
+            "bin/s.py": "import os, sys\nsys.path.append(os.path.dirname(__file__) + '/../' 'lib')\nimport helper",
+            "lib/helper.py": "print('ran')",
+        },
+        "python3 bin/s.py",
+    ),
     # Scripts whose name does not say in which language they are.
     "python, named as text": ({"s.txt": "import helper", **PYTHON}, "python3 s.txt"),
     "python, named as shell": ({"s.sh": "import helper", **PYTHON}, "python3 s.sh"),
@@ -104,6 +126,15 @@ def test_import_cannot_be_hidden_from_the_approval(folder: Path, case: str):
 
     assert control == "ran\n"
     assert describe_change(before.parts, after) == f"{quote_path(changed)} changed"
+
+
+@pytest.mark.parametrize("line", ["a{0},\n#:from x import(\n", ":from x import(a{0},\n", ":import a{0}"])
+def test_cost_of_what_looks_like_imports_is_linear(line: str):
+    def cost(lines: int) -> int:
+        source = "".join(map(line.format, range(lines))).encode()
+        return count_calls(lambda: [*import_candidates("/p/s.py", source, (Kind.PYTHON,))])
+
+    assert cost(400) < 2.5 * cost(200)
 
 
 @pytest.mark.promise("RES-07")
@@ -158,6 +189,29 @@ def test_settings_that_are_named_after_a_tool_are_part_of_its_program(folder: Pa
 
     assert {*read_program(command, str(folder)).files} == {name, "server.py", "helper.py"}
     assert not read_program(["uv", "run", "other-tool"], str(folder)).files
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"paths": {"@/*": ["./src/*"]}},
+        {"baseUrl": "src"},
+        {"imports": {"@/": "./src/"}},
+    ],
+)
+@pytest.mark.parametrize("name", ["tsconfig.json", "base.json"])
+def test_names_that_stand_for_any_file_of_a_folder_are_noted(
+    folder: Path, settings: dict[str, object], name: str
+):
+    write(
+        folder,
+        {"tsconfig.json": '{"extends": "./base.json"}', "base.json": "{}", "s.ts": "import '@/helper'"},
+    )
+    control = read_program(["tsx", "s.ts"], str(folder))
+    (folder / name).write_text(json.dumps({"compilerOptions": settings}))
+
+    assert read_program(["tsx", "s.ts"], str(folder)).is_partial
+    assert not control.is_partial
 
 
 @pytest.mark.parametrize("command", ["sh -c 'python3 help*.py'", "find . -name *.py -exec python3 {} ;"])

@@ -27,6 +27,7 @@ _NPM_SETTINGS = frozenset(
     )
 )
 _MAX_SETTING = 40  # characters
+_PREFIX_MAP = re.compile(r"\"baseUrl\"|\"[^\"\n]{0,200}(?:\*\"|/\")\s*:\s*[\[\"]")
 _QUOTES = re.compile(r"[\"'\\]")
 _COMMENT = re.compile(r"#.*")
 _SETTINGS_COMMENT = re.compile(r"^[ \t]*[#;].*$", re.MULTILINE)
@@ -116,6 +117,11 @@ def problem_with_version_file(path: str, text: str, is_path: Callable[[str], boo
         if "path:" in word or (is_python and ("/" in word or is_path(word))):
             return "a file that says where a program is, instead of its version; write the version"
     return ""
+
+
+def maps_prefixes(text: str) -> bool:
+    """Whether a tsconfig.json or an import map lets names stand for any file in a folder: `"@/*": ["./src/*"]`, `"@/": "./src/"`."""
+    return "\\u00" in text or _PREFIX_MAP.search(text) is not None  # escapes could hide the names
 
 
 def package_sources(text: str) -> list[str]:

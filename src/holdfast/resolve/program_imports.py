@@ -47,6 +47,10 @@ _ADDED_SUFFIXES = (*JAVASCRIPT_SUFFIXES, ".json", ".node")
 _PYTHON_COMPILED_SUFFIXES = (".pyc", ".so", ".abi3.so")
 _NAME = re.compile(r"[^\W\d]\w*")
 _AS = re.compile(r"\bas\b")
+_CHANGES_SEARCH = re.compile(
+    r"\bsys\s*\.\s*path\b|\bfrom[ \t]+sys[ \t]+import\b.*\bpath\b|\baddsitedir\b|\b__path__\b"
+)
+_QUOTED_PATH = re.compile(r"(?<=[\"'])[\w.-][\w./-]{0,200}(?=[\"'])")
 COMPILED_SUFFIXES = (".pyc", ".so", ".node")
 """The suffixes of compiled modules. They are hashed, but not searched for imports."""
 _MODULE_SUFFIXES = (".py", ".pyw", ".js", ".cjs", ".mjs", *COMPILED_SUFFIXES)
@@ -71,8 +75,25 @@ def import_candidates(
         text = text.replace("\\\n", " ")
         if "\ufffd" in text:  # in a name, it would stand for letters that are not known
             yield UNCHECKED
+        statements, is_whole = _import_statements(text)
+        if not is_whole:
+            yield UNCHECKED
         for root in dict.fromkeys((folder, *roots)):
-            yield from _imported_by_python(folder, root, text)
+            yield from _imported_by_python(folder, root, statements)
+
+
+def added_search_folders(path: str, source: bytes) -> list[str]:
+    """The folders that a Python source may add to those in which Python looks for modules: `sys.path.insert(0, "lib")`.
+
+    If it changes `sys.path`, these are all paths in quotes, from its own folder and the one above. Most of them do not exist.
+    """
+    text = _decode_python(source)
+    if not _CHANGES_SEARCH.search(text):
+        return []
+    folder = path.rpartition("/")[0]
+    names = [*dict.fromkeys(_QUOTED_PATH.findall(text))][:_MAX_PACKAGES]
+    above = folder.rpartition("/")[0]
+    return [f"{base}/{name}" for base in (folder, above) for name in ("", *names)]
 
 
 def python_module_candidates(folder: str, name: str) -> Iterator[str]:
@@ -149,17 +170,22 @@ def _python_coding(source: bytes) -> str:
     return "utf-8"
 
 
-def _imported_by_python(folder: str, root: str, source: str) -> Iterator[str]:
-    seen: set[tuple[str | None, str]] = set()
+def _import_statements(source: str) -> tuple[dict[tuple[str | None, str], None], bool]:
+    """What the statements of a source import: each with the package after `from`, if it has one, and the names. And whether these are all."""
+    found: dict[tuple[str | None, str], None] = {}
+    are_all = True
+    for statement in _PYTHON_IMPORT.finditer(source):
+        names, is_whole = _imported_names(source, statement.end())
+        found[statement[1], names] = None
+        are_all &= is_whole
+    return found, are_all
+
+
+def _imported_by_python(
+    folder: str, root: str, statements: Iterable[tuple[str | None, str]]
+) -> Iterator[str]:
     modules: set[str] = set()
-    for found in _PYTHON_IMPORT.finditer(source):
-        package = found[1]
-        imported, is_whole = _imported_names(source, found.end())
-        if (package, imported) in seen:
-            continue
-        seen.add((package, imported))
-        if not is_whole:
-            yield UNCHECKED
+    for package, imported in statements:
         if package is None:
             for module in imported.split(","):
                 # `import a . b as\tc`: white space may surround the dots, and any may surround `as`.

@@ -56,6 +56,7 @@ from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES, FileHashes
 from holdfast.resolve.manifests import (
     included_files,
     mapped_files,
+    maps_prefixes,
     package_scripts,
     package_sources,
     problem_with_npm_settings,
@@ -67,6 +68,7 @@ from holdfast.resolve.program import Program, quote_path
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
     UNCHECKED,
+    added_search_folders,
     import_candidates,
     javascript_candidates,
     module_names,
@@ -195,12 +197,15 @@ class _Reader:
                 self._add_command(*self._commands.popleft())
                 continue
             path, start, kinds = self._to_scan.popleft()
+            self._hashes.check_deadline(path)
             self._add_sibling_modules(_parent(path))
             runner = ""
             if Kind.JAVASCRIPT in kinds:
                 runner = "node"
                 if not PurePosixPath(path).name.startswith("."):
                     self._add_package_of(path)
+            if Kind.PYTHON in kinds:
+                roots += self._added_roots(path, start, roots)
             for imported in import_candidates(path, start, kinds, dict.fromkeys(roots)):
                 if not self._look_up(imported, runner="" if imported.endswith(_NOT_SOURCES) else runner):
                     break
@@ -208,6 +213,13 @@ class _Reader:
             self._hashes.check_deadline(source)
             for compiled in compiled_modules(source):
                 self._add(compiled)
+
+    def _added_roots(self, path: str, start: bytes, roots: Collection[str]) -> list[str]:
+        """The folders of the project in which Python also looks for modules, because a source says so."""
+        named = dict.fromkeys(map(os.path.normpath, added_search_folders(path, start)))
+        found = [folder for folder in named if folder not in roots and self._project.has_folder(folder)]
+        self.is_partial |= len(roots) + len(found) > _MAX_FOLDERS
+        return found[: max(0, _MAX_FOLDERS - len(roots))]
 
     def _add_command(self, argv: Sequence[str], folder: str) -> list[str]:
         """Add what a command in this folder runs. Return this folder, and those that the command changes into."""
@@ -411,11 +423,12 @@ class _Reader:
             words, included = task_words(text), {*included_files(text)}
             self._queue_command(words, base)
             self._queue_command(unquoted := task_words(without_quotes(text)), base)
-            self.is_partial |= any(_COMPUTED_NAME.search(word) for word in included)
+            self.is_partial |= any(_COMPUTED_NAME.search(word) for word in included) or maps_prefixes(text)
             for word in dict.fromkeys((*words, *unquoted)):
                 self._hashes.check_deadline(path)
                 named = self._project.absolute(word, base)
-                if word in included or PurePosixPath(word).suffix in _TASK_SUFFIXES:
+                is_extended = '"extends"' in text and word.endswith(".json")  # in a tsconfig.json
+                if word in included or is_extended or PurePosixPath(word).suffix in _TASK_SUFFIXES:
                     pending.append(named)
                 if not self._project.has(named):
                     continue
