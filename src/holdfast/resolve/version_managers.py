@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import PurePosixPath
 
+from holdfast.model.real_path import real_path
 from holdfast.model.search_path import absolute_search_path
 from holdfast.model.untrusted_file import open_untrusted_file
 from holdfast.resolve.command_words import is_node_or_python
@@ -26,10 +27,11 @@ def is_interpreter_itself(command: str, search_path: str) -> bool:
     found = shutil.which(command, path=absolute_search_path(search_path))
     if found is None:
         return False
-    real = os.path.realpath(found)
-    if _SHIMS in (*PurePosixPath(found).parts, *PurePosixPath(real).parts) or not is_node_or_python(real):
-        return False
     try:
+        real = real_path(found)  # limited: a client can name any path
+        names = (*PurePosixPath(found).parts, *PurePosixPath(real).parts)
+        if _SHIMS in names or not is_node_or_python(real):
+            return False
         descriptor = open_untrusted_file(real)
     except OSError:
         return False
