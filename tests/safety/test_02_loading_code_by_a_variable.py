@@ -56,6 +56,28 @@ async def test_server_is_refused_and_no_code_is_loaded(make_host: HostFactory, t
 
 
 @pytest.mark.promise("CTX-04")
+@pytest.mark.parametrize("name", ["TMPDIR", "Temp"])
+async def test_project_cannot_choose_where_compiled_code_is_kept(
+    make_host: HostFactory, tmp_path: Path, name: str
+):
+    # Like `tsx`, which keeps compiled sources in the folder of temporary files, and runs them.
+    program = "import os, runpy, sys; runpy.run_path(os.environ[sys.argv[1]] + '/compiled.py')"
+    (tmp_path / "compiled.py").write_text("open('ran', 'w')")
+    entry = {"command": sys.executable, "args": ["-c", program, name], "env": {name: "."}}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"p": entry}}))
+    async with make_host({}) as host, host.session(cwd=tmp_path) as session:
+        (refusal,) = session.refusals
+    ran = (tmp_path / "ran").exists()
+    async with make_host({"own": {**entry, "cwd": str(tmp_path)}}) as host, host.session(cwd=tmp_path):
+        pass  # the control
+
+    assert (refusal.server, refusal.stage) == ("p", Stage.VALIDATE)
+    assert "programs keep compiled code in that folder, and run it instead of its source" in refusal.reason
+    assert not ran
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.promise("CTX-04")
 async def test_control_in_a_direct_session_the_code_of_the_users_own_editor_is_loaded(
     make_host: HostFactory, tmp_path: Path
 ):

@@ -206,6 +206,47 @@ async def test_user_can_name_the_folder_that_a_server_starts_in(
     )
 
 
+# Like the programs of mise, asdf, pyenv and volta: reads in its working folder which program to run.
+SHIM = f"""#!/bin/sh
+if [ -e .tool-versions ]; then exec "$(cut -d: -f2 .tool-versions)/bin/python3" "$@"; fi
+exec {shlex.quote(sys.executable)} "$@"
+"""
+
+
+@pytest.mark.promise("RES-07")
+async def test_version_manager_reads_nothing_in_the_sessions_folder(
+    make_host: HostFactory, folder: Path, own: Path, marker: Path, tmp_path: Path
+):
+    (own / "bin").mkdir()
+    (own / "bin" / "mise").write_text(SHIM)
+    (own / "bin" / "python3.13").write_text(SHIM)
+    (own / "bin" / "python3").symlink_to("mise")
+    (own / "shims").mkdir()
+    (own / "shims" / "python3").symlink_to(sys.executable)  # not a script: proto copies a program of its own
+    (folder / ".tool-versions").write_text("python path:./tools")
+    tool = folder / "tools" / "bin" / "python3"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(f"#!/bin/sh\n: > {shlex.quote(str(marker))}\n")
+    for path in (tool, own / "bin" / "mise", own / "bin" / "python3.13"):
+        path.chmod(0o755)
+    args = [str(own / "my_server.py")]
+    entries: dict[str, Any] = {
+        "link": {"command": str(own / "bin" / "python3"), "args": args},
+        "script": {"command": str(own / "bin" / "python3.13"), "args": args},
+        "searched": {"command": "python3.13", "args": args, "env": {"PATH": f"{own / 'bin'}:/usr/bin:/bin"}},
+        "copied": {"command": str(own / "shims" / "python3"), "args": args},
+    }
+    brought = {"name": "brought", "command": entries["link"]["command"], "args": args, "env": []}
+    async with make_host(entries) as host:
+        folders = await where(host, folder, [*entries, "brought"], client_servers=(brought,))
+    ran = marker.exists()
+    subprocess.run([own / "bin" / "python3", *args], cwd=folder, check=True)
+
+    assert {str(Path(path).parent) for path in folders.values()} == {str(tmp_path / "data" / "empty")}
+    assert not ran
+    assert marker.exists(), "the control did not run the stranger's program"
+
+
 def imported(app: str, content: Any) -> ImportedServer:
     (server,) = read_servers(json.dumps(content).encode(), CLIENT_APPS[app], Path("config.json"))
     return server

@@ -64,6 +64,7 @@ class AgentDefinitions:
                 codes.NOT_APPROVED,
                 f"The agent {name!r} is defined by the project ({found.origin}), and you have not approved it as it is now. "
                 f"Read and approve it with: {shlex.join(('holdfast', 'agents', 'approve', name))}",
+                hint="The command shows the text that you approve.",
             )
         if found.definition is None:
             raise HoldfastError(codes.UNKNOWN_AGENT, f"The agent {name!r} cannot be used: {found.problem}.")

@@ -62,17 +62,18 @@ RISKY_VARIABLES = (
     ),
     VariableGroup(
         reason="it makes Node.js load other code",
-        prefixes="NODE_ ELECTRON_ TS_NODE_ TSX_ BUN_ DENO_ BABEL_ NAPI_RS_",
+        prefixes="NODE_ ELECTRON_ TS_NODE_ TSX_ BUN_ DENO_ BABEL_ NAPI_RS_ JITI_ V8_COMPILE_CACHE_",
         names="ESBUILD_BINARY_PATH SWC_BINARY_PATH PRISMA_QUERY_ENGINE_LIBRARY PRISMA_QUERY_ENGINE_BINARY"
         " PRISMA_SCHEMA_ENGINE_BINARY",
         harmless="NODE_ENV NODE_NO_WARNINGS NODE_DISABLE_COLORS NODE_AUTH_TOKEN BABEL_ENV DENO_DEPLOY_TOKEN",
     ),
     VariableGroup(
         reason="it makes Python load other code",
-        prefixes="PYTHON PYPY JYTHON PYTEST_ CONDA_ PYDEVD_ DEBUGPY_ COVERAGE_ SETUPTOOLS_",
+        prefixes="PYTHON PYPY JYTHON PYTEST_ CONDA_ PYDEVD_ DEBUGPY_ COVERAGE_ SETUPTOOLS_ PEX_ SHIV_ PYI_",
         names="__PYVENV_LAUNCHER__ VIRTUAL_ENV IPYTHONDIR JUPYTER_PATH JUPYTER_CONFIG_DIR JUPYTER_CONFIG_PATH"
         " JUPYTER_DATA_DIR DJANGO_SETTINGS_MODULE SCRAPY_SETTINGS_MODULE CELERY_CONFIG_MODULE FLASK_APP"
-        " GUNICORN_CMD_ARGS MPLCONFIGDIR MATPLOTLIBRC CLOUDSDK_PYTHON CLOUDSDK_PYTHON_ARGS",
+        " GUNICORN_CMD_ARGS UVICORN_APP UVICORN_APP_DIR UVICORN_ENV_FILE UVICORN_LOG_CONFIG MEIPASS2 NUMBA_CACHE_DIR"
+        " TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR TORCH_EXTENSIONS_DIR HF_MODULES_CACHE MPLCONFIGDIR MATPLOTLIBRC CLOUDSDK_PYTHON CLOUDSDK_PYTHON_ARGS",
         harmless="PYTHONUNBUFFERED PYTHONIOENCODING PYTHONUTF8 PYTHONDONTWRITEBYTECODE PYTHONHASHSEED"
         " PYTHONFAULTHANDLER PYTHONNODEBUGRANGES PYTHONDEVMODE PYTHONASYNCIODEBUG PYTHON_COLORS",
     ),
@@ -135,6 +136,11 @@ def risky_variable_reason(name: str) -> str | None:
     return _known_reason(upper) or (_known_reason(upper.lstrip("_")) if upper.startswith("_") else None)
 
 
+def project_variable_reason(name: str) -> str | None:
+    """Why a project's entry may not set this variable; None if it may."""
+    return risky_variable_reason(name) or (_TEMPORARY_REASON if name.upper() in _TEMPORARY_NAMES else None)
+
+
 def loader_variable_reason(name: str) -> str | None:
     """Why a variable of the dynamic loader and its family is risky; None for all other variables."""
     reason = risky_variable_reason(name)
@@ -157,6 +163,9 @@ def _known_reason(upper: str) -> str | None:
 
 
 _HOLDFAST_PREFIX = f"{ENV_PREFIX}_"
+# Editors and users may move temporary files. In a folder of the project, a stranger could have put what programs trust there.
+_TEMPORARY_NAMES = frozenset(("TMPDIR", "TMP", "TEMP", "TEMPDIR"))
+_TEMPORARY_REASON = "programs keep compiled code in that folder, and run it instead of its source"
 _HARMLESS = frozenset(name for group in RISKY_VARIABLES for name in group.harmless.split())
 _BY_NAME = {name: group.reason for group in RISKY_VARIABLES for name in group.names.split()}
 _BY_PREFIX = {prefix: group.reason for group in RISKY_VARIABLES for prefix in group.prefixes.split()}

@@ -24,13 +24,14 @@ DATA_SUFFIXES = frozenset(
 )
 """Nothing executes files with these suffixes unless a command says so."""
 _INTERPRETER = re.compile(
-    r"(?:python|pypy|pythonw)[0-9.]*|node|nodejs|deno|bun|tsx|ts-node|(?:ba|da|z|k|fi|a)?sh|ruby|perl|php|lua[0-9.]*|java|"
-    r"Rscript|pwsh|powershell|osascript|julia|source|busybox|dotnet"
+    r"(?:python|pypy|pythonw)[0-9.]*|node|nodejs|deno|bun|tsx|ts-node|(?:ba|da|z|k|fi|a|c|tc|mk|ya)?sh|ruby|perl|php|lua[0-9.]*|java|"
+    r"Rscript|pwsh|powershell|osascript|julia|source|busybox|dotnet|[gmn]?awk|expect|tclsh[0-9.]*|wish|guile|racket|escript|"
+    r"elixir|groovy|gjs|qjs|bb|nu|xonsh|elvish"
 )
-_SHELL = re.compile(r"(?:ba|da|z|k|fi|a)?sh|busybox|source")
+SHELL = re.compile(r"(?:ba|da|z|k|fi|a|c|tc|mk|ya)?sh|busybox|source")
+"""Matches the names of shells."""
 # All words after these are names of scripts in a manifest: `concurrently npm:build npm:serve`.
 _SCRIPT_LISTS = frozenset(("concurrently", "npm-run-all", "run-s", "run-p"))
-_SHELL_SUFFIXES = (".sh", ".bash", ".zsh", ".ksh", ".fish", ".command")
 _PACKAGE_RUNNERS = frozenset(
     (
         *("npx", "bunx", "pnpx", "npm", "pnpm", "yarn", "bun", "uv", "uvx", "pipx"),
@@ -42,7 +43,8 @@ _PROJECT_BUILDERS = frozenset(
 )
 _NPM_FILES = (".npmrc",)
 _PNPM_FILES = (*_NPM_FILES, "package.json", ".pnpmfile.cjs", "pnpm-workspace.yaml")
-_UV_FILES = ("pyproject.toml", "uv.lock", "uv.toml", ".python-version")
+_PYTHON_VERSION_FILES = (".python-version", ".python-versions")
+_UV_FILES = ("pyproject.toml", "uv.lock", "uv.toml", *_PYTHON_VERSION_FILES)
 _PROCFILES = ("Procfile", "Procfile.dev", ".env", ".foreman", ".overmind.env")
 _PROCFILE_RUNNERS = ("honcho", "foreman", "goreman", "forego", "overmind", "hivemind")
 _COMPOSE_FILES = tuple(
@@ -70,7 +72,7 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
     ),
     **dict.fromkeys(("tsx", "ts-node"), ("package.json", "tsconfig.json")),
     **dict.fromkeys(_SCRIPT_LISTS, ("package.json",)),
-    "deno": ("deno.json", "deno.jsonc", "deno.lock", "package.json"),
+    "deno": ("deno.json", "deno.jsonc", "deno.lock", "package.json", *_NPM_FILES),
     "uv": (*_UV_FILES, "setup.py", "setup.cfg"),
     "uvx": _UV_FILES,
     "poetry": ("pyproject.toml", "poetry.lock", "poetry.toml"),
@@ -175,6 +177,14 @@ _TASK_RUNNERS = frozenset(
     )
 )
 NPM_SETTINGS_FILES = frozenset((".npmrc", "pnpm-workspace.yaml"))
+VERSION_FILES = (
+    *(".tool-versions", "mise.toml", ".mise.toml", "mise.local.toml", ".mise.local.toml", "mise/config.toml"),
+    *(".mise/config.toml", ".config/mise.toml", ".config/mise/config.toml", ".prototools"),
+    *(*_PYTHON_VERSION_FILES, ".node-version", ".nvmrc", ".ruby-version", ".java-version", ".go-version"),
+)
+"""The files that version managers read in the working folder: which version of a program they run."""
+PACKAGE_SOURCE_FILES = (".npmrc", "pnpm-workspace.yaml", "uv.toml", "bunfig.toml", ".yarnrc", ".yarnrc.yml")
+"""The files of settings that say from where packages are fetched."""
 _JVM_SUFFIXES = (".java", ".kt", ".kts", ".scala", ".groovy", ".class", ".jar")
 # These launchers compile and run, or load, all sources in the folder, not only the files that the command names.
 _SOURCE_SUFFIXES: dict[str, tuple[str, ...]] = {
@@ -220,6 +230,7 @@ _FOLDER_OPTIONS = frozenset(
 # JavaScript tools run a file that is named after them: `vite-node` runs vite.config.ts.
 _CONFIG_SUFFIXES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts")
 _TOOL_NAME = re.compile(r"[a-z][a-z0-9-]{1,40}")
+_TOOL_SETTINGS_SUFFIXES = (".json", ".jsonc", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf")
 _TOOLS_WITH_OTHER_CONFIG = {"vite-node": "vite", "vitest": "vite"}
 _MAX_TOOLS = 20
 _JAVASCRIPT_RUNNERS = frozenset(
@@ -239,6 +250,9 @@ _OPTION_C = re.compile(r"^-[bBdEhiIOPqRsSuvVx?]*c")  # with its value in the sam
 _SHELL_SEPARATORS = re.compile(r"[\s;&|()<>\"'`]+")
 _OPTION_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*m([^/]*)")
 _MODULE = re.compile(r"\w+(?:\.\w+)*")
+_URL_SUFFIX = re.compile(r"[?#].*", re.DOTALL)
+_PATTERN = re.compile(r"[*?]|\[.")
+_EXPANDS_PATTERNS = frozenset(("find", "fd", "xargs", "parallel", "watchexec", "entr"))
 _MAX_PATHS_IN_WORD = 100
 _MAX_SHELL_TEXT = 65536
 MAX_WORDS = 2000
@@ -251,6 +265,8 @@ class NamedFile:
     path: str
     is_program: bool = False
     """Whether the command runs it. If not, it counts only if it is code or executable."""
+    runner: str = ""
+    """The interpreter or launcher that runs it; empty if it is the command itself, or not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +306,7 @@ def base_folders(argv: Sequence[str]) -> list[str]:
 
 def launcher_files(argv: Sequence[str]) -> list[str]:
     """The files that the command's launchers read in their working folder, if they exist."""
-    programs = dict.fromkeys(_program_name(word) for word in _words(argv))
+    programs = dict.fromkeys(program_name(word) for word in _words(argv))
     found = [name for program in programs for name in _LAUNCHER_FILES.get(program, ())]
     if not programs.keys() & _JAVASCRIPT_RUNNERS:
         return found
@@ -301,21 +317,38 @@ def launcher_files(argv: Sequence[str]) -> list[str]:
     return found
 
 
+def tool_settings(argv: Sequence[str]) -> list[str]:
+    """The files with settings that the command's programs may look for in their working folder, named after them: `fastmcp.json`."""
+    programs = dict.fromkeys(program_name(word) for word in _words(argv))
+    tools = [program for program in programs if _TOOL_NAME.fullmatch(program)][:_MAX_TOOLS]
+    found = [f"{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES]
+    found += (f".{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES)
+    found += (f".{tool}rc{suffix}" for tool in tools for suffix in ("", *_TOOL_SETTINGS_SUFFIXES))
+    return found
+
+
+def names_files_by_pattern(argv: Sequence[str]) -> bool:
+    """Whether a pattern in the command stands for files that it may run: `sh -c 'python serv*.py'`."""
+    words = [*_words(argv)]
+    can_expand = any(SHELL.fullmatch(name) or name in _EXPANDS_PATTERNS for name in map(program_name, words))
+    return can_expand and any(_PATTERN.search(word) for word in words)
+
+
 def runs_task_files(argv: Sequence[str]) -> bool:
     """Whether a file that the command names may contain commands under any name: `make -f rules`."""
-    return any(_program_name(word) in _TASK_RUNNERS for word in _words(argv))
+    return any(program_name(word) in _TASK_RUNNERS for word in _words(argv))
 
 
 def reads_import_maps(argv: Sequence[str]) -> bool:
     """Whether a JSON file that the command names may map names to modules: `deno run --import-map=map.json main.ts`."""
-    return any(_program_name(word) in ("deno", "bun", "tsx", "ts-node") for word in _words(argv))
+    return any(program_name(word) in ("deno", "bun", "tsx", "ts-node") for word in _words(argv))
 
 
 def builds_project(argv: Sequence[str]) -> bool:
     """Whether the command may build and install the Python project in its working folder. `uvx` does not."""
     words = [*_words(argv)]
     return any(
-        _program_name(word) in _PROJECT_BUILDERS and words[at + 1 : at + 2] != ["tool"]
+        program_name(word) in _PROJECT_BUILDERS and words[at + 1 : at + 2] != ["tool"]
         for at, word in enumerate(words)
     )
 
@@ -332,7 +365,7 @@ def source_suffixes(argv: Sequence[str]) -> tuple[str, ...]:
         return ()
     found: list[str] = []
     for at, word in enumerate(words):
-        name = _program_name(word)
+        name = program_name(word)
         subcommands = _SCRIPT_RUNNERS.get(name, ("",))
         if name in _SOURCE_SUFFIXES and (
             at == 0 or any(sub in words[at + 1 : at + 4] for sub in subcommands)
@@ -343,7 +376,7 @@ def source_suffixes(argv: Sequence[str]) -> tuple[str, ...]:
 
 def problem_with_workspace_option(argv: Sequence[str]) -> str:
     """A message if an option makes the command run another package of the project, so that its files cannot be found; empty otherwise."""
-    launcher = _program_name(argv[0]) if argv else ""
+    launcher = program_name(argv[0]) if argv else ""
     for previous, word in pairwise(("", *argv[1:])):
         option = word.partition("=")[0]
         if option in _OTHER_PACKAGE_OPTIONS.get(launcher, ()):
@@ -360,7 +393,7 @@ def problem_with_workspace_option(argv: Sequence[str]) -> str:
 def problem_with_missing_script(argv: Sequence[str]) -> str:
     """A message if only a file of the project says what the command runs; empty otherwise. Call this if no such file was found."""
     program, *words = argv or [""]
-    launcher = _program_name(program)
+    launcher = program_name(program)
     first = next((word for word in words if not word.startswith("-")), "")
     runs_script = any(
         sub in ("", first) or (sub == "--run" and sub in words) for sub in _SCRIPT_RUNNERS.get(launcher, ())
@@ -399,19 +432,23 @@ def named_scripts(argv: Sequence[str]) -> tuple[str, ...]:
 
 def runs_absolute_script(argv: Sequence[str]) -> bool:
     """Whether Python or Node runs a script with an absolute path: it then loads no code from its working folder."""
-    is_known = _is_python(argv[0]) or _program_name(argv[0]) in ("node", "nodejs")
-    return is_known and _script(argv).startswith("/")
+    return is_node_or_python(argv[0]) and _script(argv).startswith("/")
+
+
+def is_node_or_python(word: str) -> bool:
+    """Whether a program has the name of Python or Node."""
+    return _is_python(word) or program_name(word) in ("node", "nodejs")
 
 
 def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
     """Everything that the words of a command can name, in order."""
     launcher, previous, has_code = "", "", False
     for number, (word, is_split) in enumerate(islice(_all_words(argv), MAX_WORDS)):
-        name = _program_name(word)
-        has_code |= _INTERPRETER.fullmatch(name) is not None and not _SHELL.fullmatch(name)
-        yield NamedFile(path=word, is_program=number == 0 or bool(launcher))
+        name = program_name(word)
+        has_code |= _INTERPRETER.fullmatch(name) is not None and not SHELL.fullmatch(name)
+        yield NamedFile(path=word, is_program=number == 0 or bool(launcher), runner=launcher)
         for part in _possible_paths(word):
-            yield NamedFile(path=part, is_program=bool(launcher))
+            yield NamedFile(path=part, is_program=bool(launcher), runner=launcher)
             if launcher:
                 yield NamedPackage(name=part)
         if ":" in word and _MODULE.fullmatch(module := word.rpartition("=")[2].partition(":")[0]):
@@ -454,15 +491,9 @@ def words_in_code(text: str) -> list[str]:
     return [word for word in _SHELL_SEPARATORS.split(text) if word][:MAX_WORDS]
 
 
-def is_shell_script(path: str, start: bytes) -> bool:
-    """Whether a file may be a script for a shell, by its name and its beginning."""
-    suffix = PurePosixPath(path).suffix
-    if b"\0" in start or suffix not in ("", *_SHELL_SUFFIXES):
-        return False
-    if not start.startswith(b"#!"):
-        return suffix in _SHELL_SUFFIXES or PurePosixPath(path).name not in MANIFEST_NAMES
-    words = start[2:].partition(b"\n")[0].decode(errors="replace").split()
-    return any(_SHELL.fullmatch(_program_name(word)) for word in words)
+def program_name(word: str) -> str:
+    """The name of the program that a word of a command may be: without its folder and the suffixes of Windows."""
+    return PurePosixPath(word).name.removesuffix(".exe").removesuffix(".cmd")
 
 
 def shell_words(text: str) -> list[str]:
@@ -503,12 +534,14 @@ def _possible_paths(word: str) -> Iterator[str]:
         yield word.removeprefix("file://")
     if word.startswith("@"):
         yield word.removeprefix("@")
+    if "?" in word or "#" in word:  # Node also takes a URL: `--import=./hook.mjs?v=1`
+        yield _URL_SUFFIX.sub("", word.partition("=")[2] if word.startswith("-") else word)
     if ":" in word:
         yield from word.split(":", _MAX_PATHS_IN_WORD)  # also `java -cp a.jar:b.jar`
 
 
 def _is_python(word: str) -> bool:
-    return _PYTHON.fullmatch(_program_name(word)) is not None
+    return _PYTHON.fullmatch(program_name(word)) is not None
 
 
 def _script(argv: Sequence[str]) -> str:
@@ -516,7 +549,7 @@ def _script(argv: Sequence[str]) -> str:
     program, *rest = argv
     if _is_python(program):
         return _python_script(rest)
-    if _INTERPRETER.fullmatch(_program_name(program)):
+    if _INTERPRETER.fullmatch(program_name(program)):
         script = next((word for word in rest[:2] if word != "run"), "")
         return "" if script.startswith("-") else script
     return ""
@@ -540,7 +573,3 @@ def _python_script(options: Sequence[str]) -> str:
 def _is_relative_path(word: str) -> bool:
     """Whether a word can be a path that depends on the working folder: not an option, a URL or an absolute path."""
     return not word.startswith(("/", "-", "~", "$")) and ":" not in word
-
-
-def _program_name(word: str) -> str:
-    return PurePosixPath(word).name.removesuffix(".exe").removesuffix(".cmd")

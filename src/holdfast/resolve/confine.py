@@ -15,6 +15,7 @@ from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.command_words import named_scripts, runs_absolute_script, runs_relative_script
 from holdfast.resolve.server_environment import confined_environment, direct_environment
+from holdfast.resolve.version_managers import is_interpreter_itself
 from holdfast.sandbox.read_only_names import top_level_names
 
 _BYTECODE_VARIABLE = "PYTHONPYCACHEPREFIX"
@@ -219,5 +220,9 @@ def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy
             return stdio
         return replace(stdio, env={**stdio.env, _BYTECODE_VARIABLE: policy.bytecode_folder})
     argv = (stdio.command, *stdio.args)
-    is_named = bool(stdio.cwd) or runs_relative_script(argv) or runs_absolute_script(argv)
+    is_named = bool(stdio.cwd) or runs_relative_script(argv)
+    if not is_named and runs_absolute_script(argv):
+        # A version manager's `python` or `node` would read in the session's folder which program to run.
+        search_path = stdio.env.get("PATH") or policy.environ.get("PATH", "")
+        is_named = is_interpreter_itself(stdio.command, search_path)
     return replace(stdio, has_empty_folder=not is_named)

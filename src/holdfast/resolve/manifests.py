@@ -1,7 +1,8 @@
 """Find what manifests name: the scripts, programs and entry points of a package.json or pyproject.toml, the commands of a task file."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -26,6 +27,12 @@ _NPM_SETTINGS = frozenset(
     )
 )
 _MAX_SETTING = 40  # characters
+_PREFIX_MAP = re.compile(r"\"baseUrl\"|\"[^\"\n]{0,200}(?:\*\"|/\")\s*:\s*[\[\"]")
+_QUOTES = re.compile(r"[\"'\\]")
+_COMMENT = re.compile(r"#.*")
+_SETTINGS_COMMENT = re.compile(r"^[ \t]*[#;].*$", re.MULTILINE)
+_ADDRESS = re.compile(r"\bhttps?://(?:[^\s/@\"']*@)?([^\s/\"'@?#]+)")
+_MAX_SOURCES = 20
 _TASK_SEPARATORS = re.compile(r"[\s;&|()<>\"'`,\[\]{}=]+")
 
 
@@ -92,6 +99,34 @@ def task_words(text: str) -> list[str]:
     """The words of a task file, such as a Makefile, without the characters that surround commands in it."""
     text = _RECIPE_PREFIX.sub("\t", text)
     return [word.lstrip("@+") for word in _TASK_SEPARATORS.split(text) if word]
+
+
+def without_quotes(text: str) -> str:
+    """Commands without the quotation marks and backslashes that may be inside of words: `he''lper.py` is `helper.py`."""
+    return _QUOTES.sub("", text)
+
+
+def problem_with_version_file(path: str, text: str, is_path: Callable[[str], bool]) -> str:
+    """What is wrong with a file of a version manager: it names a program by its path, so any program. Empty if nothing is.
+
+    `is_path` says whether a word names something in the file's folder.
+    """
+    words = [word.strip("\"'") for line in text.splitlines() for word in _COMMENT.sub("", line).split()]
+    is_python = PurePosixPath(path).name.startswith(".python-version")  # uv takes a path there
+    for word in words:
+        if "path:" in word or (is_python and ("/" in word or is_path(word))):
+            return "a file that says where a program is, instead of its version; write the version"
+    return ""
+
+
+def maps_prefixes(text: str) -> bool:
+    """Whether a tsconfig.json or an import map lets names stand for any file in a folder: `"@/*": ["./src/*"]`, `"@/": "./src/"`."""
+    return "\\u00" in text or _PREFIX_MAP.search(text) is not None  # escapes could hide the names
+
+
+def package_sources(text: str) -> list[str]:
+    """The addresses in a file of settings from which packages may be fetched. Only their hosts: other parts may be secrets."""
+    return [*dict.fromkeys(host for host in _ADDRESS.findall(_SETTINGS_COMMENT.sub("", text)))][:_MAX_SOURCES]
 
 
 def included_files(text: str) -> list[str]:

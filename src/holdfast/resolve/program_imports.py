@@ -3,20 +3,28 @@
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
-from pathlib import PurePosixPath
+from urllib.parse import unquote
+
+from holdfast.resolve.script_kinds import JAVASCRIPT_SUFFIXES, PYTHON_SUFFIXES, Kind
 
 UNCHECKED = ""
 """Yielded in place of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
 _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
-_MAX_IMPORT_LIST_LENGTH = 2000  # the names in `from x import (…)`; the same number is in `_PYTHON_IMPORT`
+_MAX_IMPORT_LIST = 2000  # characters of the names in `from x import (…)`, with comments
+# A match ends before the imported names: what looks like an import may be in a string or a comment, and must not hide one after it.
 _PYTHON_IMPORT = re.compile(
-    r"(?:^|[;:])[ \t]*(?:from([\w. \t]{1,1000}?)import\b[ \t]*(?:\(([^)]{0,2000})|([^\n#;(]*))|import[ \t]+([^\n#;]+))",
-    re.MULTILINE,
+    r"(?:^|[;:])[ \t]*(?:from([\w. \t]{1,1000}?)import\b|import\b)[ \t]*", re.MULTILINE
 )
-_CODING = re.compile(rb"^[ \t\f]*#[^\n]{0,200}?coding[:=][ \t]*([-\w.]{1,40})", re.MULTILINE)
+_NAMES = re.compile(r"[\w., \t*]*")
+_NAMES_IN_BRACKETS = re.compile(r"\([\w\s,]*")
+_COMMENT = re.compile(r"#[^\n]*")
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_CODING = re.compile(rb"[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_BLANK_OR_COMMENT = re.compile(rb"[ \t\f]*(?:#|$)")
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _USUAL_CODINGS = (
     "utf-8",
     "utf8",
@@ -28,49 +36,65 @@ _USUAL_CODINGS = (
     "iso-8859-15",
     "cp1252",
 )
-# Any quoted relative path. It may not be an import, but hashing one file too many does no harm.
-_JAVASCRIPT_IMPORT = re.compile(rb"[\"'`](\.{1,2}(?:/[^\"'`\n]{0,500})?)[\"'`]")
-_JAVASCRIPT_SUFFIXES = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx")
-_ADDED_SUFFIXES = (*_JAVASCRIPT_SUFFIXES, ".json", ".node")
-_PYTHON_SUFFIXES = (".py", ".pyw")
+# Any quoted relative path. It may not be an import, but hashing one file too many does no harm. The quotation marks are not
+# part of a match: the one that ends a text in a comment may begin an import.
+_JAVASCRIPT_IMPORT = re.compile(r"(?<=[\"'`])\.{1,2}(?:[/\\][^\"'`\n]*)?(?=[\"'`])")
+_JAVASCRIPT_ESCAPE = re.compile(
+    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\}|([0-3]?[0-7]{1,2})|(\r?\n)|([^\w\s]))"
+)
+_URL_IGNORES = str.maketrans("\\", "/", "\t\r\n")
+_ADDED_SUFFIXES = (*JAVASCRIPT_SUFFIXES, ".json", ".node")
 _PYTHON_COMPILED_SUFFIXES = (".pyc", ".so", ".abi3.so")
 _NAME = re.compile(r"[^\W\d]\w*")
 _AS = re.compile(r"\bas\b")
+_CHANGES_SEARCH = re.compile(
+    r"\bsys\s*\.\s*path\b|\bfrom[ \t]+sys[ \t]+import\b.*\bpath\b|\baddsitedir\b|\b__path__\b"
+)
+_QUOTED_PATH = re.compile(r"(?<=[\"'])[\w.-][\w./-]{0,200}(?=[\"'])")
 COMPILED_SUFFIXES = (".pyc", ".so", ".node")
 """The suffixes of compiled modules. They are hashed, but not searched for imports."""
-PYTHON_MODULES = (*_PYTHON_SUFFIXES, ".pyc", ".so")
+PYTHON_MODULES = (*PYTHON_SUFFIXES, ".pyc", ".so")
 JAVASCRIPT_MODULES = (".js", ".cjs", ".mjs", ".node")
 _MAX_ENTRIES = 5000
 _MAX_PACKAGES = 500
 
 
-def may_be_source(path: str) -> bool:
-    """Whether the file may be Python, JavaScript or TypeScript. Only such files are searched for imports."""
-    return PurePosixPath(path).suffix in ("", *_PYTHON_SUFFIXES, *_JAVASCRIPT_SUFFIXES)
-
-
-def may_be_javascript(path: str) -> bool:
-    """Whether the file may be JavaScript or TypeScript."""
-    name = PurePosixPath(path)
-    return name.suffix in ("", *_JAVASCRIPT_SUFFIXES) and not name.name.startswith(".")
-
-
-def import_candidates(path: str, source: bytes, roots: Iterable[str] = ()) -> Iterator[str]:
+def import_candidates(
+    path: str, source: bytes, kinds: Collection[Kind], roots: Iterable[str] = ()
+) -> Iterator[str]:
     """The paths at which the files that a source imports can be. Most of them do not exist.
 
-    `roots` are the folders in which Python looks for modules, in addition to the folder of the source.
+    `kinds` are the languages that the source may be in. `roots` are the folders in which Python looks for modules, in addition
+    to the folder of the source.
     """
-    suffix, folder = PurePosixPath(path).suffix, path.rpartition("/")[0]
-    if suffix in ("", *_JAVASCRIPT_SUFFIXES):
+    folder = path.rpartition("/")[0]
+    if Kind.JAVASCRIPT in kinds:
         yield from _imported_by_javascript(folder, source)
-    if suffix in ("", *_PYTHON_SUFFIXES):
+    if Kind.PYTHON in kinds:
         # For Python, a CR ends a line too, and a form feed is a space.
         text = _decode_python(source).replace("\r\n", "\n").replace("\r", "\n").replace("\f", " ")
         text = text.replace("\\\n", " ")
         if "\ufffd" in text:  # in a name, it would stand for letters that are not known
             yield UNCHECKED
+        statements, is_whole = _import_statements(text)
+        if not is_whole:
+            yield UNCHECKED
         for root in dict.fromkeys((folder, *roots)):
-            yield from _imported_by_python(folder, root, text)
+            yield from _imported_by_python(folder, root, statements)
+
+
+def added_search_folders(path: str, source: bytes) -> list[str]:
+    """The folders that a Python source may add to those in which Python looks for modules: `sys.path.insert(0, "lib")`.
+
+    If it changes `sys.path`, these are all paths in quotes, from its own folder and the one above. Most of them do not exist.
+    """
+    text = _decode_python(source)
+    if not _CHANGES_SEARCH.search(text):
+        return []
+    folder = path.rpartition("/")[0]
+    names = [*dict.fromkeys(_QUOTED_PATH.findall(text))][:_MAX_PACKAGES]
+    above = folder.rpartition("/")[0]
+    return [f"{base}/{name}" for base in (folder, above) for name in ("", *names)]
 
 
 def python_module_candidates(folder: str, name: str) -> Iterator[str]:
@@ -99,12 +123,11 @@ def javascript_candidates(path: str) -> Iterator[str]:
     yield f"{path}/package.json"
 
 
-def module_suffixes(path: str) -> tuple[str, ...]:
-    """The suffixes of the modules that a source may load; of both languages if its name does not tell in which it is written."""
-    suffix = PurePosixPath(path).suffix
-    if suffix in _PYTHON_SUFFIXES:
-        return PYTHON_MODULES
-    return JAVASCRIPT_MODULES if suffix in _JAVASCRIPT_SUFFIXES else (*PYTHON_MODULES, *JAVASCRIPT_MODULES)
+def module_suffixes(kinds: frozenset[Kind]) -> tuple[str, ...]:
+    """The suffixes of the modules that a script may load; of both languages if it is in neither."""
+    python = PYTHON_MODULES if Kind.PYTHON in kinds else ()
+    javascript = JAVASCRIPT_MODULES if Kind.JAVASCRIPT in kinds else ()
+    return (*python, *javascript) or (*PYTHON_MODULES, *JAVASCRIPT_MODULES)
 
 
 def module_names(folder: str, suffixes: tuple[str, ...]) -> Iterator[str]:
@@ -136,29 +159,47 @@ def _module_candidates(path: str) -> Iterator[str]:
 
 def _decode_python(source: bytes) -> str:
     """The text of a Python source. Python compares names in their NFKC form."""
-    found = _CODING.search(source[:1000])
-    coding = found[1].decode("ascii").lower().replace("_", "-") if found is not None else "utf-8"
+    has_mark = source.startswith(_BYTE_ORDER_MARK)
+    source = source.removeprefix(_BYTE_ORDER_MARK)
+    coding = "utf-8" if has_mark else _python_coding(source)
     if coding not in _USUAL_CODINGS:
         return "\ufffd"
     text = source.decode(coding, "replace")
     return text if text.isascii() else unicodedata.normalize("NFKC", text)
 
 
-def _imported_by_python(folder: str, root: str, source: str) -> Iterator[str]:
-    seen: set[str] = set()
-    for found in _PYTHON_IMPORT.finditer(source):
-        package, in_brackets, on_line, modules = found.groups()
-        if found[0] in seen:
-            continue
-        seen.add(found[0])
-        if modules is not None:
-            for module in modules.split(","):
+def _python_coding(source: bytes) -> str:
+    """The encoding that a comment in one of the first two lines names. Python reads no further line, however long these are."""
+    for line in _LINE_END.split(source, 2)[:2]:
+        if found := _CODING.match(line):
+            return found[1].decode("ascii", "replace").lower().replace("_", "-")
+        if not _BLANK_OR_COMMENT.match(line):
+            break
+    return "utf-8"
+
+
+def _import_statements(source: str) -> tuple[dict[tuple[str | None, str], None], bool]:
+    """What the statements of a source import: each with the package after `from`, if it has one, and the names. And whether these are all."""
+    found: dict[tuple[str | None, str], None] = {}
+    are_all = True
+    for statement in _PYTHON_IMPORT.finditer(source):
+        names, is_whole = _imported_names(source, statement.end())
+        found[statement[1], names] = None
+        are_all &= is_whole
+    return found, are_all
+
+
+def _imported_by_python(
+    folder: str, root: str, statements: Iterable[tuple[str | None, str]]
+) -> Iterator[str]:
+    modules: set[str] = set()
+    for package, imported in statements:
+        if package is None:
+            for module in imported.split(","):
                 # `import a . b as\tc`: white space may surround the dots, and any may surround `as`.
                 name = "".join(_AS.split(module, 1)[0].split())
                 yield from python_module_candidates(root, name)
             continue
-        if len(in_brackets or "") == _MAX_IMPORT_LIST_LENGTH:
-            yield UNCHECKED
         name = "".join(package.split())
         prefix = name.lstrip(".")
         base = _folder_above(folder, len(name) - len(prefix) - 1) if name != prefix else root
@@ -167,12 +208,25 @@ def _imported_by_python(folder: str, root: str, source: str) -> Iterator[str]:
         if prefix.count(".") >= _MAX_MODULE_DEPTH:
             continue
         inner = "/".join((base, *filter(None, prefix.split("."))))
-        imported = in_brackets or on_line or ""
         if "*" in imported:
             yield from _all_modules(inner)
-        for each in dict.fromkeys(_NAME.findall(imported)):
-            if len(os.fsencode(each)) <= _MAX_NAME_BYTES:
-                yield from _module_candidates(f"{inner}/{each}")
+        for module in (f"{inner}/{each}" for each in _NAME.findall(imported)):
+            if (
+                module not in modules
+                and len(os.fsencode(module)) - len(os.fsencode(inner)) <= _MAX_NAME_BYTES
+            ):
+                modules.add(module)
+                yield from _module_candidates(module)
+
+
+def _imported_names(source: str, start: int) -> tuple[str, bool]:
+    """The names that an import statement lists from this position on, and whether these are all of them."""
+    if not source.startswith("(", start):
+        line = _NAMES.match(source, start)
+        return line[0] if line is not None else "", True
+    text = _COMMENT.sub("", source[start : start + _MAX_IMPORT_LIST])  # a comment may contain a bracket
+    names = _NAMES_IN_BRACKETS.match(text)
+    return names[0] if names is not None else "", names is None or names.end() < len(text)
 
 
 def _all_modules(folder: str) -> Iterator[str]:
@@ -194,8 +248,24 @@ def _folder_above(folder: str, levels: int) -> str:
 
 
 def _imported_by_javascript(folder: str, source: bytes) -> Iterator[str]:
-    for name in dict.fromkeys(_JAVASCRIPT_IMPORT.findall(source)):
-        yield from javascript_candidates(f"{folder}/{name.decode(errors='replace').rstrip('/')}")
+    text = source.decode(errors="replace")
+    names = _JAVASCRIPT_IMPORT.findall(text)
+    if "\\" in text:  # `'.\\/x.js'` and `'\\x2e/x.js'` are `./x.js`
+        names += _JAVASCRIPT_IMPORT.findall(_JAVASCRIPT_ESCAPE.sub(_unescaped, text))
+    for name in dict.fromkeys(names):
+        # A module's name is a URL, too: `./x.js?v=1` and `./%78.js` are x.js.
+        url = unquote(re.split(r"[?#]", name, maxsplit=1)[0].translate(_URL_IGNORES))
+        for path in dict.fromkeys((name, url)):
+            yield from javascript_candidates(f"{folder}/{path.rstrip('/')}")
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    two, four, more, octal, line_end, other = escape.groups()
+    if octal:
+        return chr(int(octal, 8))
+    if digits := two or four or more:
+        return chr(min(int(digits, 16), 0x10FFFF))
+    return "" if line_end else other
 
 
 def _is_package(folder: str) -> bool:

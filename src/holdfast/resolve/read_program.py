@@ -27,7 +27,9 @@ from holdfast.resolve.command_words import (
     MAX_WORDS,
     NPM_SETTINGS_FILES,
     PACKAGE_FILES,
+    PACKAGE_SOURCE_FILES,
     TASK_FILES,
+    VERSION_FILES,
     NamedCode,
     NamedFile,
     NamedModule,
@@ -38,8 +40,8 @@ from holdfast.resolve.command_words import (
     has_too_many_words,
     imports_from_working_folder,
     is_manifest,
-    is_shell_script,
     launcher_files,
+    names_files_by_pattern,
     package_name,
     problem_with_missing_script,
     problem_with_workspace_option,
@@ -47,30 +49,36 @@ from holdfast.resolve.command_words import (
     runs_task_files,
     shell_words,
     source_suffixes,
+    tool_settings,
     words_in_code,
 )
 from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES, FileHashes
 from holdfast.resolve.manifests import (
     included_files,
     mapped_files,
+    maps_prefixes,
     package_scripts,
+    package_sources,
     problem_with_npm_settings,
+    problem_with_version_file,
     task_words,
+    without_quotes,
 )
-from holdfast.resolve.program import Program
+from holdfast.resolve.program import Program, quote_path
 from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
     PYTHON_MODULES,
     UNCHECKED,
+    added_search_folders,
     import_candidates,
     javascript_candidates,
-    may_be_javascript,
-    may_be_source,
     module_names,
     module_suffixes,
     python_module_candidates,
 )
 from holdfast.resolve.project_folders import SYSTEM_PREFIXES, ProjectFolders
+from holdfast.resolve.script_kinds import Kind, script_kinds
+from holdfast.resolve.version_managers import has_version_manager
 
 MAX_FILES = 500
 _MAX_LOOK_UPS = 50_000  # paths at which an imported file may be
@@ -96,12 +104,18 @@ _TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")  # 
 _MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")
 _ENTRY_POINT = re.compile(r"[^\W\d][\w.]{0,300}:[\w.]{1,300}")  # `package.module:function`
 _OTHER_SUFFIXES = (".rb", ".lua", ".pl", ".php")  # interpreters add them: `ruby -r./hook`
+_NOT_SOURCES = (
+    ".json",
+    ".node",
+    ".wasm",
+    *COMPILED_SUFFIXES,
+)  # Node runs an imported file with any other suffix
 _COMPUTED_NAME = re.compile(r"[$*?%]")
 _MAX_FOLDERS = 100  # that a command changes into, and that are built
 
 # For a word that is not a valid path, these functions return False; those of `pathlib` raise an error.
 _exists, _is_folder, _is_file = os.path.exists, os.path.isdir, os.path.isfile
-_parent = os.path.dirname
+_parent, _size = os.path.dirname, os.path.getsize
 
 
 def read_program(
@@ -123,9 +137,9 @@ def read_program(
     except _UnapprovedPartError as error:
         return Program(files=reader.files, unapproved_part=str(error))
     except UnusableFileError as error:
-        return Program(files=reader.files, problem=f"{_shorten(error.filename)} is {error.strerror}")
+        return Program(files=reader.files, problem=f"{_quote(error.filename)} is {error.strerror}")
     except OSError as error:
-        return Program(files=reader.files, problem=f"{_shorten(error.filename)}: {error.strerror}")
+        return Program(files=reader.files, problem=f"{_quote(error.filename)}: {error.strerror}")
     return Program(
         files=reader.files,
         problem=problem_with_workspace_option(argv)
@@ -133,11 +147,12 @@ def read_program(
         stamps=frozenset(reader.stamps),
         is_partial=reader.is_partial,
         sibling_modules=frozenset(reader.sibling_modules),
+        package_sources=tuple(reader.package_sources),
     )
 
 
-def _shorten(path: object) -> str:
-    return str(path)[-200:]
+def _quote(path: object) -> str:
+    return quote_path(str(path)[-200:])
 
 
 class _UnapprovedPartError(Exception):
@@ -160,7 +175,8 @@ class _Reader:
         self._hashes = hashes
         self._approved = approved
         self._looked_up: set[str] = set()
-        self._to_scan: deque[tuple[str, bytes]] = deque()
+        self._to_scan: deque[tuple[str, bytes, frozenset[Kind]]] = deque()
+        self._kinds: dict[str, frozenset[Kind]] = {}
         self._commands: deque[tuple[list[str], str]] = deque()
         self._seen_commands: set[tuple[str, ...]] = set()
         self._packages: set[str] = set()
@@ -168,27 +184,45 @@ class _Reader:
         self._built: set[str] = set()
         self._python_sources: dict[str, None] = {}
         self._reads_bytecode = False
+        self._compiled: dict[str, list[str]] = {}
+        self._has_version_manager = False
+        self.package_sources: dict[str, None] = {}
 
     def read(self, argv: Sequence[str], search_path: str) -> None:
         argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
+        self.is_partial |= names_files_by_pattern(argv)
+        self._has_version_manager = has_version_manager(search_path)
         bases = self._add_command(argv, self._folder)
         roots = [*bases, *(f"{base}/src" for base in bases)]
-        roots += [_parent(path) for path, _ in self._to_scan]
+        roots += [_parent(path) for path, _, _ in self._to_scan]
         while self._commands or self._to_scan:
             if self._commands:
                 self._add_command(*self._commands.popleft())
                 continue
-            path, start = self._to_scan.popleft()
-            self._add_sibling_modules(_parent(path), module_suffixes(path))
-            if may_be_javascript(path):
-                self._add_package_of(path)
-            for imported in import_candidates(path, start, dict.fromkeys(roots)):
-                if not self._look_up(imported):
+            path, start, kinds = self._to_scan.popleft()
+            self._hashes.check_deadline(path)
+            self._add_sibling_modules(_parent(path), module_suffixes(kinds))
+            runner = ""
+            if Kind.JAVASCRIPT in kinds:
+                runner = "node"
+                if not PurePosixPath(path).name.startswith("."):
+                    self._add_package_of(path)
+            if Kind.PYTHON in kinds:
+                roots += self._added_roots(path, start, roots)
+            for imported in import_candidates(path, start, kinds, dict.fromkeys(roots)):
+                if not self._look_up(imported, runner="" if imported.endswith(_NOT_SOURCES) else runner):
                     break
         for source in self._python_sources if self._reads_bytecode else ():
             self._hashes.check_deadline(source)
             for compiled in compiled_modules(source):
                 self._add(compiled)
+
+    def _added_roots(self, path: str, start: bytes, roots: Collection[str]) -> list[str]:
+        """The folders of the project in which Python also looks for modules, because a source says so."""
+        named = dict.fromkeys(map(os.path.normpath, added_search_folders(path, start)))
+        found = [folder for folder in named if folder not in roots and self._project.has_folder(folder)]
+        self.is_partial |= len(roots) + len(found) > _MAX_FOLDERS
+        return found[: max(0, _MAX_FOLDERS - len(roots))]
 
     def _add_command(self, argv: Sequence[str], folder: str) -> list[str]:
         """Add what a command in this folder runs. Return this folder, and those that the command changes into."""
@@ -252,7 +286,7 @@ class _Reader:
             for path in sorted(found):
                 self._add(path)
 
-    def _look_up(self, path: str) -> bool:
+    def _look_up(self, path: str, *, runner: str = "") -> bool:
         """Add an imported file, if there is one at this path. False if too many paths were looked up."""
         path = path and os.path.normpath(path)
         if path == UNCHECKED:
@@ -263,10 +297,23 @@ class _Reader:
                 self.is_partial = True
                 return False
             self._looked_up.add(path)
-            self._add(path)
+            self._add(path, runner=runner)
+            for compiled in self._compiled_variants(path):
+                self._add(compiled)
             if path.endswith("/package.json") and os.path.relpath(path, self._folder) in self.files:
                 self._add_entry_points(_parent(path), name="")
         return True
+
+    def _compiled_variants(self, path: str) -> list[str]:
+        """For `x.so`, the compiled modules `x.cpython-313-x86_64-linux-gnu.so` and the like, which Python prefers to `x.py`."""
+        if not path.endswith(".so") or path.endswith(".abi3.so"):
+            return []
+        folder, name = _parent(path), PurePosixPath(path).stem
+        if folder not in self._compiled:
+            names = [*module_names(folder, PYTHON_MODULES)] if self._project.has_folder(folder) else []
+            self.is_partial |= UNCHECKED in names
+            self._compiled[folder] = [each for each in names if each.endswith(".so")]
+        return [f"{folder}/{each}" for each in self._compiled[folder] if each.startswith(f"{name}.")]
 
     def _add_sibling_modules(self, folder: str, suffixes: tuple[str, ...]) -> None:
         """Add the names of all modules with these suffixes in a folder.
@@ -306,16 +353,35 @@ class _Reader:
     def _add_launcher_files(self, argv: Sequence[str], base: str) -> None:
         if builds_project(argv):
             self._add_build(base)
-        for name in launcher_files(argv):
+        managed = VERSION_FILES if self._has_version_manager else ()
+        for name in dict.fromkeys((*launcher_files(argv), *managed)):
             for path in _files_in(f"{base}/{name}") if name.endswith("/") else (f"{base}/{name}",):
                 if name in TASK_FILES:
                     self._add_task_file(path, base)
                 else:
                     self._add(path)
-            if name in NPM_SETTINGS_FILES:
-                path = f"{base}/{name}"
-                if problem := problem_with_npm_settings(self._project.read_manifest(path)):
-                    raise UnusableFileError(errno.EPERM, problem, path)
+            self._check_settings(name, base)
+        for name in tool_settings(argv):
+            path = f"{base}/{name}"
+            if self._project.has(path) and _is_file(path) and _size(path) <= MAX_SCANNED_BYTES:
+                self._add_task_file(path, base)
+            elif _is_file(path):
+                self._add(path)
+                self.is_partial = True
+
+    def _check_settings(self, name: str, base: str) -> None:
+        """Raise if a file of settings decides what runs. Note from where it lets packages be fetched."""
+        path = f"{base}/{name}"
+        problem = ""
+        if name in NPM_SETTINGS_FILES:
+            problem = problem_with_npm_settings(self._project.read_manifest(path))
+        elif name in VERSION_FILES:
+            text = self._project.read_manifest(path)
+            problem = problem_with_version_file(path, text, lambda word: _exists(f"{base}/{word}"))
+        if problem:
+            raise UnusableFileError(errno.EPERM, problem, path)
+        if name in PACKAGE_SOURCE_FILES:
+            self.package_sources.update(dict.fromkeys(package_sources(self._project.read_manifest(path))))
 
     def _add_named(self, argv: Sequence[str], base: str) -> None:
         self._add_launcher_files(argv, base)
@@ -323,10 +389,10 @@ class _Reader:
         for named in find_named_items(argv):
             self._hashes.check_deadline(base)
             match named:
-                case NamedFile(path=path, is_program=is_program):
+                case NamedFile(path=path, is_program=is_program, runner=runner):
                     absolute = self._project.absolute(path, base)
                     self._project.include_outside_folder(path, absolute)
-                    self._add_named_file(absolute, is_program=is_program)
+                    self._add_named_file(absolute, is_program=is_program, runner=runner)
                     suffix = PurePosixPath(path).suffix
                     is_import_map = has_import_maps and suffix in (".json", ".jsonc")
                     if is_import_map or (has_task_files and suffix not in DATA_SUFFIXES):
@@ -340,10 +406,9 @@ class _Reader:
 
     def _add_inline_code(self, text: str, base: str) -> None:
         """Add the modules and files that code in the command names: `python -c 'import server'`, `node -e 'require("./x")'`."""
-        for suffix in (".py", ".js"):
-            source = text.encode(errors="replace")
-            for path in import_candidates(f"{base}/code{suffix}", source, (base, f"{base}/src")):
-                self._look_up(path)
+        source, kinds = text.encode(errors="replace"), (Kind.PYTHON, Kind.JAVASCRIPT)
+        for path in import_candidates(f"{base}/code", source, kinds, (base, f"{base}/src")):
+            self._look_up(path)
         for word in dict.fromkeys(words_in_code(text)):
             self._hashes.check_deadline(base)
             if _MODULE_NAME.fullmatch(word):  # `importlib.import_module("server")`
@@ -363,11 +428,13 @@ class _Reader:
             text = self._project.read_manifest(path)
             words, included = task_words(text), {*included_files(text)}
             self._queue_command(words, base)
-            self.is_partial |= any(_COMPUTED_NAME.search(word) for word in included)
-            for word in dict.fromkeys(words):
+            self._queue_command(unquoted := task_words(without_quotes(text)), base)
+            self.is_partial |= any(_COMPUTED_NAME.search(word) for word in included) or maps_prefixes(text)
+            for word in dict.fromkeys((*words, *unquoted)):
                 self._hashes.check_deadline(path)
                 named = self._project.absolute(word, base)
-                if word in included or PurePosixPath(word).suffix in _TASK_SUFFIXES:
+                is_extended = '"extends"' in text and word.endswith(".json")  # in a tsconfig.json
+                if word in included or is_extended or PurePosixPath(word).suffix in _TASK_SUFFIXES:
                     pending.append(named)
                 if not self._project.has(named):
                     continue
@@ -375,10 +442,11 @@ class _Reader:
                 if _is_folder(named):  # `build: ./server` in a compose file, `make -C server`
                     pending += (f"{named}/{name}" for name in TASK_FILES if _is_file(f"{named}/{name}"))
 
-    def _add_named_file(self, path: str, *, is_program: bool) -> None:
+    def _add_named_file(self, path: str, *, is_program: bool, runner: str) -> None:
         if not self._project.has(path):
             return
         if is_program:  # JavaScript runtimes add a suffix to the name, as they do for imports
+            self._add(path, runner=runner)
             for candidate in (
                 *javascript_candidates(path),
                 *(f"{path}{suffix}" for suffix in _OTHER_SUFFIXES),
@@ -477,12 +545,14 @@ class _Reader:
                     self._add_module(backend.strip().partition(":")[0], place)
             pending += folders
 
-    def _add(self, path: str) -> None:
-        """Hash a file of the project, if there is one at this path."""
+    def _add(self, path: str, *, runner: str = "") -> None:
+        """Hash a file of the project, if there is one at this path. `runner` is the program that runs it, if that is known."""
         if not os.path.lexists(path) or _is_folder(path) or not self._project.has(path):
             return
         relative = os.path.relpath(path, self._folder)
         if relative in self.files:
+            if runner and path in self._kinds:
+                self._search(path, self._hashes.read(path)[1], runner)
             return
         if len(self.files) >= MAX_FILES:
             self.is_partial = True
@@ -500,31 +570,38 @@ class _Reader:
         self._reads_bytecode |= path.endswith(SOURCE_SUFFIXES) and mentions_bytecode(start)
         if start.startswith(b"#!"):
             self._queue_command(start[2:].partition(b"\n")[0].decode(errors="replace").split(), self._folder)
-        if is_shell_script(path, start):
+        self._search(path, start, runner)
+
+    def _search(self, path: str, start: bytes, runner: str) -> None:
+        """Search a file for the files that it runs, in each language that it may be in."""
+        kinds = script_kinds(path, start, runner)
+        self.is_partial |= bool(kinds) and len(start) >= MAX_SCANNED_BYTES
+        kinds -= self._kinds.get(path, frozenset())
+        self._kinds[path] = kinds | self._kinds.get(path, frozenset())
+        if Kind.SHELL in kinds:
             self._queue_script(path, start)
-        if may_be_source(path) and b"\0" not in start:
+        if kinds - {Kind.SHELL}:
             # Python and Node look for imports in the folder of the link's target.
-            for place in dict.fromkeys((path, real)):
-                self._to_scan.append((place, start))
+            for place in dict.fromkeys((path, real_path(path))):
+                self._to_scan.append((place, start, kinds))
 
     def _queue_script(self, path: str, start: bytes) -> None:
         """Treat the words of a shell script as commands. A computed folder is left out: `"$DIR/server.js"` is `server.js`."""
-        words = [
-            word.partition("/")[2] if word.startswith(("$", "/")) and not _exists(word) else word
-            for word in task_words(start.decode(errors="replace").replace("\\\n", " "))
-        ]
-        for folder in dict.fromkeys((self._folder, _parent(path))):
-            if self._project.has(folder):
-                self._queue_command([word for word in words if word], folder)
+        text = start.decode(errors="replace").replace("\\\n", " ")
+        for each in (text, without_quotes(text)):
+            words = [
+                word.partition("/")[2] if word.startswith(("$", "/")) and not _exists(word) else word
+                for word in task_words(each)
+            ]
+            for folder in dict.fromkeys((self._folder, _parent(path))):
+                if self._project.has(folder):
+                    self._queue_command([word for word in words if word], folder)
 
     def _hash(self, path: str, relative: str) -> bytes:
         """Hash a file. Return its beginning."""
         self.files[relative], start, status = self._hashes.read(path)
         self.stamps.add((path, status.st_ino, status.st_ctime_ns))
         self._check_approved(relative, self.files[relative])
-        self.is_partial |= status.st_size > MAX_SCANNED_BYTES and (
-            is_shell_script(path, start) or (may_be_source(path) and b"\0" not in start)
-        )
         return start
 
     def _check_approved(self, part: str, digest: str = "") -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
-from holdfast.model.reserved_variables import loader_variable_reason, risky_variable_reason
+from holdfast.model.reserved_variables import loader_variable_reason, project_variable_reason
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
 from holdfast.model.server import (
     TRUSTED_SOURCES,
@@ -263,7 +263,7 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
 def _why_variable_refused(name: str, source: Source) -> str | None:
     """Why an entry from this source may not set the variable. For clients' entries in sandboxed sessions, `admit` refuses further variables."""
     if source is Source.PROJECT:
-        return risky_variable_reason(name)
+        return project_variable_reason(name)
     return loader_variable_reason(name) if source is Source.CLIENT else None
 
 

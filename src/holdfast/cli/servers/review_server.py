@@ -460,8 +460,11 @@ def describe_program(program: Program) -> Iterator[str]:
         yield f"{'program:   ' if number == 0 else '           '}{quote(path)}"
     if problem := _why_not_approvable(program):
         yield f"problem:   {problem}"
+    if program.package_sources:
+        hosts = ", ".join(map(quote, program.package_sources))
+        yield f"fetches:   packages from {hosts}, as the project's settings say"
     if program.is_partial:
-        yield f"           It imports more files than these {len(program.files)}. Changes to the others are not noticed."
+        yield f"           It may run more files than these {len(program.files)}. Changes to the others are not noticed."
     elif program.files:
         yield "           Only these files are checked. Changes to other files that it loads are not noticed."
     elif not problem:
