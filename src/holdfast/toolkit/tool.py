@@ -4,6 +4,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_origin
 
 import msgspec
@@ -30,6 +32,7 @@ Handler = Callable[..., Any]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 NAME_RULE = "use 1 to 128 letters (a-z, A-Z), digits, '_', '-' and '.'"
+_ANY_OBJECT = object()
 
 
 class ToolOptions(TypedDict, total=False):
@@ -176,19 +179,37 @@ def build_tool(
         )
     for guard in definition.guards:
         check_takes(guard, 1, f"A guard of {name!r} must take one parameter, the call")
-    signature = read_signature(name, definition.handler, lax=lax)
+    signature, return_type = _read_types(name, definition.handler, envelope, lax=lax)
     declared = (registry.get(code, name) for code in definition.codes)
     return Tool(
         definition=definition,
         name=name.replace(".", "_"),
         operation=operation,
         signature=signature,
-        return_type=read_return_type(name, signature.returns, envelope),
+        return_type=return_type,
         envelope=envelope,
         codes=possible_codes(definition, signature, declared),
         is_async=inspect.iscoroutinefunction(find_function(definition.handler)),
         is_short=short,
     )
+
+
+def _read_types(
+    name: str, handler: Handler, envelope: EnvelopeKind, *, lax: bool
+) -> tuple[Signature, ReturnType]:
+    if isinstance(handler, MethodType) and isinstance(handler.__func__, FunctionType):
+        return _read_method_types(name, handler.__func__, envelope, lax=lax)
+    signature = read_signature(name, handler, lax=lax)
+    return signature, read_return_type(name, signature.returns, envelope)
+
+
+@lru_cache(maxsize=256)
+def _read_method_types(
+    name: str, function: FunctionType, envelope: EnvelopeKind, *, lax: bool
+) -> tuple[Signature, ReturnType]:
+    """The types of a method. They do not depend on its object, and some servers make an object for each session."""
+    signature = read_signature(name, MethodType(function, _ANY_OBJECT), lax=lax)
+    return signature, read_return_type(name, signature.returns, envelope)
 
 
 def include_tool(tool: Tool, name: str, lifespan: "Lifespan | None") -> Tool:
