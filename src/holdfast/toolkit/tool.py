@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import FunctionType, MethodType
@@ -92,7 +92,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     signature: Signature
     return_type: ReturnType
     envelope: EnvelopeKind
-    codes: tuple[Code, ...]
+    declared_codes: tuple[Code, ...]
+    """The error codes that the author declared."""
     is_async: bool
     is_short: bool = False
     """Whether `tools/list` leaves out what a model can do without: the box's `listing="short"`."""
@@ -106,6 +107,23 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             or self.definition.guards
             or any(parameter.provider.uses_call for parameter in signature.given)
         )
+
+    @property
+    def codes(self) -> tuple[Code, ...]:
+        """The declared codes and those of the toolkit's own errors, sorted by name."""
+        definition, signature = self.definition, self.signature
+        possible = {*self.declared_codes, *COMMON_CODES}
+        if signature.workspace:
+            possible |= {*WORKSPACE_CODES}
+        if definition.requires_eval_flag:
+            possible |= {*EVAL_CODES}
+        if definition.guards:
+            possible |= {codes.DENIED, codes.NO_CONTEXT}
+        if signature.session:
+            possible |= {codes.NO_CONTEXT}
+        if Page in {get_origin(member) or member for member in union_members(signature.returns)}:
+            possible |= {codes.BAD_CURSOR}
+        return tuple(sorted(possible, key=lambda code: code.name))
 
     @property
     def schema(self) -> JsonObject:
@@ -180,7 +198,6 @@ def build_tool(
     for guard in definition.guards:
         check_takes(guard, 1, f"A guard of {name!r} must take one parameter, the call")
     signature, return_type = _read_types(name, definition.handler, envelope, lax=lax)
-    declared = (registry.get(code, name) for code in definition.codes)
     return Tool(
         definition=definition,
         name=name.replace(".", "_"),
@@ -188,7 +205,7 @@ def build_tool(
         signature=signature,
         return_type=return_type,
         envelope=envelope,
-        codes=possible_codes(definition, signature, declared),
+        declared_codes=tuple(registry.get(code, name) for code in definition.codes),
         is_async=inspect.iscoroutinefunction(find_function(definition.handler)),
         is_short=short,
     )
@@ -226,24 +243,6 @@ def _check_name(name: str) -> None:
     if not TOOL_NAME.fullmatch(name):
         length = f" ({len(name)} characters)" if len(name) > 128 else ""
         raise HoldfastError(codes.BAD_TOOL, f"{name[:80]!r}{length} is not a valid tool name: {NAME_RULE}.")
-
-
-def possible_codes(
-    definition: ToolDefinition, signature: Signature, declared: Iterable[Code]
-) -> tuple[Code, ...]:
-    """The declared codes and those of the toolkit's own errors, sorted by name."""
-    possible = {*declared, *COMMON_CODES}
-    if signature.workspace:
-        possible |= {*WORKSPACE_CODES}
-    if definition.requires_eval_flag:
-        possible |= {*EVAL_CODES}
-    if definition.guards:
-        possible |= {codes.DENIED, codes.NO_CONTEXT}
-    if signature.session:
-        possible |= {codes.NO_CONTEXT}
-    if Page in {get_origin(member) or member for member in union_members(signature.returns)}:
-        possible |= {codes.BAD_CURSOR}
-    return tuple(sorted(possible, key=lambda code: code.name))
 
 
 def _suggest_annotations(given: object) -> str:
