@@ -136,3 +136,25 @@ def test_tool_whose_schema_has_a_duplicate_key_is_not_offered():
     assert screen_tools([twofold], ApprovedTools()).withheld[0].reason == (
         "Its input schema cannot be read: an object has a duplicate key."
     )
+
+
+def test_a_tool_that_was_screened_before_is_not_examined_again():
+    first, again, changed = (
+        screen_tools([tool(description=description)], ApprovedTools()).offered[0]
+        for description in ("Adds.", "Adds.", "Adds!")
+    )
+
+    assert (again is first, changed.description) == (True, "Adds!")
+
+
+def test_screened_tools_do_not_keep_the_servers_message_in_memory():
+    message = bytearray(
+        json.dumps([{"name": "small", "inputSchema": {"title": "A"}}, "x" * 100_000]).encode()
+    )
+    listed = msgspec.json.decode(message, type=tuple[Tool, str])
+
+    screened = screen_tools(listed[:1], ApprovedTools())
+    del listed
+
+    assert len(screened.offered) == 1
+    message.clear()  # raises BufferError while a tool refers to it

@@ -473,3 +473,27 @@ def test_function_is_not_added_as_a_definition():
 def test_plain_text_in_the_content_of_a_reply_is_refused():
     with pytest.raises(TypeError, match=r"has a str\. Use Text, Image"):
         Reply(["Done."])  # type: ignore[list-item]
+
+
+class Counter:
+    """An object with a tool. Some servers make one for each session."""
+
+    def __init__(self, start: int) -> None:
+        self._number = start
+
+    async def add(self, step: int) -> int:
+        """Add to the counter."""
+        self._number += step
+        return self._number
+
+
+@pytest.mark.anyio
+async def test_the_types_of_a_method_are_read_once_for_all_objects_of_its_class():
+    boxes = [Toolbox("one"), Toolbox("two"), Toolbox("other", envelope="meta", arguments="lax")]
+    for start, box in enumerate(boxes):
+        box.tool(Counter(10 * start).add)
+
+    first, second, other = (box.tools["add"] for box in boxes)
+    assert (second.signature is first.signature, second.return_type is first.return_type) == (True, True)
+    assert other.signature is not first.signature
+    assert [await tool.definition.handler(step=1) for tool in (first, second, other)] == [1, 11, 21]

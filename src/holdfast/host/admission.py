@@ -163,8 +163,8 @@ class Admission:
         environment. The author of a project's file, or a client, must not be able to hide a part of a question, not even
         in calls to its own server.
         """
-        if not loaded.entries and not loaded.secrets and not policy.env_overrides:
-            return self._environ_masks
+        if loaded.is_quick:
+            return self._masks(loaded, resolution, policy)
         return await _THREADS.run(self._masks, loaded, resolution, policy)
 
     def _new_context(
@@ -246,7 +246,7 @@ class Admission:
     def _masks(
         self, loaded: LoadedEntries, resolution: Resolution, policy: ResolvePolicy
     ) -> tuple[Mask, Mask]:
-        own = [*loaded.trusted_secrets, *self._environ_secrets]
+        own = [*loaded.trusted_secrets]
         from_others = [*loaded.secrets]
         for values in policy.env_overrides.values():
             own += secrets_in_mapping(values)
@@ -255,7 +255,9 @@ class Admission:
                 from_others += secrets_in_spec(server)
             else:
                 own += secrets_in_spec(server)
-        question_mask = Mask.of(own)
+        if not own and not from_others:
+            return self._environ_masks
+        question_mask = Mask.of([*own, *self._environ_secrets])
         return question_mask.plus(Mask.of(from_others)), question_mask.without_obtained()
 
 

@@ -70,4 +70,4 @@ class Resolution:
                 kept.append(server)
             else:
                 refused.append(Refusal(server=server.name, stage=stage, reason=reason))
-        return replace(self, servers=tuple(kept), refusals=(*self.refusals, *refused))
+        return replace(self, servers=tuple(kept), refusals=(*self.refusals, *refused)) if refused else self

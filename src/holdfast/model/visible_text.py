@@ -69,7 +69,7 @@ def split_at_emoji_joiners(text: str) -> list[str]:
 
 def strip_invisible(text: str) -> str:
     """Remove control sequences and invisible characters from a text. Line breaks and tabs stay."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and (text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()):
         return text
     bare = INVISIBLE_LETTERS.sub("", _ANSI.sub("", text))
     return "".join(

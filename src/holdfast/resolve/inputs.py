@@ -152,6 +152,8 @@ async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServ
     loaded = combine(from_app, *kept, load((), given.by_client))
     if not loaded.entries and not given.by_client:
         return loaded
+    if loaded.is_quick and not given.by_client:
+        return _add_secrets(loaded, ())
     return await _THREADS.run(_add_secrets, loaded, given.by_client, owner=context.cwd)
 
 
@@ -214,7 +216,7 @@ async def _load_file(source: Source, path: Path) -> LoadedEntries:
 
 
 def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> LoadedEntries:
-    """Find the secrets in the entries. Runs in a thread, because searching a large project file takes a long time."""
+    """Find the secrets in the entries. Searching a large project file takes a long time."""
     trusted = (entry for entry in loaded.entries if entry.source in TRUSTED_SOURCES)
     from_trusted = tuple(secret for entry in trusted for secret in secrets_in_json(entry.value))
     # All values that the client sent, even those that are not valid entries.

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, Limits, SizeLimit
 from holdfast.model.resolution import Refusal, SessionWarning, Stage
-from holdfast.model.server import Source
+from holdfast.model.server import TRUSTED_SOURCES, Source
 from holdfast.model.untrusted_file import (
     SharedFileError,
     UnusableFileError,
@@ -24,6 +24,7 @@ from holdfast.wire.strict_json import StrictJsonError, exceeds_limit
 
 CLIENT_ORIGIN = "the client's request"
 PROJECT_FILE = ".mcp.json"
+_MAX_QUICK_ENTRIES = 8
 LEFT_OUT = "Its servers are left out until the file is corrected."
 
 
@@ -40,6 +41,15 @@ class LoadedEntries:
     """Whether this is a file that may be half saved: its content is not valid, or could not be read in time."""
     trusted_secrets: tuple[str, ...] = field(default=(), repr=False)
     """Those of `secrets` that come from the application, the operator and the user. Only these are masked in questions to the user."""
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether no thread is needed to process this: the entries are few, and nothing comes from a project or a client, who may send much."""
+        return (
+            len(self.entries) <= _MAX_QUICK_ENTRIES
+            and len(self.secrets) == len(self.trusted_secrets)
+            and all(entry.source in TRUSTED_SOURCES for entry in self.entries)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

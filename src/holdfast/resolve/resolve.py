@@ -38,8 +38,8 @@ class ResolvePolicy:
 async def resolve_in_thread(
     loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy
 ) -> Resolution:
-    """Run `resolve` in a thread, because resolving a large project file takes a long time."""
-    if not loaded.entries:
+    """Run `resolve`. If it may take long, as for a large project file, it runs in a thread."""
+    if loaded.is_quick:
         return resolve(loaded, context, policy)
     return await _THREADS.run(resolve, loaded, context, policy, owner=context.cwd)
 
@@ -51,6 +51,8 @@ def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolic
     """
     trust = context.trust_level
     resolution = validate(loaded, builtins=policy.builtins, reserved_names=policy.reserved_names)
+    if not resolution.servers:
+        return resolution
     resolution = admit(resolution, trust, policy.approvals)
     resolution = expand_servers(resolution, policy.confinement.environ)
     resolution = refuse_outside_folders(resolution, context.cwd)

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -25,7 +25,11 @@ from holdfast.wire.strict_json import StrictJsonError, check_json, decode_json
 
 MAX_TEXT_LENGTH = 8 * 1024  # a longer text in a definition is shortened
 MAX_SCHEMA_BYTES = 256 * 1024
+_MAX_KEPT, _MAX_KEPT_BYTES = 1024, 4 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+_Examined: TypeAlias = tuple[Tool, tuple[str, ...], str]
+_examined: dict[bytes, _Examined | str] = {}
+"""What `_examine` returned for the last tools, by their JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +123,11 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
     fingerprints: dict[str, str] = {}
     for tool in tools:
         yield
-        reason = _why_invalid(tool, offered, taken)
-        if reason is not None:
-            withheld.append(WithheldTool(name=strip_invisible(tool.name[:256])[:128], reason=reason))
+        examined = _why_bad_name(tool, offered, taken) or _examine(tool)
+        if isinstance(examined, str):
+            withheld.append(WithheldTool(name=strip_invisible(tool.name[:256])[:128], reason=examined))
             continue
-        clean, notes = clean_tool(tool)
-        digest = fingerprint(tool)
+        clean, notes, digest = examined
         if not _is_listed(approved.offered, tool.name, digest):
             reason = _why_unapproved(approved.offered, tool.name)
             withheld.append(WithheldTool(name=tool.name, reason=reason, definition=clean, fingerprint=digest))
@@ -149,6 +152,28 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
     )
 
 
+def _examine(tool: Tool) -> _Examined | str:
+    """The cleaned tool, notes on what was done, and its fingerprint; or why the tool is invalid.
+
+    Sessions with the same server have the same tools, so the results for the last ones are kept.
+    """
+    encoded = msgspec.json.encode(tool)
+    known = _examined.get(encoded)
+    if known is not None:
+        return known
+    is_kept = len(encoded) <= _MAX_KEPT_BYTES
+    if is_kept:
+        tool = msgspec.json.decode(
+            encoded, type=Tool
+        )  # a copy that does not keep the server's whole message in memory
+    known = _why_unreadable(tool) or (*clean_tool(tool), fingerprint(tool))
+    if is_kept:
+        if len(_examined) >= _MAX_KEPT:
+            _examined.clear()
+        _examined[encoded] = known
+    return known
+
+
 def fingerprint(tool: Tool) -> str:
     """A hash of a tool's whole definition. It does not depend on the order of keys."""
     text = json.dumps(_as_dict(tool), sort_keys=True, separators=(",", ":"))
@@ -168,13 +193,17 @@ def clean_tool(tool: Tool) -> tuple[Tool, tuple[str, ...]]:
     return msgspec.structs.replace(tool, **fields), tuple(sorted(notes))
 
 
-def _why_invalid(tool: Tool, offered: Mapping[str, Tool], taken: Collection[str]) -> str | None:
+def _why_bad_name(tool: Tool, offered: Mapping[str, Tool], taken: Collection[str]) -> str:
     if not _NAME.fullmatch(tool.name):
         return "Its name must have 1 to 128 letters, digits or _ . / - characters."
     if tool.name in offered:
         return "Another tool of this server has the same name."
     if tool.name.lower() in taken:
         return "Another tool of this server has a name that differs only in upper and lower case."
+    return ""
+
+
+def _why_unreadable(tool: Tool) -> str:
     for part, raw in (
         ("input schema", tool.input_schema),
         ("output schema", tool.output_schema),
@@ -190,7 +219,7 @@ def _why_invalid(tool: Tool, offered: Mapping[str, Tool], taken: Collection[str]
             return f"Its {part} cannot be read: {error}."
         if _has_invisible_key(raw):
             return f"A name in its {part} contains invisible characters."
-    return None
+    return ""
 
 
 def _has_invisible_key(raw: Raw) -> bool:

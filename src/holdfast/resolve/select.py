@@ -39,6 +39,8 @@ def select(
     """
     for restriction in restrictions:
         resolution = _restrict(resolution, restriction)
+    if not env_overrides:
+        return resolution
     servers: list[ServerSpec] = []
     warnings: list[SessionWarning] = []
     for server in resolution.servers:

@@ -14,7 +14,7 @@ from holdfast.toolkit.guards import Guard
 from holdfast.toolkit.operation import Operation
 from holdfast.toolkit.return_type import ReturnType
 from holdfast.toolkit.signature import find_description, find_function, read_signature
-from holdfast.toolkit.tool import Tool, ToolDefinition, possible_codes
+from holdfast.toolkit.tool import Tool, ToolDefinition
 
 if TYPE_CHECKING:
     from holdfast.toolkit.server_state import Lifespan
@@ -55,7 +55,6 @@ def build_handler(handler: Callable[..., Any], name: str, options: FeatureOption
         lifespan=parts.lifespan,
     )
     signature = read_signature(name, handler)
-    declared = (parts.codes.get(code, name) for code in definition.codes)
     return Tool(
         definition=definition,
         name=name,
@@ -63,7 +62,7 @@ def build_handler(handler: Callable[..., Any], name: str, options: FeatureOption
         signature=signature,
         return_type=ReturnType(Any),
         envelope="meta",
-        codes=possible_codes(definition, signature, declared),
+        declared_codes=tuple(parts.codes.get(code, name) for code in definition.codes),
         is_async=inspect.iscoroutinefunction(find_function(handler)),
     )
 

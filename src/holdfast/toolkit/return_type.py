@@ -125,7 +125,7 @@ class ReturnType:
     def output_schema(self, envelope: EnvelopeKind) -> JsonObject | None:
         """The JSON Schema of the structured content; None if it is not known."""
         if envelope == "content":
-            return self._schema_with_envelope()
+            return self._schema_with_envelope
         if not self.is_declared:
             return None
         schema, definitions = self._schema
@@ -143,6 +143,7 @@ class ReturnType:
         inlined = _resolve(schema, definitions)  # MCP requires `"type": "object"` at the top
         return _with_definitions(inlined, _used_definitions(inlined, definitions))
 
+    @cached_property
     def _schema_with_envelope(self) -> JsonObject | None:
         """The schema of the data with `ok` and `_meta`. What does not hold for a failure is declared for successes only."""
         if self.annotation is Any:

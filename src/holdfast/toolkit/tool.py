@@ -2,8 +2,10 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_origin
 
 import msgspec
@@ -30,6 +32,7 @@ Handler = Callable[..., Any]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 NAME_RULE = "use 1 to 128 letters (a-z, A-Z), digits, '_', '-' and '.'"
+_ANY_OBJECT = object()
 
 
 class ToolOptions(TypedDict, total=False):
@@ -89,7 +92,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     signature: Signature
     return_type: ReturnType
     envelope: EnvelopeKind
-    codes: tuple[Code, ...]
+    declared_codes: tuple[Code, ...]
+    """The error codes that the author declared."""
     is_async: bool
     is_short: bool = False
     """Whether `tools/list` leaves out what a model can do without: the box's `listing="short"`."""
@@ -103,6 +107,23 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             or self.definition.guards
             or any(parameter.provider.uses_call for parameter in signature.given)
         )
+
+    @property
+    def codes(self) -> tuple[Code, ...]:
+        """The declared codes and those of the toolkit's own errors, sorted by name."""
+        definition, signature = self.definition, self.signature
+        possible = {*self.declared_codes, *COMMON_CODES}
+        if signature.workspace:
+            possible |= {*WORKSPACE_CODES}
+        if definition.requires_eval_flag:
+            possible |= {*EVAL_CODES}
+        if definition.guards:
+            possible |= {codes.DENIED, codes.NO_CONTEXT}
+        if signature.session:
+            possible |= {codes.NO_CONTEXT}
+        if Page in {get_origin(member) or member for member in union_members(signature.returns)}:
+            possible |= {codes.BAD_CURSOR}
+        return tuple(sorted(possible, key=lambda code: code.name))
 
     @property
     def schema(self) -> JsonObject:
@@ -176,19 +197,36 @@ def build_tool(
         )
     for guard in definition.guards:
         check_takes(guard, 1, f"A guard of {name!r} must take one parameter, the call")
-    signature = read_signature(name, definition.handler, lax=lax)
-    declared = (registry.get(code, name) for code in definition.codes)
+    signature, return_type = _read_types(name, definition.handler, envelope, lax=lax)
     return Tool(
         definition=definition,
         name=name.replace(".", "_"),
         operation=operation,
         signature=signature,
-        return_type=read_return_type(name, signature.returns, envelope),
+        return_type=return_type,
         envelope=envelope,
-        codes=possible_codes(definition, signature, declared),
+        declared_codes=tuple(registry.get(code, name) for code in definition.codes),
         is_async=inspect.iscoroutinefunction(find_function(definition.handler)),
         is_short=short,
     )
+
+
+def _read_types(
+    name: str, handler: Handler, envelope: EnvelopeKind, *, lax: bool
+) -> tuple[Signature, ReturnType]:
+    if isinstance(handler, MethodType) and isinstance(handler.__func__, FunctionType):
+        return _read_method_types(name, handler.__func__, envelope, lax=lax)
+    signature = read_signature(name, handler, lax=lax)
+    return signature, read_return_type(name, signature.returns, envelope)
+
+
+@lru_cache(maxsize=256)
+def _read_method_types(
+    name: str, function: FunctionType, envelope: EnvelopeKind, *, lax: bool
+) -> tuple[Signature, ReturnType]:
+    """The types of a method. They do not depend on its object, and some servers make an object for each session."""
+    signature = read_signature(name, MethodType(function, _ANY_OBJECT), lax=lax)
+    return signature, read_return_type(name, signature.returns, envelope)
 
 
 def include_tool(tool: Tool, name: str, lifespan: "Lifespan | None") -> Tool:
@@ -205,24 +243,6 @@ def _check_name(name: str) -> None:
     if not TOOL_NAME.fullmatch(name):
         length = f" ({len(name)} characters)" if len(name) > 128 else ""
         raise HoldfastError(codes.BAD_TOOL, f"{name[:80]!r}{length} is not a valid tool name: {NAME_RULE}.")
-
-
-def possible_codes(
-    definition: ToolDefinition, signature: Signature, declared: Iterable[Code]
-) -> tuple[Code, ...]:
-    """The declared codes and those of the toolkit's own errors, sorted by name."""
-    possible = {*declared, *COMMON_CODES}
-    if signature.workspace:
-        possible |= {*WORKSPACE_CODES}
-    if definition.requires_eval_flag:
-        possible |= {*EVAL_CODES}
-    if definition.guards:
-        possible |= {codes.DENIED, codes.NO_CONTEXT}
-    if signature.session:
-        possible |= {codes.NO_CONTEXT}
-    if Page in {get_origin(member) or member for member in union_members(signature.returns)}:
-        possible |= {codes.BAD_CURSOR}
-    return tuple(sorted(possible, key=lambda code: code.name))
 
 
 def _suggest_annotations(given: object) -> str:

@@ -272,8 +272,9 @@ def _slices(text: bytes | bytearray) -> Iterator[bytes]:
     """Split a long text into parts. Between two parts, other threads can run, such as the event loop."""
     view = memoryview(text)
     for start in range(0, len(text), _SLICE_BYTES):
+        if start:
+            time.sleep(0)
         yield bytes(view[start : start + _SLICE_BYTES])
-        time.sleep(0)
 
 
 def _is_nested_deeper(without_strings: bytes, depth: int) -> bool:

@@ -285,14 +285,15 @@ async def _discover_or_initialize(peer: Peer, own_info: OwnInfo) -> ServerInfo:
     tasks = [discovery]
     try:
         await asyncio.wait(tasks, timeout=DISCOVER_TIMEOUT)
-        if not discovery.done() or isinstance(discovery.exception(), HoldfastError):
-            # The server may be too old for `server/discover`, or still starting. Use the request that succeeds first.
-            tasks.append(asyncio.create_task(_initialize(peer, own_info)))
+        if discovery.done() and not isinstance(discovery.exception(), HoldfastError):
+            return discovery.result()
+        # The server may be too old for `server/discover`, or still starting. Use the request that succeeds first.
+        tasks.append(asyncio.create_task(_initialize(peer, own_info)))
         return await _first_success(tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        running = [task for task in tasks if task.cancel()]
+        if running:
+            await asyncio.wait(running)
 
 
 async def _first_success(tasks: list[asyncio.Task[T]]) -> T:
