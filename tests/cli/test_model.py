@@ -36,6 +36,7 @@ def test_a_model_that_answers_is_set_and_one_that_does_not_changes_nothing(tmp_p
 
     assert refused.returncode == 1
     assert "needs a key (HTTP 401)" in refused.stderr
+    assert "/model" not in refused.stderr, "a shell has no slash commands"
     assert unchanged["model"]["name"] == "old"
     assert accepted.stdout == f"New sessions use openai-chat:qwen3, as set in {file}.\n"
     assert tomllib.loads(file.read_text()) == {
@@ -138,3 +139,36 @@ def test_chat_uses_the_agent_and_the_model_of_its_options_and_the_usage_is_shown
     ] * 2
     assert "You only read." in endpoint.requests[0].instructions
     assert usage in shown.stdout
+
+
+@pytest.mark.slow
+def test_resume_continues_the_session_of_the_user_and_not_one_that_its_agent_created(tmp_path: Path):
+    project = tmp_path / "project"
+    project.mkdir()
+
+    def respond(request: ModelRequest) -> Step:
+        if "Create one" in request.prompt and not request.tool_results:
+            return answer(Call("team__create_session", {"title": "child", "initial_message": "Hello"}))
+        return answer("Done.")
+
+    with ScriptedModel(respond) as endpoint:
+        environ = {
+            **environment(tmp_path),
+            "HOLDFAST_MODEL_NAME": "openai-chat:first",
+            "HOLDFAST_MODEL_BASE_URL": endpoint.base_url,
+        }
+
+        def chat(text: str, *options: str) -> subprocess.CompletedProcess[str]:
+            return run_holdfast("chat", *options, input=text, cwd=project, env=environ)
+
+        run_holdfast("workspaces", "add", str(project), env=environ)
+        first = chat("Create one\n", "--mode", "auto")
+        advice = first.stdout.splitlines()[-1]
+        followed = chat("/usage\n", *advice.partition("holdfast chat ")[2].split())
+        latest = chat("/usage\n", "--resume")
+        listed = run_holdfast("sessions", "list", "--json", env=environ).stdout.splitlines()
+
+    titles = {session["title"] for session in map(json.loads, listed)}
+    assert titles == {"Create one", "child"}
+    assert advice.startswith("To resume this session: holdfast chat --resume sess_")
+    assert ["Resuming 'Create one'." in done.stderr for done in (followed, latest)] == [True, True]

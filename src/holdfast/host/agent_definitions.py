@@ -64,6 +64,7 @@ class AgentDefinitions:
                 codes.NOT_APPROVED,
                 f"The agent {name!r} is defined by the project ({found.origin}), and you have not approved it as it is now. "
                 f"Read and approve it with: {shlex.join(('holdfast', 'agents', 'approve', name))}",
+                hint=f"To read it without approving it: {shlex.join(('holdfast', 'agents', 'show', name))}",
             )
         if found.definition is None:
             raise HoldfastError(codes.UNKNOWN_AGENT, f"The agent {name!r} cannot be used: {found.problem}.")
