@@ -131,7 +131,7 @@ def test_chat_uses_the_agent_and_the_model_of_its_options_and_the_usage_is_shown
         session = json.loads(run_holdfast("sessions", "list", "--json", env=environ).stdout)["id"]
         shown = run_holdfast("sessions", "show", session, env=environ)
 
-    usage = "200 tokens in, 40 out, 2 requests, 1 calls"
+    usage = "200 tokens in, 40 out, 2 requests, 1 call"
     assert chat.returncode == 0, chat.stderr
     assert ("One file." in chat.stdout, usage in chat.stdout) == (True, True)
     assert [(request.model, request.tools) for request in endpoint.requests] == [

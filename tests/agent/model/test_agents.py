@@ -234,7 +234,7 @@ async def test_the_calls_of_a_sub_agent_are_counted_for_it(tmp_path: Path):
 
     assert (
         sorted(usage.describe() for usage in used.values())
-        == ["200 tokens in, 40 out, 2 requests, 1 calls (2 requests without a known price)"] * 2
+        == ["200 tokens in, 40 out, 2 requests, 1 call (2 requests without a known price)"] * 2
     )
 
 
