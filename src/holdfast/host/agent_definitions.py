@@ -55,9 +55,11 @@ class AgentDefinitions:
         """The definition with this name. Raise UNKNOWN_AGENT or NOT_APPROVED if it cannot be used."""
         found = await self.find(name, folder)
         if found is None:
+            usable = [one.name for one in await self.list(folder) if one.definition is not None]
+            known = f" The agents here are: {', '.join(usable)}." if usable else ""
             raise HoldfastError(
                 codes.UNKNOWN_AGENT,
-                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md.",
+                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md.{known}",
             )
         if not found.is_approved:
             raise HoldfastError(
