@@ -135,24 +135,38 @@ async def test_spans_have_the_attributes_of_the_conventions(tmp_path: Path):
     turn = dict(traced.spans["invoke_agent holdfast"].attributes or {})
     assert turn["holdfast.stop_reason"] == "end_turn"
     assert int(str(turn["gen_ai.usage.output_tokens"])) > 0
-    assert traced.spans["invoke_agent agent"].attributes is not None
-    assert str(traced.spans["invoke_agent agent"].attributes["gen_ai.agent.id"]).startswith("agent-")
+    sub_agent = dict(traced.spans["invoke_agent agent"].attributes or {})
+    assert str(sub_agent.pop("gen_ai.agent.id")).startswith("agent-")
+    assert sub_agent == ids | {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.agent.name": "agent",
+        "holdfast.stop_reason": "end_turn",
+    }
 
 
 async def test_a_failed_request_is_a_failed_span_with_a_code_and_no_text(tmp_path: Path):
     traced = Traced()
-    async with ScriptedModel(lambda request: Fail(status=401, message=SECRET)) as endpoint:
+
+    def think(request: ModelRequest) -> Step:
+        is_first = "sub-agent" not in request.instructions and not request.tool_results
+        return (
+            answer(Call("agents__delegate", {"task": "Go."}))
+            if is_first
+            else Fail(status=401, message=SECRET)
+        )
+
+    async with ScriptedModel(think) as endpoint:
         loaded = model_settings(tmp_path, endpoint)
         async with (
             Host(settings=loaded, tracer_provider=traced.provider) as host,
-            host.session(cwd=tmp_path) as session,
+            host.session(cwd=tmp_path, tools=["agents.*"]) as session,
         ):
             await session.prompt("Go.")
 
-    for name in ("chat gpt-5", "invoke_agent holdfast"):
+    for name in ("chat gpt-5", "invoke_agent agent", "invoke_agent holdfast"):
         span = traced.spans[name]
         assert (span.status.is_ok, span.status.description, span.events) == (False, None, ())
-        assert (span.attributes or {}).get("error.type")
+        assert (span.attributes or {}).get("error.type") == "MODEL_UNAVAILABLE"
 
 
 async def test_a_span_of_the_program_is_the_parent_of_what_the_program_asks_for(tmp_path: Path):

@@ -2,8 +2,8 @@
 
     python examples/review_team/run.py
 
-It needs no key and no network: a scripted endpoint plays the model, over real HTTP. To use a model of your own, remove the endpoint, and set
-`model.name` in your settings.
+It needs no key and no network: a scripted endpoint plays the model, over real HTTP. To use a model of your own, write its name into `config` in
+`main`, and its address as `base_url` only if it is an endpoint of your own.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from holdfast.testing.scripted_model import Answer, Call, ModelRequest, Scripted
 
 HERE = Path(__file__).parent
 REVIEWERS = ("security", "style", "tests")
+PROMPT = f"Let the agents {', '.join(REVIEWERS)} review app.py at once. Write what they find to REVIEW.md."
 PROGRAM = """\
 import os
 
@@ -65,7 +66,7 @@ async def main() -> None:
                 Host(settings=loaded) as host,
                 host.session(cwd=repository, tools=["files.*", "agents.delegate"]) as session,
             ):
-                await session.prompt([{"type": "text", "text": "Review this repository."}])
+                await session.prompt(PROMPT)
                 messages: dict[str, str] = {}
                 async for stored in host.store.events(session.context.session_id):
                     who = stored.agent or "lead"

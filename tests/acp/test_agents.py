@@ -82,7 +82,8 @@ async def test_an_editor_chooses_an_agent_whose_limits_then_stay(make_host: Host
     assert rpc_codes == [-32602] * 4
     assert "never removed" in refused[""]
     assert "not approved" in refused["strange"] or "have not approved" in refused["strange"]
-    assert "There is no agent" in refused["nothing"]
+    assert "There is no agent 'nothing'" in refused["nothing"]
+    assert refused["nothing"].endswith(" The agents here are: read, write."), "and none that is not approved"
 
 
 async def test_without_definitions_the_option_is_left_out(make_host: HostFactory, tmp_path: Path):

@@ -50,6 +50,7 @@ def test_a_project_s_agent_is_shown_approved_and_asked_for_again_when_it_changed
         "problem": "",
     }
     assert (changed.returncode, "holdfast agents approve reviewer" in changed.stderr) == (1, True)
+    assert "holdfast servers" not in changed.stderr
 
 
 def test_an_approved_agent_that_cannot_be_used_is_named_as_such(env: Environment, definition: Path):
@@ -61,6 +62,18 @@ def test_an_approved_agent_that_cannot_be_used_is_named_as_such(env: Environment
     assert "Approved, but it cannot be used: " in broken
     assert "colour" in broken
     assert "Approved, but it cannot be used: it asks for the model 'bogus:one', which is not" in without_model
+
+
+def test_a_tool_that_is_named_as_models_see_it_is_an_error_that_says_what_to_write(
+    env: Environment, definition: Path
+):
+    """Without it, the agent would have no tools at all."""
+    definition.write_text(TEXT.replace("mode: read-only", "tools: [files__read]"))
+
+    approved = env.run("agents", "approve", "reviewer", "--yes").stdout
+
+    assert "Approved, but it cannot be used: its tools must be" in approved
+    assert "write 'files.read'" in approved
 
 
 def test_an_unknown_agent_is_an_error(env: Environment):

@@ -39,6 +39,15 @@ def test_an_unknown_tool_is_an_error_with_a_suggestion(tmp_path: Path, tool: str
     assert (done.returncode, done.stdout, done.stderr.splitlines()[0]) == (1, "", f"Error: {message}")
 
 
+def test_a_name_as_models_see_it_is_an_error_that_says_what_to_write(tmp_path: Path):
+    done = run(tmp_path, "call", "files__list")
+
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (
+        2,
+        "Error: 'files__list' does not have the form SERVER.TOOL. Write files.list.",
+    )
+
+
 def test_a_server_that_does_not_answer_in_time_names_the_setting(tmp_path: Path):
     servers = tmp_path / "servers.json"
     servers.write_text(json.dumps({"mcpServers": {"mute": {"command": "sleep", "args": ["60"]}}}))

@@ -36,6 +36,7 @@ def test_a_model_that_answers_is_set_and_one_that_does_not_changes_nothing(tmp_p
 
     assert refused.returncode == 1
     assert "needs a key (HTTP 401)" in refused.stderr
+    assert "/model" not in refused.stderr, "a shell has no slash commands"
     assert unchanged["model"]["name"] == "old"
     assert accepted.stdout == f"New sessions use openai-chat:qwen3, as set in {file}.\n"
     assert tomllib.loads(file.read_text()) == {
@@ -136,7 +137,7 @@ def test_chat_uses_the_agent_and_the_model_of_its_options_and_the_usage_is_shown
         session = json.loads(run_holdfast("sessions", "list", "--json", env=environ).stdout)["id"]
         shown = run_holdfast("sessions", "show", session, env=environ)
 
-    usage = "200 tokens in, 40 out, 2 requests, 1 calls"
+    usage = "200 tokens in, 40 out, 2 requests, 1 call"
     assert chat.returncode == 0, chat.stderr
     assert ("One file." in chat.stdout, usage in chat.stdout) == (True, True)
     assert [(request.model, request.tools) for request in endpoint.requests] == [
@@ -144,3 +145,29 @@ def test_chat_uses_the_agent_and_the_model_of_its_options_and_the_usage_is_shown
     ] * 2
     assert "You only read." in endpoint.requests[0].instructions
     assert usage in shown.stdout
+
+
+@pytest.mark.slow
+def test_resume_continues_the_session_of_the_user_and_not_one_that_its_agent_created(tmp_path: Path):
+    home, project = tmp_path / "home", tmp_path / "project"
+    home.mkdir()
+    project.mkdir()
+
+    def respond(request: ModelRequest) -> Step:
+        if "Create one" in request.prompt and not request.tool_results:
+            return answer(Call("team__create_session", {"title": "child", "initial_message": "Hello"}))
+        return answer("Done.")
+
+    with ScriptedModel(respond) as endpoint:
+        environ = {
+            **environment(home),
+            "HOLDFAST_MODEL_NAME": "openai-chat:first",
+            "HOLDFAST_MODEL_BASE_URL": endpoint.base_url,
+        }
+        run_holdfast("workspaces", "add", str(project), env=environ)
+        run_holdfast("chat", "--mode", "auto", input="Create one\n", cwd=project, env=environ)
+        resumed = run_holdfast("chat", "--resume", input="/usage\n", cwd=project, env=environ)
+        listed = run_holdfast("sessions", "list", "--json", env=environ).stdout.splitlines()
+
+    assert {json.loads(line)["title"] for line in listed} == {"Create one", "child"}
+    assert "Resuming 'Create one'." in resumed.stderr

@@ -77,6 +77,7 @@ def test_one_tool_is_described_with_its_arguments_and_an_example(home: Path):
         json.loads(line)["name"] for line in run(home, "tools", "files.read", "--json").stdout.splitlines()
     ]
     misspelled = run(home, "tools", "files.raed")
+    as_models_see_it = run(home, "tools", "files__read")
 
     assert described.stdout.startswith("files.read")
     assert "- path (string, required" in described.stdout
@@ -84,6 +85,7 @@ def test_one_tool_is_described_with_its_arguments_and_an_example(home: Path):
         f'Permission: {DECIDED["files.read"]}\n\nholdfast call files.read \'{{"path": "<string>"}}\'\n'
     )
     assert as_json == ["files.read"]
+    assert as_models_see_it.stdout == described.stdout
     assert (misspelled.returncode, misspelled.stderr) == (
         1,
         "Error: There is no tool 'files.raed'. Did you mean 'files.read'?\nHint: To list its tools: holdfast tools files\n",

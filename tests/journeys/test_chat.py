@@ -531,8 +531,10 @@ def test_a_dumb_terminal_works_too(home: Path, cwd: Path):
         screen.until(READY)
         screen.type("/quit\r")
         code = screen.end()
+    (stored,) = _sessions(home)
 
     assert code == 0
+    assert f"To resume this session: holdfast chat --resume {stored['id'][:13]}" in screen.shown
 
 
 @pytest.mark.slow

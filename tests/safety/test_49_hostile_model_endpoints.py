@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
+from holdfast.agent.model import transport
 from holdfast.agent.model.answer_events import EventSplitter, check_event
 from holdfast.agent.model.clients import ModelClients
 from holdfast.agent.model.config import ModelConfig, ModelLimits, make_config
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # Importing them takes a second or more, in each process that
 pytestmark = pytest.mark.anyio
 MIB = 1024 * 1024
 KEY = "sk-canary-77aa01"
+BODY = "the rest of the body, which no mask knows"
 
 
 def unprotected(endpoint: ScriptedModel) -> "OpenAIChatModel":
@@ -258,15 +260,45 @@ async def test_a_redirect_carries_neither_the_key_nor_the_conversation_elsewhere
     assert len(elsewhere.requests) == (0 if status == 301 else 1)
 
 
-@pytest.mark.parametrize("host", ["169.254.169.254", "[::ffff:169.254.169.254]", "metadata.google.internal"])
-async def test_an_address_where_clouds_keep_credentials_is_not_asked(tmp_path: Path, host: str):
-    async with conversation(tmp_path, [], model={"base_url": f"http://{host}/v1"}) as talk:
-        await talk.session.prompt("Hello")
+METADATA_HOSTS = (
+    "169.254.169.254",
+    "[::ffff:169.254.169.254]",
+    "[64:ff9b::a9fe:a9fe]",
+    "2852039166",
+    "0xa9.0376.43518",
+    "169.254.169.254.",
+    "metadata.google.internal",
+)
 
-        assert (
-            "is the metadata service of a cloud, not a model's endpoint. Correct model.base_url."
-            in await talk.replies()
-        )
+
+def is_no_metadata_address(host: str) -> bool:
+    """The control: every host passes the check."""
+    return not host
+
+
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_an_address_where_clouds_keep_credentials_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, *, is_protected: bool
+):
+    if not is_protected:
+        monkeypatch.setattr(transport, "_is_metadata_address", is_no_metadata_address)
+    monkeypatch.setenv("NO_PROXY", "")
+    said: list[str] = []
+    async with ScriptedModel(lambda request: answer("Caught.")) as proxy:
+        monkeypatch.setenv(
+            "HTTP_PROXY", proxy.address
+        )  # what passes the check goes there, and not to a cloud
+        for host in METADATA_HOSTS:
+            config = ModelConfig(name="openai-chat:gpt-5", base_url=f"http://{host}/v1")
+            try:
+                said.append(await try_model(config))
+            except HoldfastError as error:
+                said.append(error.message.partition(" is the ")[2])
+        asked = len(proxy.requests)
+
+    refusal = "metadata service of a cloud, not a model's endpoint. Correct model.base_url."
+    assert said == [refusal if is_protected else "Caught."] * len(METADATA_HOSTS)
+    assert asked == (0 if is_protected else len(METADATA_HOSTS))
 
 
 @pytest.mark.promise("AGT-08")
@@ -276,7 +308,7 @@ async def test_a_key_that_an_error_repeats_is_told_to_no_one(
     from pydantic_ai.exceptions import ModelHTTPError
 
     monkeypatch.setenv("MY_KEY", KEY)
-    failure = Fail(status=401, message=f"wrong key {KEY}")
+    failure = Fail(status=401, message=f"wrong key {KEY}, {BODY}")
     async with conversation(tmp_path, [failure], model={"api_key_env": "MY_KEY"}) as talk:
         await talk.session.prompt("Hello")
         told = str(await talk.events())
@@ -284,8 +316,8 @@ async def test_a_key_that_an_error_repeats_is_told_to_no_one(
         with pytest.raises(ModelHTTPError) as caught:
             await count_characters(unprotected(endpoint), up_to=0)
 
-    assert KEY not in told + caplog.text
-    assert KEY in str(caught.value)
+    assert [words for words in (KEY, BODY) if words in told + caplog.text] == []
+    assert [words for words in (KEY, BODY) if words not in str(caught.value)] == []
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from holdfast.model.event import Outcome
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.server import Stdio
+from holdfast.model.tool_pattern import name_in_patterns
 from holdfast.resolve.screen_tools import approve_command
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
@@ -64,9 +65,9 @@ def call(
     parsed = _parse_arguments(sys.stdin.read() if arguments == "-" else arguments)
     server, dot, _ = tool.rpartition(".")
     if not dot:
-        raise click.UsageError(
-            f"{tool!r} does not have the form SERVER.TOOL. `holdfast tools` lists the tools."
-        )
+        meant = name_in_patterns(tool)
+        hint = f"Write {meant}." if meant else "`holdfast tools` lists the tools."
+        raise click.UsageError(f"{tool!r} does not have the form SERVER.TOOL. {hint}")
 
     has_log = True
 

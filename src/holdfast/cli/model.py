@@ -13,6 +13,9 @@ from holdfast.cli.output import ask, print_line, print_table
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
+_OPTIONS = {"model.base_url": "--base-url", "model.api_key_env": "--api-key-env", "model.name": "the name"}
+"""What this command calls the settings that it writes."""
+
 
 @click.command()
 @click.argument("name", required=False)
@@ -122,4 +125,15 @@ async def _try(changed: settings.ModelSettings) -> None:
         if (error.name or "").startswith("holdfast"):
             raise
         raise HoldfastError(codes.NO_MODEL, failures.INSTALL) from None
-    await try_model(make_config(changed))
+    try:
+        await try_model(make_config(changed))
+    except HoldfastError as error:
+        failures.change_advice(error, "`holdfast model NAME`")
+        message = error.message
+        for setting, option in _OPTIONS.items():
+            message = message.replace(setting, option)
+        raise HoldfastError(
+            error.code,
+            message,
+            hint="The settings were not changed. To set the model without trying it, add --no-try.",
+        ) from error

@@ -27,6 +27,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.permission import Access, Mode
 from holdfast.model.resolution import Refusal
+from holdfast.model.tool_pattern import name_in_patterns
 from holdfast.resolve.screen_tools import WithheldTool, approve_command
 from holdfast.session.permission_rules import PermissionRules, decide
 
@@ -65,11 +66,14 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
 
     async def work(host: Host) -> _SessionTools:
         nonlocal server, tool
-        if server is not None and "." in server:
+        name = (
+            "" if server is None else name_in_patterns(server) or server
+        )  # a name as models see it: files__read
+        if "." in name:
             known = server_names(*await host.plan(options.to_open_options()))
-            prefix = server.rpartition(".")[0]
+            prefix = name.rpartition(".")[0]
             if server not in known and prefix in known:
-                server, tool = prefix, server
+                server, tool = prefix, name
         listed = await _list(host, options, server)
         if tool:
             return _only(listed, tool, server)

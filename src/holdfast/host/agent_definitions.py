@@ -55,16 +55,18 @@ class AgentDefinitions:
         """The definition with this name. Raise UNKNOWN_AGENT or NOT_APPROVED if it cannot be used."""
         found = await self.find(name, folder)
         if found is None:
+            usable = [one.name for one in await self.list(folder) if one.definition is not None]
+            known = f" The agents here are: {', '.join(usable)}." if usable else ""
             raise HoldfastError(
                 codes.UNKNOWN_AGENT,
-                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md.",
+                f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md.{known}",
             )
         if not found.is_approved:
             raise HoldfastError(
                 codes.NOT_APPROVED,
                 f"The agent {name!r} is defined by the project ({found.origin}), and you have not approved it as it is now. "
                 f"Read and approve it with: {shlex.join(('holdfast', 'agents', 'approve', name))}",
-                hint="The command shows the text that you approve.",
+                hint=f"To read it without approving it: {shlex.join(('holdfast', 'agents', 'show', name))}",
             )
         if found.definition is None:
             raise HoldfastError(codes.UNKNOWN_AGENT, f"The agent {name!r} cannot be used: {found.problem}.")

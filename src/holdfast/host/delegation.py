@@ -53,7 +53,7 @@ class Delegator:
             text=delegation.task,
             parent_call=facts.call_id,
             definition=await self._definition(session, delegation.agent),
-            tools=_patterns(delegation.tools),
+            tools=None if delegation.tools is None else await _patterns(session, delegation.tools),
             budget=delegation.budget,
             total=session.turn_total if session.is_busy else TurnTotal(),
             depth=depth + 1,
@@ -103,8 +103,13 @@ def depth_of(session: Session, agent: str = "") -> int:
     return depth
 
 
-def _patterns(tools: tuple[str, ...] | None) -> tuple[ToolPattern, ...] | None:
+async def _patterns(session: Session, tools: tuple[str, ...]) -> tuple[ToolPattern, ...]:
+    """The patterns of the tools that a sub-agent gets. A model may also write a tool's name as it sees it, such as `files__read`."""
+    exact = {
+        tool.model_name: ToolPattern(server=(tool.server.name,), tool=(tool.definition.name,))
+        for tool in await session.tools()
+    }
     try:
-        return None if tools is None else parse_tool_patterns([*tools])
+        return tuple(exact[text] if text in exact else parse_tool_patterns([text])[0] for text in tools)
     except ValueError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"`tools` {error}.") from None

@@ -30,12 +30,20 @@ def why_host_blocked(host: str) -> str | None:
     name = host.strip("[]").rstrip(".").lower().partition("%")[0]
     if not name:
         return "no host name"
-    address = _parse_address(name)
+    address = parse_address(name)
     if address is not None:
         return why_address_blocked(address)
     if name in _LOCAL_NAMES or name.endswith(_LOCAL_SUFFIXES) or "." not in name:
         return "a local name"
     return None
+
+
+def parse_address(name: str) -> IpAddress | None:
+    """The address that a host name is, also if it is written as only C libraries read it; None for another name."""
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return _parse_numeric_ipv4(name)
 
 
 def is_loopback_host(host: str) -> bool:
@@ -73,21 +81,7 @@ def is_own_address(address: IpAddress) -> bool:
     return source == address
 
 
-def _why_ipv6_blocked(address: ipaddress.IPv6Address) -> str | None:
-    if address.ipv4_mapped is not None:
-        return why_address_blocked(address.ipv4_mapped)  # the system connects to the IPv4 address
-    for network, why in _SPECIAL_IPV6:
-        if address in network:
-            return why
-    inner = _embedded_ipv4(address)
-    if inner is not None:
-        return why_address_blocked(inner) or "an address that embeds another one"
-    if address not in _GLOBAL_IPV6 or any(address in network for network in _NOT_GLOBAL_IPV6):
-        return PRIVATE_REASON
-    return None
-
-
-def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     """The IPv4 address to which a tunnel or translator would pass packets for this address."""
     if address.teredo is not None:
         return address.teredo[1]
@@ -96,6 +90,20 @@ def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | No
     is_isatap = int(address) >> 32 & 0xFDFFFFFF == 0x5EFE
     if is_isatap or any(address in network for network in _IPV4_IN_LAST_BYTES):
         return ipaddress.IPv4Address(address.packed[-4:])
+    return None
+
+
+def _why_ipv6_blocked(address: ipaddress.IPv6Address) -> str | None:
+    if address.ipv4_mapped is not None:
+        return why_address_blocked(address.ipv4_mapped)  # the system connects to the IPv4 address
+    for network, why in _SPECIAL_IPV6:
+        if address in network:
+            return why
+    inner = embedded_ipv4(address)
+    if inner is not None:
+        return why_address_blocked(inner) or "an address that embeds another one"
+    if address not in _GLOBAL_IPV6 or any(address in network for network in _NOT_GLOBAL_IPV6):
+        return PRIVATE_REASON
     return None
 
 
@@ -134,13 +142,6 @@ _IPV4_IN_LAST_BYTES = [
     ipaddress.IPv6Network(network)
     for network in ("::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48")
 ]
-
-
-def _parse_address(name: str) -> IpAddress | None:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        return _parse_numeric_ipv4(name)
 
 
 def _parse_numeric_ipv4(name: str) -> ipaddress.IPv4Address | None:

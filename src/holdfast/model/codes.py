@@ -237,9 +237,7 @@ BAD_WORKSPACE_FILE = _add(
 
 # Models
 NO_MODEL = _add("NO_MODEL", 400, "Choose a model with `holdfast model`.")
-MODEL_UNAVAILABLE = _add(
-    "MODEL_UNAVAILABLE", 502, "Do what the message says, or choose another model with `/model`."
-)
+MODEL_UNAVAILABLE = _add("MODEL_UNAVAILABLE", 502, "Do what the message says, or choose another model.")
 MODEL_LIMIT = _add("MODEL_LIMIT", 429, "Continue in another turn, or raise the limit in the message.")
 BUDGET_EXHAUSTED = _add(
     "BUDGET_EXHAUSTED", 429, "Finish with the results so far, or start again with a larger budget."

@@ -76,6 +76,12 @@ def parse_tool_patterns(raw: object) -> tuple[ToolPattern, ...]:
     return tuple(parsed)
 
 
+def name_in_patterns(name: str) -> str:
+    """For a name that a model uses, such as `files__read`, the name in patterns: `files.read`. Empty for other names."""
+    server, _, tool = name.removeprefix("mcp__").partition("__")  # some clients begin each name with mcp__
+    return f"{server}.{tool}" if server and tool and "." not in name else ""
+
+
 def _split_plain(text: str) -> tuple[tuple[str, ...], str | None]:
     server, dot, tool = text.partition(".")
     server = server.rstrip()
@@ -85,6 +91,11 @@ def _split_plain(text: str) -> tuple[tuple[str, ...], str | None]:
         raise ValueError(
             f"{text[:_SHOWN]!r} has an unusual character; if it belongs to the server's name, write the name in"
             ' quotation marks: "name".tool'
+        )
+    if not dot and (meant := name_in_patterns(server)):
+        raise ValueError(
+            f"{text[:_SHOWN]!r} is a name as models see it; write {meant[:_SHOWN]!r} or, for all tools of a server with this name,"
+            f" {server[:_SHOWN] + '.*'!r}"
         )
     if "." in tool and server != "*":
         # Names of servers and of tools may contain dots. A rule with the wrong split would match nothing.

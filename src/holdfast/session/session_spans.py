@@ -9,6 +9,7 @@ from holdfast.connect.catalog import CatalogTool
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
+from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Origin, StopReason
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
@@ -47,14 +48,17 @@ class SessionSpans:
             span.end()
 
     @contextmanager
-    def sub_agent(self, origin: Origin, agent: str, parent: Span | None) -> Iterator[None]:
+    def sub_agent(self, origin: Origin, agent: str, parent: Span | None) -> Iterator[Span]:
         """The span of a sub-agent, inside that of the call it works for. It is the current span in the block."""
         parent = parent or self._span
         with parent.active():
             span = self._start_agent(agent, {"gen_ai.agent.id": origin.agent}, parent)
         try:
             with span.active():
-                yield
+                yield span
+        except HoldfastError as error:
+            span.fail(error.code.name)
+            raise
         except BaseException as error:
             span.fail(type(error).__name__)
             raise

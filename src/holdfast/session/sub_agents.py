@@ -20,6 +20,7 @@ from holdfast.model.tool_pattern import ToolPattern
 from holdfast.session.arguments import Arguments
 from holdfast.session.budget import BudgetShare, TimeUsedUpError
 from holdfast.session.run_to_completion import run_to_completion
+from holdfast.session.session_spans import describe_turn
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.tracing import Span
 
@@ -67,8 +68,10 @@ async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> s
     session.sub_agent_depths[origin.agent] = task.depth
     try:
         async with share.limit_time():
-            with enter_scope(session.scope), _trace(session, origin, name, task.parent_span):
+            with enter_scope(session.scope), _trace(session, origin, name, task.parent_span) as span:
                 reason = await session.agent.run_turn([{"type": "text", "text": task.text}], context)
+                if span is not None:
+                    describe_turn(span, reason, {})
     except TimeUsedUpError as error:
         return f"{context.answer}\n({error.message})"
     finally:
@@ -90,7 +93,7 @@ async def _end(session: "Session", context: "SubAgentContext", task: Task) -> No
 
 def _trace(
     session: "Session", origin: Origin, name: str, parent: Span | None
-) -> AbstractContextManager[None]:
+) -> AbstractContextManager[Span | None]:
     return nullcontext() if session.spans is None else session.spans.sub_agent(origin, name, parent)
 
 

@@ -234,8 +234,28 @@ async def test_the_calls_of_a_sub_agent_are_counted_for_it(tmp_path: Path):
 
     assert (
         sorted(usage.describe() for usage in used.values())
-        == ["200 tokens in, 40 out, 2 requests, 1 calls (2 requests without a known price)"] * 2
+        == ["200 tokens in, 40 out, 2 requests, 1 call (2 requests without a known price)"] * 2
     )
+
+
+async def test_a_model_can_name_the_tools_of_a_sub_agent_as_it_sees_them(tmp_path: Path):
+    offered: list[tuple[str, ...]] = []
+
+    def think(request: ModelRequest) -> Step:
+        if SUB_AGENT in request.instructions:
+            offered.append(request.tools)
+            return answer("Done.")
+        if request.tool_results:
+            return answer(*request.tool_results.values())
+        tools = ["files__read", "files.list"] if "both" in request.prompt else ["files__*"]
+        return answer(Call("agents__delegate", {"task": "Look.", "tools": [*tools]}))
+
+    async with opened(tmp_path, think) as (_, session):
+        await session.prompt("both forms")
+        failed = await session.prompt("a pattern")
+
+    assert offered == [("files__read", "files__list")]
+    assert "write 'files.*'" in failed.text
 
 
 def define(folder: Path, head: str, name: str = "worker") -> None:

@@ -260,7 +260,7 @@ async def test_requests_of_a_sub_agent_without_an_answer_are_in_the_usage(
     tokens = 170 if ending == "cancelled" else 100
     assert (of_sub_agent.requests, of_sub_agent.calls, of_sub_agent.input_tokens) == (2, 1, tokens)
     assert f"{tokens} tokens in, " in replies
-    assert "2 requests, 1 calls" in replies
+    assert "2 requests, 1 call" in replies
 
 
 async def _prompt(session: Session, text: str) -> None:
@@ -312,7 +312,7 @@ async def test_what_an_isolated_sub_agent_says_and_does_is_in_its_parent_s_log(t
     assert max(event.seq for event in of_sub_agent) < ended, "before the result of the call"
     assert any("I look." in str(update.get("content")) for update in zed.updates("tool_call_update"))
     assert (
-        "200 tokens in, 40 out, 2 requests, 1 calls" in zed.shown("agent_message_chunk")[-1].splitlines()[-1]
+        "200 tokens in, 40 out, 2 requests, 1 call" in zed.shown("agent_message_chunk")[-1].splitlines()[-1]
     )
     assert "files" not in used_servers, "its servers are its own"
     assert any(isinstance(event.event, ToolStarted) for event in stored)

@@ -263,5 +263,12 @@ def too_expensive(limit: float) -> LimitReachedError:
     )
 
 
+def change_advice(error: HoldfastError, choose_with: str) -> None:
+    """Replace the advice to type `/model`, where the user cannot type it."""
+    message = error.message.replace("with /model", f"with {choose_with}")
+    error.message = message.replace("(/model)", f"({choose_with})")
+    error.args = (error.message,)
+
+
 def _unavailable(message: str) -> HoldfastError:
     return HoldfastError(codes.MODEL_UNAVAILABLE, message)

@@ -106,9 +106,7 @@ class ModelAgent:
             return await self._run_turn(blocks, turn)
         except HoldfastError as error:
             if self.choose_with:  # in an application, which has no slash commands
-                message = error.message.replace("with /model", f"with {self.choose_with}")
-                error.message = message.replace("(/model)", f"({self.choose_with})")
-                error.args = (error.message,)
+                failures.change_advice(error, self.choose_with)
             if error.code is codes.MODEL_UNAVAILABLE and (change := self._models.explain_change()):
                 raise HoldfastError(error.code, f"{error.message}{change}") from error
             raise

@@ -5,7 +5,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 import httpx2
 
@@ -14,6 +14,7 @@ from holdfast.agent.model.answer_events import LONG_EVENT_BYTES, EventSplitter, 
 from holdfast.agent.model.config import ModelConfig, ModelLimits
 from holdfast.agent.model.retries import retry_delay
 from holdfast.connect.http.proxies import Proxies
+from holdfast.model.address import embedded_ipv4, parse_address
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.parse_threads import PARSE_THREADS
 
@@ -244,13 +245,12 @@ def _why_unreachable(error: httpx2.TransportError) -> str:
 
 
 def _is_metadata_address(host: str) -> bool:
-    name = host.strip("[]").rstrip(".").lower()
-    try:
-        address = ip_address(name.partition("%")[0])
-    except ValueError:
+    name = host.strip("[]").rstrip(".").lower().partition("%")[0]
+    address = parse_address(name)
+    if address is None:
         return name in _METADATA_HOSTS
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address) in _METADATA_ADDRESSES
+    inner = (address.ipv4_mapped or embedded_ipv4(address)) if isinstance(address, IPv6Address) else None
+    return (inner or address) in _METADATA_ADDRESSES
 
 
 def _fail(exchange: Exchange, failure: HoldfastError) -> EndpointError:

@@ -67,10 +67,10 @@ class Usage:
     def describe(self) -> str:
         """The usage as one line of text for the user."""
         cost = f", ${self.cost:.4f}" if self.cost else ""
-        unpriced = f" ({self.unpriced} requests without a known price)" if self.unpriced else ""
+        unpriced = f" ({_count(self.unpriced, 'request')} without a known price)" if self.unpriced else ""
         return (
-            f"{self.input_tokens} tokens in, {self.output_tokens} out, {self.requests} requests,"
-            f" {self.calls} calls{cost}{unpriced}"
+            f"{_count(self.input_tokens, 'token')} in, {self.output_tokens} out, {_count(self.requests, 'request')},"
+            f" {_count(self.calls, 'call')}{cost}{unpriced}"
         )
 
 
@@ -102,6 +102,10 @@ def cost_of(stream: "StreamedResponse | None") -> float | None:
         return float(stream.get().cost().total_price)
     except (LookupError, ValueError, AssertionError):
         return None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _get_int(stored: JsonObject, name: str) -> int:

@@ -46,6 +46,8 @@ def print_banner(
             _row(printer, "trust", replace_unprintable(f"{warning.folder}: {warning.text}"), "yellow")
     if mode in _MODE_WARNINGS:
         _row(printer, "mode", _MODE_WARNINGS[mode], "yellow")
+    if session.definition is not None:
+        _row(printer, "agent", session.definition.name)
     if isinstance(session.agent, ModelAgent) and session.agent.model_name:
         _row(printer, "model", replace_unprintable(session.agent.model_name))
     counts = Counter(tool.server.name for tool in session.available_tools)

@@ -24,8 +24,8 @@ _LATEST = "latest"
     is_flag=False,
     flag_value=_LATEST,
     metavar="[ID]",
-    help="Resume the session with this id; without an id, the latest session of this folder. If another process has it"
-    " open, attach to it.",
+    help="Resume the session with this id; without an id, the latest session of this folder that no agent created. If"
+    " another process has it open, attach to it.",
 )
 @click.option(
     "--mode",

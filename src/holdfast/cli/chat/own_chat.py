@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.cli.chat.banner import print_banner, print_usage
 from holdfast.cli.chat.chat import Chat, ChatSession
 from holdfast.cli.event_printer import EventPrinter
+from holdfast.cli.find_session import short_id
 from holdfast.cli.servers.review_server import ReviewOptions, has_undecided_servers, review_servers
 from holdfast.host.describe_session import Description, describe_session
 from holdfast.host.host import Host
@@ -101,7 +102,8 @@ class OwnChat(Chat):
         if self._has_typed and open_options.keep:
             self._printer.new_line()
             self._printer.print()
-            self._printer.print("To resume this session: holdfast chat --resume", "dim")
+            command = f"holdfast chat --resume {short_id(session.context.session_id)}"
+            self._printer.print(f"To resume this session: {command}", "dim")
 
     async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
         """If the user is at a terminal, ask about the project's workspace and servers, unless they are decided."""
