@@ -16,9 +16,9 @@ from holdfast.store.sqlite.anchor import FileAnchor
 from holdfast.store.sqlite.database import Database, connect, connect_readonly
 from holdfast.store.sqlite.errors import translate_errors
 from holdfast.store.sqlite.maintenance import check_compatible
+from holdfast.store.sqlite.prepare_upgrade import prepare_upgrade
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.schema import migrate, migrations, schema_version
-from holdfast.store.sqlite.upgrade import prepare_upgrade
 from holdfast.store.sqlite.write_tx import Holder
 from holdfast.store.sqlite.writer import Writer
 from holdfast.store.store import AfterCommit, OnDone, ReadTx, Store, Tx
