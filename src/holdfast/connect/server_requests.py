@@ -243,7 +243,7 @@ class ServerRequests:
     @property
     def _must_protect_files(self) -> bool:
         """Whether the server reads and writes files for a sandboxed session without being confined."""
-        return self.spec.confines_itself and self._is_sandboxed
+        return self.spec.confines_what_it_runs and self._is_sandboxed
 
     def _can_list_roots(self) -> bool:
         return self._scope is not None and self._is_allowed("roots")

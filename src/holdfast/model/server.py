@@ -130,7 +130,7 @@ class ServerSpec:
     """The lowest trust of a session that may use it."""
     is_confined: bool = False
     """Whether it runs confined in every session: its entry says so (`"confined": true`), or the user approved it as confined."""
-    confines_itself: bool = False
+    confines_what_it_runs: bool = False
     """Whether it confines what it runs. Such a server itself is not confined, even in sandboxed sessions. Only for built-in servers."""
     granted_paths: tuple[str, ...] | None = None
     """The paths outside of its roots that the user approved for its program. None if no approval limits them."""
@@ -186,7 +186,9 @@ class ServerSpec:
         if trust is _DIRECT:
             return True
         return self.may_be_used_by(trust) and (
-            self.confinement is not None or self.confines_itself or not isinstance(self.transport, Stdio)
+            self.confinement is not None
+            or self.confines_what_it_runs
+            or not isinstance(self.transport, Stdio)
         )
 
     def may_be_used_by(self, trust: Trust) -> bool:

@@ -180,7 +180,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     if not isinstance(server.transport, Stdio):
         return server
     stdio = _choose_start_folder(server, server.transport, policy)
-    if trust is Trust.DIRECT or server.confines_itself:
+    if trust is Trust.DIRECT or server.confines_what_it_runs:
         env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
     roots = _roots_for(server, policy)
