@@ -234,7 +234,7 @@ class ServerRequests:
 
     @property
     def _is_restricted(self) -> bool:
-        return self.spec.confinement is not None or self.spec.is_confined or self._is_sandboxed
+        return self.spec.confinement is not None or self.spec.always_confined or self._is_sandboxed
 
     @property
     def _is_sandboxed(self) -> bool:

@@ -128,7 +128,7 @@ class ServerSpec:
     """A hash of its origin, its name, and its command or address as written. Approvals of its tools belong to this."""
     min_trust: Trust = Trust.DIRECT
     """The lowest trust of a session that may use it."""
-    is_confined: bool = False
+    always_confined: bool = False
     """Whether it runs confined in every session: its entry says so (`"confined": true`), or the user approved it as confined."""
     confines_what_it_runs: bool = False
     """Whether it confines what it runs. Such a server itself is not confined, even in sandboxed sessions. Only for built-in servers."""
@@ -169,11 +169,11 @@ class ServerSpec:
 
     def trust_in(self, session: Trust) -> Trust:
         """The trust that it has in a session: the lower of the session's and its own."""
-        return Trust.SANDBOXED if self.is_confined else session
+        return Trust.SANDBOXED if self.always_confined else session
 
     def lower_context(self, context: SessionContext) -> SessionContext:
         """The context that the server gets: that of the session, with the trust that the server has."""
-        if not self.is_confined or context.trust_level is Trust.SANDBOXED:
+        if not self.always_confined or context.trust_level is Trust.SANDBOXED:
             return context
         return replace(context, trust_level=Trust.SANDBOXED)
 

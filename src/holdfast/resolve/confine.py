@@ -66,7 +66,7 @@ def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Reso
 def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str | None:
     if isinstance(server.transport, Stdio):
         if trust is Trust.SANDBOXED and policy.sandbox_problem:
-            subject = "It may only run confined" if server.is_confined else "This session is sandboxed"
+            subject = "It may only run confined" if server.always_confined else "This session is sandboxed"
             return f"{subject}, and there is no working sandbox. {policy.sandbox_problem}"
         return _why_roots_overlap(policy) if trust is Trust.SANDBOXED else None
     if isinstance(server.transport, InProcess):
@@ -79,7 +79,7 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
     why = why_host_blocked(host)
     if why is None or host in policy.allowed_private_hosts:
         return None
-    who = "It runs confined, so it" if server.is_confined else "This session"
+    who = "It runs confined, so it" if server.always_confined else "This session"
     return (
         f"{who} may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
     )
@@ -102,7 +102,7 @@ def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
     A project's server that was approved as confined gets its project's folder. The question named no other folder, so
     those that an editor adds to the session are not part of the approval.
     """
-    if server.source is not Source.PROJECT or not server.is_confined:
+    if server.source is not Source.PROJECT or not server.always_confined:
         return policy.roots
     project = PurePath(server.origin).parent
     return tuple(root for root in policy.roots if PurePath(root).is_relative_to(project))

@@ -140,7 +140,7 @@ class UnconfinedPathFinder:
         if self._known is None or self._known[0] != version:
             found = [*found_in_path(self._environ.get("PATH", os.defpath))]
             for spec in self._trusted_servers():
-                if isinstance(spec.transport, Stdio) and not spec.is_confined:
+                if isinstance(spec.transport, Stdio) and not spec.always_confined:
                     found += executed_by(spec.transport, self._environ)
             self._known = version, resolve_with_links(map(Path, dict.fromkeys(found)))
         return self._known[1]

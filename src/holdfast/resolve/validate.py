@@ -160,7 +160,7 @@ def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
         digest=entry.digest,
         transport=_transport(entry, fields),
         min_trust=_min_trust(fields) if is_trusted else Trust.DIRECT,
-        is_confined=fields.confined,
+        always_confined=fields.confined,
         lifetime=fields.lifetime if is_trusted else Lifetime.SESSION,
         pins_tools=fields.pin_tools or not is_trusted,
         tools=_allowlist(fields.tools),
