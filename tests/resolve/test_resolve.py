@@ -43,7 +43,7 @@ def _entry(name: str, source: Source, value: Any) -> ServerEntry:
 
 
 entries = st.builds(
-    _entry, names, st.sampled_from([Source.HOST, Source.USER, Source.PROJECT, Source.CLIENT]), values
+    _entry, names, st.sampled_from([Source.OPERATOR, Source.USER, Source.PROJECT, Source.CLIENT]), values
 )
 choices = st.one_of(st.just(ALLOW_ALL), st.frozensets(names).map(Allowlist))
 BUILTIN = ServerSpec(

@@ -250,7 +250,9 @@ def test_name_with_control_characters_or_wrong_length_is_refused(name: str):
 @pytest.mark.promise("RES-08")
 def test_name_of_a_built_in_server_cannot_be_taken():
     files = server("files", Source.BUILTIN)
-    entries = tuple(entry({"command": "evil"}, "files", source) for source in (Source.HOST, Source.CLIENT))
+    entries = tuple(
+        entry({"command": "evil"}, "files", source) for source in (Source.OPERATOR, Source.CLIENT)
+    )
 
     resolution = validate(LoadedEntries(entries=entries), builtins=[files])
 

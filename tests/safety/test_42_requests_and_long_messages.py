@@ -65,7 +65,7 @@ def no_other_busy_owners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def server_requests(scope: Scope | None = None, door: Door | None = None) -> ServerRequests:
-    spec = ServerSpec(name="s", transport=Stdio(command="s"), source=Source.HOST)
+    spec = ServerSpec(name="s", transport=Stdio(command="s"), source=Source.OPERATOR)
     return ServerRequests(spec, scope, door)
 
 

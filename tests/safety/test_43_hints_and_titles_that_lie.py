@@ -122,12 +122,12 @@ async def test_read_only_hint_beside_a_destructive_hint_is_not_believed(make_hos
 
 
 @pytest.mark.promise("SES-06")
-@pytest.mark.parametrize("source", [Source.HOST, Source.USER])
+@pytest.mark.parametrize("source", [Source.OPERATOR, Source.USER])
 async def test_first_use_of_a_server_of_the_host_or_the_user_counts_as_approval(
     make_host: HostFactory, folder: Path, source: Source
 ):
     servers = {"own": lying_entry(folder)}
-    host = make_host(servers if source is Source.HOST else {})
+    host = make_host(servers if source is Source.OPERATOR else {})
     if source is Source.USER:
         host.settings.servers.user_file.write_text(json.dumps({"mcpServers": servers}))
     async with host:
@@ -174,7 +174,7 @@ async def test_question_names_the_server_and_the_tool_and_says_that_it_is_not_co
     ],
 )
 def test_names_and_titles_cannot_imitate_the_rest_of_the_question(server: str, title: str, question: str):
-    spec = ServerSpec(name=server, source=Source.HOST, transport=Http(url="https://example.org"))
+    spec = ServerSpec(name=server, source=Source.OPERATOR, transport=Http(url="https://example.org"))
     (tool,) = build_catalog([(spec, [Tool(name="delete", title=title)])]).tools
 
     assert permission_title(tool) == question

@@ -35,7 +35,7 @@ def read_program_files(spec: ServerSpec, folder: str) -> ProgramFiles:
     """
     stdio = spec.transport
     if (
-        spec.source not in (Source.USER, Source.HOST)
+        spec.source not in (Source.USER, Source.OPERATOR)
         or spec.confinement is not None
         or not isinstance(stdio, Stdio)
     ):

@@ -149,7 +149,7 @@ def _misses_its_folder(spec: ServerSpec, written: str) -> bool:
     return (
         isinstance(spec.transport, Stdio)
         and spec.transport.has_empty_folder
-        and spec.source in (Source.APP, Source.HOST, Source.USER)
+        and spec.source in (Source.APP, Source.OPERATOR, Source.USER)
         and any(text in written for text in _NOT_FOUND)
     )
 

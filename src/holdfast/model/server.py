@@ -29,7 +29,7 @@ class Source(StrEnum):
     BUILTIN = "builtin"
     APP = "app"
     """The application that embeds `Host`."""
-    HOST = "host"
+    OPERATOR = "host"
     """The operator's list of servers (`servers.host_file`)."""
     USER = "user"
     """The user's own list (`servers.user_file`)."""
@@ -39,7 +39,7 @@ class Source(StrEnum):
     """The request of the client that opened the session."""
 
 
-TRUSTED_SOURCES = frozenset({Source.APP, Source.HOST, Source.USER})
+TRUSTED_SOURCES = frozenset({Source.APP, Source.OPERATOR, Source.USER})
 """The sources that can grant something to their servers. A project and a client cannot."""
 
 

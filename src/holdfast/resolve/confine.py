@@ -170,7 +170,7 @@ def _how_to_let_it_write(server: ServerSpec) -> str:
             return f"To let it write there, run: {shlex.join(words)}"
         case Source.CLIENT | Source.BUILTIN:
             return "It cannot be allowed to write there."
-        case Source.APP | Source.HOST | Source.USER:
+        case Source.APP | Source.OPERATOR | Source.USER:
             granted = server.transport.writable if isinstance(server.transport, Stdio) else ()
             names = json.dumps([*granted, "."])
             return f'To let it write there, write "writable": {names} in its entry in {server.origin or "its configuration"}.'

@@ -141,7 +141,7 @@ async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServ
     paths: list[tuple[Source, Path]] = []
     if not given.only_these:
         servers = inputs.settings.servers
-        paths += [(Source.HOST, servers.host_file), (Source.USER, servers.user_file)]
+        paths += [(Source.OPERATOR, servers.host_file), (Source.USER, servers.user_file)]
         if context.cwd:
             paths.append((Source.PROJECT, Path(context.cwd) / PROJECT_FILE))
     files = await asyncio.gather(*(_load_file(source, path) for source, path in paths))

@@ -154,7 +154,7 @@ class UnconfinedPathFinder:
         )
         loaded = combine(
             LoadedEntries(entries=tuple(app)),
-            self._load(Source.HOST, servers.host_file),
+            self._load(Source.OPERATOR, servers.host_file),
             self._load(Source.USER, servers.user_file),
         )
         return expand_servers(validate(loaded, builtins=(), reserved_names=()), self._environ).servers
