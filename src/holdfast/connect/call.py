@@ -210,7 +210,7 @@ async def call(
                 )
             except HoldfastError:
                 if connection.stderr is not None:
-                    stderr = await connection.stderr.report_in_turn(stderr_start)
+                    stderr = await connection.stderr.report_when_due(stderr_start)
                 raise
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
