@@ -191,7 +191,7 @@ class Registry:
 
     def earlier_folder(self, slug: str) -> str:
         """The folder of the removed workspace that had this slug; empty if there was none."""
-        return "" if self._entry_of(slug) else read_bindings(self._folder).used.get(slug, "")
+        return "" if self._entry_of(slug) else read_bindings(self._folder).slug_folders.get(slug, "")
 
     def find_announced(self, folder: str) -> tuple[Announcement, Workspace] | None:
         """The registered workspace that a (resolved) folder names in its file, if the user has not answered yet.
@@ -238,7 +238,9 @@ class Registry:
         file = self.file_of(slug)
         if (entry := self._entry_of(slug)) is not None:
             path = entry.content.path
-            self._change_bindings(lambda bindings: bindings.forget_workspace(slug).use(slug, path))
+            self._change_bindings(
+                lambda bindings: bindings.forget_workspace(slug).with_slug_folder(slug, path)
+            )
         try:
             file.unlink()
         except FileNotFoundError:
@@ -432,11 +434,13 @@ class Registry:
         bindings = read_bindings(self._folder)
         registered = {_slug(entry).lower() for entry in self._scan()}
         earlier = [
-            slug for slug, path in bindings.used.items() if path == new.path and slug not in registered
+            slug
+            for slug, path in bindings.slug_folders.items()
+            if path == new.path and slug not in registered
         ]
-        slug = unique_slug(new.slug, registered | (bindings.used.keys() - set(earlier)))
+        slug = unique_slug(new.slug, registered | (bindings.slug_folders.keys() - set(earlier)))
         workspace = replace(new, slug=slug if slug in earlier or not earlier else earlier[-1])
-        write_bindings(self._folder, bindings.use(workspace.slug, workspace.path))
+        write_bindings(self._folder, bindings.with_slug_folder(workspace.slug, workspace.path))
         self._create(workspace)
         return workspace
 
