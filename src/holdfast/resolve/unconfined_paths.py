@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.model.changed_roots import ChangedRoots
+from holdfast.model.changeable_roots import ChangeableRoots
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json
 from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
@@ -40,7 +40,7 @@ class UnconfinedPaths:
     """The folders of approved projects. They are read-only as a whole."""
     programs: tuple[str, ...] = ()
     """The programs of the application's, the operator's and the user's servers, what these load, and the folders of the `PATH`."""
-    changed_roots: ChangedRoots | None = None
+    changeable_roots: ChangeableRoots | None = None
     """Stores the roots in which a sandboxed session changes files."""
 
     def read_only_roots(self, roots: Iterable[str]) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ class UnconfinedPaths:
 
         The roots are stored first, because the caller is about to change something in them.
         """
-        if self.changed_roots is not None:
-            self.changed_roots.add(roots)
+        if self.changeable_roots is not None:
+            self.changeable_roots.add(roots)
         found = find_read_only_names(roots, (*OWN_CODE, *self.programs_in(roots)))
         paths = [root if name == "." else f"{root}/{name}" for root, names in found.items() for name in names]
         return [*paths, *self.read_only_roots(roots)]
@@ -79,14 +79,14 @@ class UnconfinedPathFinder:
         environ: Mapping[str, str],
         store: Store,
         last_good: LastGood,
-        changed_roots: ChangedRoots | None = None,
+        changeable_roots: ChangeableRoots | None = None,
     ) -> None:
         self._settings = settings
         self._app_servers = app_servers
         self._environ = environ
         self._store = store
         self._last_good = last_good
-        self._changed_roots = changed_roots
+        self._changeable_roots = changeable_roots
         self._known: tuple[object, tuple[str, ...]] | None = None
 
     async def find(self) -> UnconfinedPaths:
@@ -127,7 +127,7 @@ class UnconfinedPathFinder:
         return UnconfinedPaths(
             approved_folders=frozenset(with_bind_mounts(folders, read_mounts()) if folders else ()),
             programs=self._user_programs(),
-            changed_roots=self._changed_roots,
+            changeable_roots=self._changeable_roots,
         )
 
     def _user_programs(self) -> tuple[str, ...]:
