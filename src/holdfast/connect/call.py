@@ -92,7 +92,7 @@ class ToolResult:
     """Why the call failed: a code of Holdfast or, if the server uses the toolkit, of the tool. Empty if there is no code."""
     message: str = ""
     raw: Raw | None = None
-    """The whole result as the server sent it, if the call came from a client of the gateway."""
+    """The whole result as the server sent it, with Holdfast's notices added, if the call came from a client of the gateway."""
     error: PeerError | None = None
     """The server's error response, if it sent one. The gateway passes it on to its client."""
 
@@ -311,8 +311,9 @@ def _replace_content(raw: Raw, result: CallResult) -> Raw:
 def _peer_error_result(tool: CatalogTool, error: PeerError) -> ToolResult:
     reason = clean_server_text(tool.server, error.message)
     message = f"The server answered {tool.name} with an error: {reason} ({error.rpc_code})"
-    if "back-channel" in reason and tool.server.source is Source.APP:  # from an error message of the MCP SDK
-        message += ' A server on the MCP SDK can ask its client only in the handshake era: write "era": "handshake" in its entry.'
+    # "back-channel" is in an error message of the MCP SDK. The entry of an application can set "era".
+    if "back-channel" in reason and tool.server.source is Source.APP:
+        message += ' A server that uses the MCP SDK can ask its client only in the handshake era: write "era": "handshake" in its entry.'
     return replace(failed_result(HoldfastError(codes.PEER_ERROR, message)), error=error)
 
 

@@ -178,7 +178,7 @@ class LinkPool:
             error = link.restart_error()
             if error is not None:
                 raise error
-        if not isinstance(spec.transport, InProcess):  # built-in servers are part of the host
+        if not isinstance(spec.transport, InProcess):  # a server in the host's process takes no connection
             self._check_limit(spec, owning_scope)
         scripts = read_script_files(spec, owning_scope.context.cwd if owning_scope is not None else "")
         replacement = links[key] = Link(
@@ -250,7 +250,8 @@ def _was_used_before(spec: ServerSpec, owning_scope: Scope | None) -> bool:
     return (
         owning_scope is not None
         and spec.name in owning_scope.used_before
-        and spec.source is not Source.BUILTIN  # built-in servers keep nothing in memory
+        # `stage` says itself that no browser is open; the other built-in servers keep nothing in memory.
+        and spec.source is not Source.BUILTIN
     )
 
 

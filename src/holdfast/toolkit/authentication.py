@@ -115,7 +115,7 @@ class EnvironmentAuthenticator(Authenticator):
 
 
 class MetaAuthenticator(Authenticator):
-    """For a server that sessions share: the Holdfast host writes the session into the `_meta` of each request."""
+    """For a server that sessions share or that was started in advance: the Holdfast host writes the session into the `_meta` of each request."""
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
         context = request.meta.get(META_KEY)

@@ -123,7 +123,10 @@ class Registry:
         tools: Allowlist = ALLOW_ALL,
         model: str | None = None,
     ) -> Workspace:
-        """Register a folder. The slug is made from `name` or the folder's name; a number is added if the slug is taken."""
+        """Register a folder. A folder that was registered before gets its earlier slug.
+
+        Otherwise the slug is made from `name` or the folder's name, with a number if it is taken.
+        """
         folder = self._check_folder(path)
         display_name = _parse_name(folder.name if name is None else name)
         new = Workspace(
@@ -141,9 +144,9 @@ class Registry:
             return self._create_unique(new)
 
     def add_below(self, path: Path, parents: Iterable[Path], *, at_most: int) -> Workspace:
-        """Register a folder below one of `parents`, sandboxed, unless it overlaps with another workspace.
+        """Register a folder, sandboxed. The caller has checked that it lies below one of `parents`.
 
-        Raise once `at_most` workspaces lie below these folders.
+        Raise if it overlaps with another workspace, or once `at_most` workspaces lie below these folders.
         """
         folder = self._check_folder(path)
         allowed = [_resolve(str(parent)) for parent in parents]
@@ -368,7 +371,7 @@ class Registry:
             if content is not None and cached == version:
                 break
             content = _parse_file(file)
-            # A file that was replaced or deleted while it was read says nothing about the workspace.
+            # A mistake in a file that was replaced or deleted while it was read says nothing about the workspace: read it again.
             if isinstance(content, Workspace) or _version(file) == version:
                 self._parsed[name] = version, content
                 break
