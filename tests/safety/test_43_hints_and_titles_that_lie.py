@@ -19,6 +19,7 @@ from holdfast.resolve.entry_summary import entry_command
 from holdfast.resolve.load import load_file
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.session.permission import permission_title
+from holdfast.toolkit import Toolbox
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.session.support import ScriptedUser, text_prompt
@@ -178,6 +179,24 @@ def test_names_and_titles_cannot_imitate_the_rest_of_the_question(server: str, t
     (tool,) = build_catalog([(spec, [Tool(name="delete", title=title)])]).tools
 
     assert permission_title(tool) == question
+
+
+async def test_question_about_a_toolbox_says_that_it_runs_in_the_application(make_host: HostFactory):
+    titles: list[str] = []
+    box = Toolbox("shop")
+
+    @box.tool
+    def sell() -> None:
+        """Sell it."""
+
+    def ask(question: PermissionQuestion) -> bool:
+        titles.append(question.title)
+        return True
+
+    async with make_host({}) as host, host.session(servers={"shop": box}, ask=ask) as session:
+        await session.call("shop.sell")
+
+    assert titles == ["shop.sell (in the application)"]
 
 
 @pytest.mark.usefixtures("bwrap")

@@ -325,7 +325,7 @@ def _where_it_runs(server: ServerSpec, trust: Trust) -> str:
         case InProcess(service="shell"):
             return "confined" if trust is Trust.SANDBOXED else "with your rights, not confined"
         case InProcess():
-            return "built in"
+            return "built in" if server.source is Source.BUILTIN else "in the application"
         case Http() | Sse():
             return "remote server"
         case Stdio():
