@@ -60,7 +60,7 @@ class SqliteStore(Store):
         return self._anchor
 
     def now(self) -> datetime:
-        """The time of this machine. All processes that use the file run on this machine."""
+        """The time of this machine."""
         return from_microseconds(self._now())
 
     async def __aenter__(self) -> Self:
@@ -91,7 +91,7 @@ class SqliteStore(Store):
         return self._writer.postponed_writes
 
     def after_commit(self, hook: AfterCommit) -> None:
-        """Run this hook after every commit from now on."""
+        """Run this hook after every commit from now on, unless it has asked to be run later."""
         self._writer.after_commit(hook)
 
     async def close(self) -> None:
