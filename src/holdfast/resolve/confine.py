@@ -32,14 +32,15 @@ class ConfinePolicy:
     protected: tuple[str, ...] = ()
     """Holdfast's own files and folders, which no confined server may see."""
     approved_folders: frozenset[str] = frozenset()
-    """The folders of approved programs. These programs run unconfined in direct sessions, so nothing in a sandboxed
+    """The folders of programs that were approved with the user's rights. They run unconfined in direct sessions, so nothing in a sandboxed
     session may add or change a file there."""
     package_folder: str = ""
     """Where the packages of confined servers are kept. No session may work there: it could change them."""
     holdfast_code: tuple[str, ...] = ()
     """The files and folders that this Holdfast process executes and imports. The sandbox makes them read-only."""
-    user_programs: tuple[str, ...] = ()
-    """The programs of the application's, the operator's and the user's servers, and the folders of the `PATH`. The sandbox makes them read-only."""
+    unconfined_programs: tuple[str, ...] = ()
+    """The programs of the application's, the operator's and the user's servers, and the folders of the `PATH`, that lie in the roots. The sandbox
+    makes them read-only."""
     bytecode_folder: str = ""
     """Where Python keeps the compiled modules of project servers. Not in `__pycache__`, where others can replace them."""
     allowed_private_hosts: tuple[str, ...] = ()
@@ -149,7 +150,7 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
         for name in sorted(top_level_names(root, server.confinement.executed)):
             folder = root if name == "." else f"{root}/{name}"
             text = (
-                f"It can read {folder} but not change it: a server in your own list, or the PATH, names a path there, so programs "
+                f"It can read {folder} but not change it: the command of a server, or the PATH, names a path there, so programs "
                 'there may run with your rights. If none does, add "confined": true to the entry of the server that names the path. '
                 f"{_how_to_let_it_write(server)}"
             )
@@ -194,7 +195,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         readable=stdio.readable,
         writable=stdio.writable,
         read_only=() if "." in stdio.writable else _read_only_roots(roots, policy),  # "." is the user's grant
-        executed=() if "." in stdio.writable else policy.user_programs,
+        executed=() if "." in stdio.writable else policy.unconfined_programs,
         protected=policy.protected,
         network=stdio.network,
         scripts=None

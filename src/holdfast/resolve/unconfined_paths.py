@@ -1,5 +1,6 @@
-"""Find what Holdfast runs unconfined: the programs of approved projects and of the user's own servers, and the folders of the `PATH`.
+"""Find what Holdfast runs unconfined: programs of servers, and the folders of the `PATH`.
 
+The servers are those of approved projects, of the application, of the operator and of the user.
 Nothing in a sandboxed session may change these. They are looked up again at each start of a confined server and before each
 change by the file tools, because the user can approve a project, or add a server, while a session is open.
 """
@@ -37,14 +38,14 @@ class UnconfinedPaths:
     """The paths of what Holdfast runs unconfined."""
 
     approved_folders: frozenset[str] = frozenset()
-    """The folders of approved projects. They are read-only as a whole."""
+    """The folders of the programs that were approved with the user's rights. They are read-only as a whole."""
     programs: tuple[str, ...] = ()
     """The programs of the application's, the operator's and the user's servers, what these load, and the folders of the `PATH`."""
     changeable_roots: ChangeableRoots | None = None
     """Stores the roots in which a sandboxed session changes files."""
 
     def read_only_roots(self, roots: Iterable[str]) -> tuple[str, ...]:
-        """The roots that overlap with a folder of an approved project."""
+        """The roots that overlap with one of `approved_folders`."""
         folders = self.approved_folders
         return tuple(
             root
@@ -126,11 +127,11 @@ class UnconfinedPathFinder:
         folders = [*approved]
         return UnconfinedPaths(
             approved_folders=frozenset(with_bind_mounts(folders, read_mounts()) if folders else ()),
-            programs=self._user_programs(),
+            programs=self._find_programs(),
             changeable_roots=self._changeable_roots,
         )
 
-    def _user_programs(self) -> tuple[str, ...]:
+    def _find_programs(self) -> tuple[str, ...]:
         """The paths in `UnconfinedPaths.programs`.
 
         The file tools call this before each write, so it must be fast: the paths are kept for at most a minute, and until a list of servers changes.
