@@ -78,7 +78,7 @@ class HostConfig:
     """None: the database in the data folder."""
     connect_options: ConnectOptions
     agent: Agent | None
-    """Answers the prompts of all sessions. None: a model, or the user calls the tools."""
+    """Answers the prompts of sessions without an agent of their own. None: a model, or the user calls the tools."""
     tracer_provider: "TracerProvider | None" = None
     """Traces the sessions. None: the settings decide."""
 
