@@ -1,4 +1,4 @@
-"""The MCP server of a toolbox: lists its tools and calls them, for clients of both eras, on any transport."""
+"""The MCP server of a toolbox: its tools, resources and prompts, for clients of both eras, on any transport."""
 
 import asyncio
 import logging
