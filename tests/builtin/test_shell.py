@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.model.door import CommandResult, DoorCapabilities, PermissionQuest
 from holdfast.model.event import Decision, Planned
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
+from holdfast.model.tool_pattern import parse_tool_pattern
 from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
 
@@ -140,6 +142,22 @@ async def test_always_is_remembered_for_the_exact_command_only(host: Host, tmp_p
     assert asked == [{"command": "true"}, {"command": "true "}, {"command": "true", "cwd": "src"}]
     assert {question.remembers_arguments for question in person.questions} == {True}
     assert person.questions[0].title == "shell.run (with your rights, not confined) “Run a command”"
+
+
+async def test_a_question_in_the_mode_auto_says_that_the_command_is_confined(host: Host, tmp_path: Path):
+    person = Person(Decision.REJECT)
+    asking = replace(host.settings.permission, ask=(parse_tool_pattern("shell.run"),))
+    async with Host(settings=replace(host.settings, permission=asking), store=MemoryStore()) as asking_host:
+        session = await open_session(asking_host, tmp_path / "project", person)
+        for mode in (Mode.ASK, Mode.AUTO):
+            await session.permission.change_mode(mode)
+            await session.call("shell.run", {"command": "true"})
+        await session.close()
+
+    assert [question.title for question in person.questions] == [
+        "shell.run (with your rights, not confined) “Run a command”",
+        "shell.run (confined) “Run a command”",
+    ]
 
 
 async def test_in_the_mode_auto_a_command_is_confined_and_has_no_network(host: Host, tmp_path: Path):

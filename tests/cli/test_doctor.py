@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.health import check_health
+from holdfast.cli.doctor_checks import check_health
 from holdfast.sandbox.escape_probe_runner import ESCAPE_PROBES
 from tests.cli.test_sessions import environment, run
 from tests.commands import run_holdfast

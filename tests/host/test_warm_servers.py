@@ -111,6 +111,23 @@ async def test_waiting_server_that_was_killed_is_replaced(host: Host):
         assert (await ask(session))["user"] == "ann"
 
 
+@pytest.mark.slow
+async def test_waiting_server_that_fails_is_not_called_shared(
+    program: Path, caplog: pytest.LogCaptureFixture
+):
+    fail = "import os, sys\nif os.environ.get('HOLDFAST_SHARED'):\n    sys.exit(sys.stdin.readline() and 3)\n"
+    program.write_text(fail + SERVER)
+    async with host_of(who=servers(program, warm=1)["who"]) as host:
+        async with host.session():
+            pass
+        await pool(host).wait_filled()
+        async with host.session(user_id="ann") as session:
+            assert (await ask(session))["user"] == "ann"
+
+    (warned,) = [text for text in caplog.messages if "started in advance, failed" in text]
+    assert "share" not in warned
+
+
 PLAIN = """
 import json, os, sys
 

@@ -106,7 +106,7 @@ def test_slug_of_any_name_is_valid_and_free(name: str, times: int):
     assert all(len(slug) <= SLUG_LENGTH for slug in taken)
 
 
-def server(name: str, *, min_trust: Trust = Trust.DIRECT, source: Source = Source.HOST) -> ServerSpec:
+def server(name: str, *, min_trust: Trust = Trust.DIRECT, source: Source = Source.OPERATOR) -> ServerSpec:
     return ServerSpec(name=name, source=source, transport=Stdio(command="x"), min_trust=min_trust)
 
 
@@ -131,9 +131,11 @@ def test_refuse_if_moves_servers_to_refusals():
 @pytest.mark.promise("AUD-03")
 def test_repr_of_a_server_shows_no_secrets():
     specs = [
-        ServerSpec(name="a", source=Source.HOST, transport=Stdio(command="x", env={"KEY": "canary"})),
+        ServerSpec(name="a", source=Source.OPERATOR, transport=Stdio(command="x", env={"KEY": "canary"})),
         ServerSpec(
-            name="b", source=Source.HOST, transport=Http(url="http://x", headers={"Authorization": "canary"})
+            name="b",
+            source=Source.OPERATOR,
+            transport=Http(url="http://x", headers={"Authorization": "canary"}),
         ),
     ]
 

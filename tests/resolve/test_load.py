@@ -24,14 +24,14 @@ def test_source_of_an_entry_is_where_it_came_from_not_what_it_claims():
     loaded = load(
         [
             config_file({"mcpServers": {"c": claim}}, Source.PROJECT, "/p/.mcp.json"),
-            config_file({"mcpServers": {"a": claim}}, Source.HOST, "/etc/mcp.json"),
+            config_file({"mcpServers": {"a": claim}}, Source.OPERATOR, "/etc/mcp.json"),
             config_file({"mcpServers": {"b": claim}}),
         ],
         client_servers=[{"name": "d", **claim}],
     )
 
     assert [(entry.name, entry.source, entry.origin) for entry in loaded.entries] == [
-        ("a", Source.HOST, "/etc/mcp.json"),
+        ("a", Source.OPERATOR, "/etc/mcp.json"),
         ("b", Source.USER, "/home/me/mcp.json"),
         ("c", Source.PROJECT, "/p/.mcp.json"),
         ("d", Source.CLIENT, CLIENT_ORIGIN),

@@ -43,7 +43,7 @@ def _entry(name: str, source: Source, value: Any) -> ServerEntry:
 
 
 entries = st.builds(
-    _entry, names, st.sampled_from([Source.HOST, Source.USER, Source.PROJECT, Source.CLIENT]), values
+    _entry, names, st.sampled_from([Source.OPERATOR, Source.USER, Source.PROJECT, Source.CLIENT]), values
 )
 choices = st.one_of(st.just(ALLOW_ALL), st.frozensets(names).map(Allowlist))
 BUILTIN = ServerSpec(
@@ -103,13 +103,13 @@ def test_every_local_server_with_less_than_the_users_rights_is_confined_and_is_t
     ]
 
     for server, stdio in local:
-        runs_confined = trust is Trust.SANDBOXED or server.is_confined
+        runs_confined = trust is Trust.SANDBOXED or server.always_confined
         told = "HOLDFAST_SHARED" not in stdio.env and stdio.env["HOLDFAST_TRUST_LEVEL"]
         assert (server.confinement is not None) == runs_confined
         assert (told == "sandboxed") == runs_confined
         assert not runs_confined or server.lifetime is not Lifetime.HOST
     assert all(
-        server.is_confined == (given == "confined")
+        server.always_confined == (given == "confined")
         for server in resolution.servers
         if server.source is Source.PROJECT
     )

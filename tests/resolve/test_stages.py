@@ -262,7 +262,9 @@ def test_name_with_control_characters_or_wrong_length_is_refused(name: str):
 @pytest.mark.promise("RES-08")
 def test_name_of_a_built_in_server_cannot_be_taken():
     files = server("files", Source.BUILTIN)
-    entries = tuple(entry({"command": "evil"}, "files", source) for source in (Source.HOST, Source.CLIENT))
+    entries = tuple(
+        entry({"command": "evil"}, "files", source) for source in (Source.OPERATOR, Source.CLIENT)
+    )
 
     resolution = validate(LoadedEntries(entries=entries), builtins=[files])
 
@@ -389,7 +391,7 @@ def test_project_server_that_was_approved_as_confined_is_admitted_in_every_sessi
 
     (admitted,) = admit(resolution, trust, ServerApprovals(confined={digest: CONFINED})).servers
 
-    assert (admitted.is_confined, admitted.trust_in(trust), admitted.granted_paths) == (
+    assert (admitted.always_confined, admitted.trust_in(trust), admitted.granted_paths) == (
         True,
         Trust.SANDBOXED,
         ("/opt/x",),
@@ -667,9 +669,9 @@ def test_local_servers_of_a_sandboxed_session_are_confined():
 @pytest.mark.promise("RES-07", "BOX-01")
 def test_confined_server_of_a_project_gets_its_project_and_no_path_of_the_user():
     policy = ConfinePolicy(environ=ENVIRON, roots=("/app", "/other"), bytecode_folder="/home/ann/data")
-    project = server(source=Source.PROJECT, origin="/app/.mcp.json", is_confined=True)
+    project = server(source=Source.PROJECT, origin="/app/.mcp.json", always_confined=True)
     direct = server(source=Source.PROJECT, origin="/app/.mcp.json")
-    own = server(origin="/app/mcp.json", is_confined=True)
+    own = server(origin="/app/mcp.json", always_confined=True)
 
     resolution = confine(Resolution(servers=(project, direct, own)), Trust.DIRECT, policy)
     environments = [

@@ -127,7 +127,7 @@ async def test_variables_of_a_workspace_are_not_for_a_clients_server_of_the_same
 def test_variables_of_a_workspace_are_not_for_a_projects_server_of_the_same_name():
     specs = tuple(
         ServerSpec(name="github", source=source, transport=Stdio(command="x"))
-        for source in (Source.PROJECT, Source.HOST)
+        for source in (Source.PROJECT, Source.OPERATOR)
     )
 
     selected = select(Resolution(servers=specs), env_overrides={"github": {"TOKEN": "secret"}})
@@ -149,4 +149,4 @@ async def test_control_without_server_names_the_last_tool_wins(make_host: HostFa
 
 
 def _server(name: str) -> ServerSpec:
-    return ServerSpec(name=name, source=Source.HOST, transport=Stdio(command="x"))
+    return ServerSpec(name=name, source=Source.OPERATOR, transport=Stdio(command="x"))

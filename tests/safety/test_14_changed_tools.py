@@ -310,7 +310,7 @@ async def test_client_that_brings_ever_new_servers_does_not_fill_the_store():
         return len(rows), sum(row.key.startswith('["definition", ') for row in rows)
 
     assert await rows_after(Source.CLIENT) == (2 * MAX_CLIENT_SERVERS, 0)
-    assert await rows_after(Source.HOST) == (2 * (MAX_CLIENT_SERVERS + 20), MAX_CLIENT_SERVERS + 20)
+    assert await rows_after(Source.OPERATOR) == (2 * (MAX_CLIENT_SERVERS + 20), MAX_CLIENT_SERVERS + 20)
 
 
 def _pid_of_server(tools: Path) -> int:

@@ -110,7 +110,7 @@ async def test_other_tasks_run_while_the_tools_are_named(all_at_once: bool):
 
 @pytest.mark.parametrize(
     ("source", "rows"),
-    [(Source.CLIENT, {"client": 1, "pins": 1}), (Source.HOST, {"pins": 1, "definition": 300})],
+    [(Source.CLIENT, {"client": 1, "pins": 1}), (Source.OPERATOR, {"pins": 1, "definition": 300})],
 )
 async def test_pins_of_all_tools_are_one_row_and_no_transaction_writes_many(
     source: Source, rows: dict[str, int]
@@ -137,7 +137,9 @@ async def test_control_without_batches_one_transaction_writes_them_all(monkeypat
     store = MemoryStore()
     written = _count_rows_of_writes(store)
 
-    await Approvals(store, Audit(store), pin_tools="all").screen(spec_of(Source.HOST), MANY, user_id="ann")
+    await Approvals(store, Audit(store), pin_tools="all").screen(
+        spec_of(Source.OPERATOR), MANY, user_id="ann"
+    )
 
     assert max(written) == 300
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model.changed_roots import CHANGED_ROOTS_FILE, ChangedRoots
+from holdfast.model.changeable_roots import CHANGEABLE_ROOTS_FILE, ChangeableRoots
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.model.trust import Trust
@@ -200,9 +200,9 @@ def test_root_of_an_earlier_process_decides_nothing_either(root: Path, other: Pa
     spec = ProcessSpec(argv=(str(program),), env=PATH, cwd=str(elsewhere), confinement=confinement)
     LEFT_BEHIND[left](program, other)
 
-    control = BwrapSandbox(changed_roots=ChangedRoots(data / "file")).program_paths(spec)
-    mounted(Path("/bin/true"), root, BwrapSandbox(changed_roots=ChangedRoots(data / "file")))
-    after = BwrapSandbox(changed_roots=ChangedRoots(data / "file")).program_paths(spec)
+    control = BwrapSandbox(changeable_roots=ChangeableRoots(data / "file")).program_paths(spec)
+    mounted(Path("/bin/true"), root, BwrapSandbox(changeable_roots=ChangeableRoots(data / "file")))
+    after = BwrapSandbox(changeable_roots=ChangeableRoots(data / "file")).program_paths(spec)
 
     assert [any(path.startswith(str(other)) for path in paths) for paths in (control, after)] == [True, False]
     assert any(path.startswith(str(root)) for path in after), "the program itself is still mounted"
@@ -216,9 +216,9 @@ async def test_folder_in_which_a_sandboxed_session_wrote_a_file_is_remembered(
 ) -> None:
     async with make_host({}) as host, host.session(cwd=folder, trust=trust, permission="auto") as session:
         read = await session.call("files.list", {"path": "."})
-        before = ChangedRoots(host.settings.data_dir / CHANGED_ROOTS_FILE).paths()
+        before = ChangeableRoots(host.settings.data_dir / CHANGEABLE_ROOTS_FILE).paths()
         written = await session.call("files.write", {"path": "venv/x.pth", "text": "/etc"})
-        after = ChangedRoots(host.settings.data_dir / CHANGED_ROOTS_FILE).paths()
+        after = ChangeableRoots(host.settings.data_dir / CHANGEABLE_ROOTS_FILE).paths()
 
     assert (read.ok, written.ok, before) == (True, True, frozenset())
     assert after == ({str(folder)} if trust is Trust.SANDBOXED else frozenset())

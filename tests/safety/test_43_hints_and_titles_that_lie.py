@@ -19,6 +19,7 @@ from holdfast.resolve.entry_summary import entry_command
 from holdfast.resolve.load import load_file
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
 from holdfast.session.permission import permission_title
+from holdfast.toolkit import Toolbox
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.session.support import ScriptedUser, text_prompt
@@ -122,12 +123,12 @@ async def test_read_only_hint_beside_a_destructive_hint_is_not_believed(make_hos
 
 
 @pytest.mark.promise("SES-06")
-@pytest.mark.parametrize("source", [Source.HOST, Source.USER])
+@pytest.mark.parametrize("source", [Source.OPERATOR, Source.USER])
 async def test_first_use_of_a_server_of_the_host_or_the_user_counts_as_approval(
     make_host: HostFactory, folder: Path, source: Source
 ):
     servers = {"own": lying_entry(folder)}
-    host = make_host(servers if source is Source.HOST else {})
+    host = make_host(servers if source is Source.OPERATOR else {})
     if source is Source.USER:
         host.settings.servers.user_file.write_text(json.dumps({"mcpServers": servers}))
     async with host:
@@ -174,10 +175,28 @@ async def test_question_names_the_server_and_the_tool_and_says_that_it_is_not_co
     ],
 )
 def test_names_and_titles_cannot_imitate_the_rest_of_the_question(server: str, title: str, question: str):
-    spec = ServerSpec(name=server, source=Source.HOST, transport=Http(url="https://example.org"))
+    spec = ServerSpec(name=server, source=Source.OPERATOR, transport=Http(url="https://example.org"))
     (tool,) = build_catalog([(spec, [Tool(name="delete", title=title)])]).tools
 
     assert permission_title(tool) == question
+
+
+async def test_question_about_a_toolbox_says_that_it_runs_in_the_application(make_host: HostFactory):
+    titles: list[str] = []
+    box = Toolbox("shop")
+
+    @box.tool
+    def sell() -> None:
+        """Sell it."""
+
+    def ask(question: PermissionQuestion) -> bool:
+        titles.append(question.title)
+        return True
+
+    async with make_host({}) as host, host.session(servers={"shop": box}, ask=ask) as session:
+        await session.call("shop.sell")
+
+    assert titles == ["shop.sell (in the application)"]
 
 
 @pytest.mark.usefixtures("bwrap")

@@ -155,7 +155,9 @@ async def test_the_client_of_a_sandboxed_session_does_not_choose_the_folders_of_
     context = SessionContext(session_id=new_session_id(), trust_level=trust, cwd=str(tmp_path))
     scope = Scope(context)
     scope.relay = _EvilClient()  # type: ignore[assignment]
-    spec = ServerSpec(name="stage", source=Source.BUILTIN, transport=Stdio(command="x"), confines_itself=True)
+    spec = ServerSpec(
+        name="stage", source=Source.BUILTIN, transport=Stdio(command="x"), confines_what_it_runs=True
+    )
     requests = ServerRequests(spec, scope)
 
     answer = await requests.answer(ROOTS, Raw(b"{}"))

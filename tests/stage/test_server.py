@@ -28,7 +28,7 @@ from holdfast.model.permission import Mode
 from holdfast.model.trust import Trust
 from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
-from holdfast.toolkit.tool_list import to_wire
+from holdfast.toolkit.listed_tool import to_wire
 from tests.session.support import ScriptedUser
 from tests.stage.processes import Descendants, wait_until
 from tests.stage.site import Site

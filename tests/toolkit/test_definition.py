@@ -28,8 +28,8 @@ from holdfast.toolkit import (
     Workspace,
     define_tool,
 )
+from holdfast.toolkit.listed_tool import to_wire
 from holdfast.toolkit.operation import Operation
-from holdfast.toolkit.tool_list import to_wire
 from tests.toolkit.server_process import ROOT
 
 

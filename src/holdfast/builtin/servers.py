@@ -117,7 +117,7 @@ def _stage_spec(settings: Settings) -> ServerSpec:
         ),
         origin=BUILTIN_ORIGIN,
         min_trust=Trust.SANDBOXED,
-        confines_itself=True,
+        confines_what_it_runs=True,
         is_lazy=True,
     )
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from holdfast.cli.health import check_health
+from holdfast.cli.doctor_checks import check_health
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.model.errors import HoldfastError

@@ -41,7 +41,8 @@ _MAX_MEMORY = 32 * 1024 * 1024
 _MEMORY_FACTOR = 20  # a compiled schema takes this many times the memory of its text, without its patterns
 _MAX_WARNED = 1000  # tools that are remembered, so that each warning is logged once
 _CHECK_SECONDS = 2.0
-"""How long a call waits for its check, including the time in the queue behind other calls of its session."""
+"""How long a call waits for its schema to be compiled, and again for the check, each with the time in the queue behind other calls of its
+session."""
 
 _LOOP_LIMIT = SizeLimit(bytes=64 * 1024, values=500)  # larger arguments are checked in a thread
 _NS_PER_STEP = 100
@@ -150,7 +151,7 @@ class ArgumentChecker:
         if len(self._warned) > _MAX_WARNED:
             self._warned.popitem(last=False)
         log.warning(
-            "arguments of %s are not checked: the schema: %s",
+            "arguments of %s are not checked because of its schema: %s",
             to_line(tool.name),
             to_line(reason),
             extra={"tool": tool.name, "reason": f"the schema: {reason}"},

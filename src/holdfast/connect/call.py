@@ -99,7 +99,7 @@ class ToolResult:
     """Why the call failed: a code of Holdfast or, if the server uses the toolkit, of the tool. Empty if there is no code."""
     message: str = ""
     raw: Raw | None = None
-    """The whole result as the server sent it, if the call came from a client of the gateway."""
+    """The whole result as the server sent it, with Holdfast's notices added, if the call came from a client of the gateway."""
     error: PeerError | None = None
     """The server's error response, if it sent one. The gateway passes it on to its client."""
 
@@ -217,7 +217,7 @@ async def call(
                 )
             except HoldfastError:
                 if connection.stderr is not None:
-                    stderr = await connection.stderr.report_in_turn(stderr_start)
+                    stderr = await connection.stderr.report_when_due(stderr_start)
                 raise
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))

@@ -177,8 +177,8 @@ class Connection:
     ) -> Raw:
         """Send the request of the session's gateway client, and return the result as the server sent it.
 
-        A modern server asks for input in its result. A modern client gets that result, unless the questions must be checked
-        first. For other clients, each question is sent to the client as a request. `owner`: see `call`.
+        A modern server asks for input in its result. A modern client gets that result, with sanitized questions, if
+        `may_pass_on_questions`. Otherwise each question is checked, and the client is asked through the relay. `owner`: see `call`.
         """
         on_progress = options.pop("on_progress", None)
         if on_progress is not None:
@@ -204,7 +204,7 @@ class Connection:
         if self.server_info.era is Era.HANDSHAKE:
             return raw
         relay = requests.relay
-        if relay is not None and relay.era is Era.MODERN and requests.may_skip_checks:
+        if relay is not None and relay.era is Era.MODERN and requests.may_pass_on_questions:
             return requests.sanitize_questions(raw)
         async with asyncio.timeout(timeout):
             return await self._resolve_input_requests(raw, send)

@@ -81,7 +81,7 @@ class Connector:
     Built-in servers that run as a process and write files get them with the roots.
     """
     services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
-    """Factories of the in-process servers, by service name."""
+    """Factories of the built-in servers in the host's process, by service name. An application's toolboxes are in `Scope.services`."""
     confined_folders: ConfinedFolders = field(default_factory=ConfinedFolders)
     server_logs: ServerLogs | None = None
     """Where the servers' standard error is logged."""

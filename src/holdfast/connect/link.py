@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from holdfast.connect.back_off import BackOff
 from holdfast.connect.connection import Connection
-from holdfast.connect.program_files import ProgramFiles
+from holdfast.connect.script_files import ScriptFiles
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.light_event import LightEvent
@@ -60,10 +60,10 @@ class Link:
         self.state = LinkState.CONNECTING
         self.was_live = False
         """Whether the link has ever been connected."""
-        self.program = ProgramFiles()
-        """The server's program as it was when the link was opened."""
+        self.scripts = ScriptFiles()
+        """The scripts in the server's command, as they were when the link was opened."""
         self.changed_file = ""
-        """The file of the program whose change made this link replace another one; empty if there is no such file."""
+        """The script whose change made this link replace another one; empty if there is no such script."""
         self._back_off = back_off
         self._failures_before = replaces.failures if replaces is not None and replaces.spec == spec else 0
         self._live_since = 0.0
@@ -100,8 +100,8 @@ class Link:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether the server's program was changed since the link was opened, and no call is running."""
-        return bool(self.program.stamps) and not self._use_count and bool(self.program.first_changed())
+        """Whether a script in the server's command was changed since the link was opened, and no call is running."""
+        return bool(self.scripts.stamps) and not self._use_count and bool(self.scripts.first_changed())
 
     @property
     def failures(self) -> int:

@@ -8,8 +8,8 @@ from typing import TypeVar
 from holdfast.connect.back_off import BackOff
 from holdfast.connect.connection import Connect, Connection, reads_context
 from holdfast.connect.link import Link
-from holdfast.connect.program_files import read_program_files
 from holdfast.connect.scope import Scope
+from holdfast.connect.script_files import read_script_files
 from holdfast.model import codes
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError
@@ -70,7 +70,7 @@ class LinkPool:
         return link.restart_error()
 
     def is_outdated(self, scope: Scope, spec: ServerSpec) -> bool:
-        """Whether the program of a server was changed since it was started. The next call starts it again."""
+        """Whether a script in a server's command was changed since it was started. The next call starts it again."""
         link = self._find(scope, spec)
         return link is not None and link.is_outdated
 
@@ -170,7 +170,7 @@ class LinkPool:
     ) -> Link:
         """The current link if it is usable and its spec is unchanged. Otherwise replace it with a new one."""
         link = links.get(key)
-        changed = "" if link is None or not link.is_outdated else link.program.first_changed()
+        changed = "" if link is None or not link.is_outdated else link.scripts.first_changed()
         if link is not None and not changed and link.is_usable and (link.spec is spec or link.spec == spec):
             link.touch()
             return link
@@ -178,9 +178,9 @@ class LinkPool:
             error = link.restart_error()
             if error is not None:
                 raise error
-        if not isinstance(spec.transport, InProcess):  # built-in servers are part of the host
+        if not isinstance(spec.transport, InProcess):  # a server in the host's process takes no connection
             self._check_limit(spec, owning_scope)
-        program = read_program_files(spec, owning_scope.context.cwd if owning_scope is not None else "")
+        scripts = read_script_files(spec, owning_scope.context.cwd if owning_scope is not None else "")
         replacement = links[key] = Link(
             spec,
             self._connect(spec, owning_scope),
@@ -189,7 +189,7 @@ class LinkPool:
             idle_seconds=self._idle_seconds_for(owning_scope),
             back_off=self._back_off,
         )
-        replacement.program, replacement.changed_file = program, changed
+        replacement.scripts, replacement.changed_file = scripts, changed
         if link is not None:
             self._start_closing(link)
         return replacement
@@ -250,7 +250,8 @@ def _was_used_before(spec: ServerSpec, owning_scope: Scope | None) -> bool:
     return (
         owning_scope is not None
         and spec.name in owning_scope.used_before
-        and spec.source is not Source.BUILTIN  # built-in servers keep nothing in memory
+        # `stage` says itself that no browser is open; the other built-in servers keep nothing in memory.
+        and spec.source is not Source.BUILTIN
     )
 
 

@@ -17,7 +17,8 @@ MAX_PATTERN_LENGTH = 4096
 # The library recurses as deep as subschemas are nested. If it ran out of stack, it would crash the host. So these are limited:
 _MAX_CHAIN = 32  # how many nested subschemas may apply to the same value
 _MAX_HEIGHT = 800  # how deep subschemas may be nested, if every reference is followed once
-_MAX_DOCUMENT_DEPTH = 32  # how deep a document may be nested; deeper ones count as too costly
+# Up to which depth of a document the cost is computed. If it still grows there, deeper documents count as too costly.
+_MAX_DOCUMENT_DEPTH = 32
 _MAX_STEPS = 1_000_000  # a higher cost counts as this many steps
 # `unevaluatedProperties` makes the library check the subschemas next to it again: 2.6 times the work, as measured.
 _UNEVALUATED_FACTOR = 4
@@ -47,7 +48,7 @@ class UncheckableSchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaCost:
-    """The most steps and pattern matches for one value of a document, for each depth of the document."""
+    """The most steps and pattern matches for one value, by the depth of the whole document."""
 
     steps: tuple[int, ...]
     matches: tuple[int, ...]
@@ -59,11 +60,11 @@ class SchemaCost:
     """Whether the schema has `anyOf` or `oneOf`. An error there contains the errors of each alternative."""
 
     def steps_at(self, depth: int) -> int:
-        """The most steps for one value of a document that is nested this deep."""
+        """The most steps for one value, in a document of this depth."""
         return self.steps[min(depth, len(self.steps) - 1)]  # the last one applies to every greater depth
 
     def matches_at(self, depth: int) -> int:
-        """The most pattern matches for one value of a document that is nested this deep."""
+        """The most pattern matches for one value, in a document of this depth."""
         return self.matches[min(depth, len(self.matches) - 1)]
 
 

@@ -110,8 +110,11 @@ class ServerRequests:
         return {**allowed, "roots": {}} if self._must_protect_files else allowed
 
     @property
-    def may_skip_checks(self) -> bool:
-        """Whether the server's requests may reach the client without checks: the server is not restricted, and may send every kind."""
+    def may_pass_on_questions(self) -> bool:
+        """Whether a modern client may get the server's questions in the server's own result, sanitized.
+
+        True if the server is not restricted, and may send every kind of request.
+        """
         kinds = ("roots", "elicitation", "sampling")
         return not self._is_restricted and all(self._is_allowed(kind) for kind in kinds)
 
@@ -146,6 +149,8 @@ class ServerRequests:
             )
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
+        # A program that repeats its input (`cat`) also repeats this error. So Holdfast gets the error as the answer to its own request,
+        # and shows it to the user.
         if method in _FIRST_REQUESTS:
             raise HoldfastError(
                 codes.METHOD_NOT_FOUND,
@@ -234,7 +239,7 @@ class ServerRequests:
 
     @property
     def _is_restricted(self) -> bool:
-        return self.spec.confinement is not None or self.spec.is_confined or self._is_sandboxed
+        return self.spec.confinement is not None or self.spec.always_confined or self._is_sandboxed
 
     @property
     def _is_sandboxed(self) -> bool:
@@ -243,7 +248,7 @@ class ServerRequests:
     @property
     def _must_protect_files(self) -> bool:
         """Whether the server reads and writes files for a sandboxed session without being confined."""
-        return self.spec.confines_itself and self._is_sandboxed
+        return self.spec.confines_what_it_runs and self._is_sandboxed
 
     def _can_list_roots(self) -> bool:
         return self._scope is not None and self._is_allowed("roots")

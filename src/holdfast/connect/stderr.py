@@ -71,7 +71,7 @@ class ServerStderr(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed.set()
 
-    async def report_in_turn(self, position: int) -> str:
+    async def report_when_due(self, position: int) -> str:
         """Like `report_since`, but wait for the throttle first, because hundreds of calls may fail at once."""
         if self._throttle.must_wait(monotonic()):
             await self._throttle.pause()

@@ -21,7 +21,7 @@ from holdfast.model.errors import WHY_SILENT, HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import JsonObject
 from holdfast.model.process import ProcessSpec
-from holdfast.model.server import ServerSpec, Source, Stdio
+from holdfast.model.server import Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.visible_text import to_line
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.view import SandboxView
@@ -124,7 +124,7 @@ async def _start_error(
         reason = _describe_exit(status)
         if _misses_its_folder(spec, stderr.text_since(0)):
             reason += ' It was started in an empty folder. If it looks for its code in a folder, as `python -m` does, add "cwd" with that folder to its entry.'
-        if in_home:
+        if in_home and spec.lifetime is Lifetime.HOST:
             reason += f' It was started in {Path.home()}, because sessions share it: write absolute paths, or give it a "cwd".'
         written = (
             written
@@ -149,7 +149,7 @@ def _misses_its_folder(spec: ServerSpec, written: str) -> bool:
     return (
         isinstance(spec.transport, Stdio)
         and spec.transport.has_empty_folder
-        and spec.source in (Source.APP, Source.HOST, Source.USER)
+        and spec.source in (Source.APP, Source.OPERATOR, Source.USER)
         and any(text in written for text in _NOT_FOUND)
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from holdfast.connect.program_files import ProgramFiles, files_in_command
+from holdfast.connect.script_files import ScriptFiles, scripts_in_command
 from holdfast.connect.start_folder import start_folder
 from holdfast.model.context import CONTEXT_VARIABLES, SHARED_VARIABLE
 from holdfast.model.errors import HoldfastError
@@ -35,7 +35,7 @@ class WarmServer:
     """A process that waits for a session. Closing `folder` removes its folder."""
 
     child: Child
-    program: ProgramFiles
+    scripts: ScriptFiles
     folder: AsyncExitStack
     is_adopted: bool = False
     """Whether a connection uses the process, and will end it."""
@@ -88,12 +88,12 @@ class WarmPool:
         return frozenset(server.child.pid for idle in self._idle.values() for server in idle.servers)
 
     def take(self, spec: ServerSpec, session_folder: str) -> WarmServer | None:
-        """A process for one session; None if none is waiting. The session must end it. Processes whose program has changed are ended."""
+        """A process for one session; None if none is waiting. The session must end it. Processes whose scripts have changed are ended."""
         if not spec.warm or not (idle := self._idle.get(_key(spec, session_folder))):
             return None
         while idle.servers:
             server = idle.servers.pop(0)
-            if not server.program.first_changed():
+            if not server.scripts.first_changed():
                 return server
             self.end_unused(server)
         return None
@@ -133,7 +133,7 @@ class WarmPool:
     async def _start(self, spec: ServerSpec, session_folder: str) -> WarmServer:
         stdio = spec.transport
         assert isinstance(stdio, Stdio)
-        program = files_in_command(stdio, session_folder)
+        scripts = scripts_in_command(stdio, session_folder)
         async with AsyncExitStack() as stack:
             folder = await stack.enter_async_context(
                 start_folder(
@@ -146,7 +146,7 @@ class WarmPool:
             env = {**without_context(stdio.env), SHARED_VARIABLE: "1"}
             argv = (stdio.command, *stdio.args)
             child = await self._keeper.spawn(ProcessSpec(argv=argv, env=env, cwd=folder or str(Path.home())))
-            return WarmServer(child, program, stack.pop_all())
+            return WarmServer(child, scripts, stack.pop_all())
         raise AssertionError  # the stack hides no errors
 
     def _on_gone(self, idle: _IdleServers, server: WarmServer) -> None:

@@ -1,4 +1,4 @@
-"""The front end for MCP clients: every client session gets its own servers, behind one address."""
+"""The front end for MCP clients: each client session is a Holdfast session, whose servers are behind one address."""
 
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,9 @@ __all__ = ["Authenticate", "Credential", "GatewayOptions", "SessionSummary", "ap
 def app(
     host: "Host", *, authenticate: Authenticate | None = None, options: GatewayOptions | None = None
 ) -> "GatewayApp":
-    """An ASGI application that offers the host's servers to MCP clients, each in a session of its own.
+    """An ASGI application that offers the host's servers to MCP clients.
+
+    A handshake-era client has a session of its own. Modern clients share the session of their credential, unless they use handles.
 
     `authenticate` finds the credential of a request. Without it, everyone who can reach the gateway has the same credential.
     """

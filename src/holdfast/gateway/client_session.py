@@ -44,7 +44,10 @@ _READY_SECONDS = 20.0  # how long the first answer waits for servers that start 
 
 
 class ClientSession:
-    """A session of one client. Its servers' requests and notifications go to that client."""
+    """The session of one handshake-era client, or of the modern clients that share a credential or a handle.
+
+    The requests and notifications of its servers go to the client.
+    """
 
     def __init__(
         self,
@@ -136,7 +139,7 @@ class ClientSession:
         )
 
     async def close(self, reason: str) -> None:
-        """End the session, with its servers, streams and waiting requests."""
+        """End the session, with its own servers, its streams and its waiting requests."""
         if self.ended.is_set():
             return
         self.ended.set()

@@ -13,7 +13,7 @@ from holdfast.wire.http.request import Headers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What a verified token, or the command line, says about a client. It contains no secret.
+    """What a verified token, the command line, or an application's `authenticate` says about a client. It contains no secret.
 
     The sessions, handles and limits of a client belong to the `id` of its credential.
     """

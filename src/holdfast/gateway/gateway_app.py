@@ -107,7 +107,7 @@ class GatewayApp:
         return [served.session.describe() for served in self.sessions]
 
     async def close_credential(self, credential_id: str, reason: str = "the credential was revoked") -> None:
-        """End all sessions of a credential, with their servers and streams."""
+        """End all sessions of a credential, with their own servers and their streams."""
         await self.sessions.end_credential(credential_id, reason)
 
     async def drain(self, seconds: float) -> None:

@@ -14,14 +14,14 @@ _HEADER = CONTEXT_HEADER.lower()
 
 
 class OwnRequests:
-    """Recognises requests of this host's own sessions, by the context tokens that the host signs. `keys` is the folder of its keys."""
+    """Finds the session that sends a request, by its context token. `keys` is the folder of the keys that sign these tokens."""
 
     def __init__(self, keys: Path) -> None:
         self._file = Signer(keys).public_file
         self._verifier: Verifier | None = None
 
     def session_of(self, headers: Headers) -> str:
-        """The id of the session of this host that sends the request; empty if none does.
+        """The id of the session that sends the request; empty if no session of a host with these keys does.
 
         Only a valid signature counts. Otherwise a client could find out which sessions exist.
         """

@@ -95,7 +95,7 @@ class ResourceWatches:
             self._kept.remove(len(uri) + _ENTRY_BYTES)
 
     def close(self) -> None:
-        """Stop listening. The servers end with the session."""
+        """Stop listening. The links to the session's own servers are closed with the session."""
         for task in [*self._listens.values(), *self._tasks]:
             task.cancel()
 

@@ -59,7 +59,7 @@ class StdioClient:
         self._channel = BackChannel(self.peer.notify, self.peer.request, self.peer.notify)
 
     async def close(self) -> None:
-        """End the sessions, with their servers."""
+        """End the sessions, with their own servers."""
         for task in self._tasks:
             task.cancel()
         for handler in self._handlers.values():

@@ -117,7 +117,7 @@ class Admission:
             by_client=options.client_servers,
             only_these=options.only_these,
             extra_builtins=options.extra_builtins | (options.builtins or frozenset()),
-            is_open=plan.is_open,
+            is_session_open=plan.is_open,
         )
         loaded, policy = await prepare_resolution(self._inputs, self._store, context, plan.workspace, given)
         announced = plan.warnings

@@ -86,7 +86,7 @@ class AgentDefinitions:
         return None
 
     async def list(self, folder: str) -> list[FoundAgent]:
-        """All definitions that a session in this folder could use."""
+        """The definitions for sessions in this folder, also those that cannot be used: `problem` says why."""
         project = Path(folder) / PROJECT_FOLDER
         own_names = await run_with_file_timeout(_names, self._own_folder, path=str(self._own_folder))
         project_names = await run_with_file_timeout(_names, project, path=str(project))

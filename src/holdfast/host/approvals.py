@@ -342,7 +342,7 @@ class Approvals:
         pins = await self._store.read(lambda tx: read_tool_pins(tx, spec, user_id))
         pins = _with_names_of(tools, pins)
         is_first_use = not pins.all
-        if spec.source in (Source.HOST, Source.USER):
+        if spec.source in (Source.OPERATOR, Source.USER):
             known = None if is_first_use else pins.all
             approved = ApprovedTools(
                 offered=None if self._pin_tools == "project" else known, hints_accepted=known

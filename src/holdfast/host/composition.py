@@ -42,7 +42,7 @@ from holdfast.host.team import HostTeam
 from holdfast.host.tool_cache import ToolCache
 from holdfast.host.traces import open_tracer
 from holdfast.masking.obtained_secrets import ObtainedSecrets
-from holdfast.model.changed_roots import CHANGED_ROOTS_FILE, ChangedRoots
+from holdfast.model.changeable_roots import CHANGEABLE_ROOTS_FILE, ChangeableRoots
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.errors import HoldfastError
 from holdfast.model.own_ports import own_ports
@@ -78,7 +78,7 @@ class HostConfig:
     """None: the database in the data folder."""
     connect_options: ConnectOptions
     agent: Agent | None
-    """Answers the prompts of all sessions. None: a model, or the user calls the tools."""
+    """Answers the prompts of sessions without an agent of their own. None: a model, or the user calls the tools."""
     tracer_provider: "TracerProvider | None" = None
     """Traces the sessions. None: the settings decide."""
 
@@ -109,17 +109,17 @@ class HostParts:
 async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     """Make and start all parts of a host. Leaving `stack` closes its sessions, then stops the parts in reverse order."""
     settings, app_servers = config.settings, config.app_servers
-    live, confined_folders, changed_roots = (
+    live, confined_folders, changeable_roots = (
         LiveSessions(),
         ConfinedFolders(),
-        ChangedRoots(settings.data_dir / CHANGED_ROOTS_FILE),
+        ChangeableRoots(settings.data_dir / CHANGEABLE_ROOTS_FILE),
     )
     sandbox = make_sandbox(
         settings.sandbox.engine,
         settings.sandbox.image,
         # A store of the application's own does not tell which sessions of the data folder still exist.
         keep_in=settings.data_dir if settings.sandbox.keep and config.store is None else None,
-        changed_roots=changed_roots,
+        changeable_roots=changeable_roots,
     )
     inputs = ResolveInputs(
         settings=settings,
@@ -158,7 +158,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         )
     )
     unconfined_paths = UnconfinedPathFinder(
-        settings, app_servers.entries, inputs.environ, store, inputs.last_good, changed_roots
+        settings, app_servers.entries, inputs.environ, store, inputs.last_good, changeable_roots
     )
     packages = Packages(settings, keeper, inputs.environ)
 

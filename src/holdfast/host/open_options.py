@@ -86,7 +86,7 @@ class OpenOptions:
     roots: tuple[str, ...] = ()
     workspace: str = ""
     trust: Trust | None = None
-    """The highest trust the session may have. The settings, the workspace or the parent may lower it."""
+    """The highest trust the session may have. The settings, its workspace, an overlapping workspace or the parent may lower it."""
     servers: AppServers | ServerConfigs = NO_APP_SERVERS
     """Servers of the application that opens the session: `{"name": {…}}`."""
     client_servers: tuple[Json, ...] = field(default=(), repr=False)
@@ -107,7 +107,7 @@ class OpenOptions:
     opened_by: str = "python"
     """`acp`, `chat`, `cli`, `gateway` or `python`; `holdfast sessions` shows it as the source."""
     mode: Mode | None = Mode.AUTO
-    """What the session does with calls that may change something. The settings and the workspace may lower it.
+    """What the session does with calls that may change something. The settings, the workspace, the agent's definition and the parent may lower it.
 
     None: `ask` for a new session. A stored session keeps its mode, unless this one is lower.
     """

@@ -65,7 +65,7 @@ class Opener:
     connect_options: ConnectOptions
     argument_checker: ArgumentChecker
     agent: Agent | None
-    """Answers the prompts of all sessions. None: each session has a model, or its user calls the tools."""
+    """Answers the prompts of sessions without an agent of their own. None: they have a model, or their user calls the tools."""
     models: Models
     obtained: ObtainedSecrets
     secret_files: SecretFiles

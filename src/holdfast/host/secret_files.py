@@ -44,7 +44,7 @@ class SecretFiles:
         data, servers = settings.data_dir, settings.servers
         self._logins = data / LOGIN_FOLDER
         self._readers: dict[str, Callable[[], Iterable[str]]] = {
-            str(servers.host_file): lambda: _secrets_in_list(Source.HOST, servers.host_file),
+            str(servers.host_file): lambda: _secrets_in_list(Source.OPERATOR, servers.host_file),
             str(servers.user_file): lambda: _secrets_in_list(Source.USER, servers.user_file),
             str(data / KEYS_FOLDER): lambda: _secrets_in_keys(data / KEYS_FOLDER),
             str(data / WORKSPACES_FOLDER): lambda: _secrets_in_workspaces(registry),

@@ -59,11 +59,11 @@ class ServerConfig(TypedDict, total=False):
     type: Literal["stdio", "http", "streamable-http", "streamableHttp", "sse"]
     """The transport. By default, stdio for a `command`, and streamable HTTP for a `url`."""
     toolbox: InProcessServer
-    """A toolbox, or a function that makes one for each session. Its tools run in this process."""
+    """A toolbox, a function that makes one for each session, or a `ServiceSource`. Its tools run in this process."""
     tools: Literal["all", "none"] | Sequence[str]
     """The tools to offer. By default, all of them."""
     lifetime: Literal["run", "session", "host"]
-    """For how long a process is kept."""
+    """For how long its process or connection is kept: for a run, for a session, or for the host, whose sessions share it."""
     trust_level: Literal["direct", "sandboxed"]
     """The lowest trust of a session that may use it."""
     confined: bool

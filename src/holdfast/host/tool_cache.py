@@ -16,7 +16,7 @@ _Key = tuple[str, str, str]
 
 
 class ToolCache:
-    """The tools of the lazy servers of a host: from memory or, if they are pinned, from the store."""
+    """The tools of the lazy servers of a host. Those of built-in servers are known; others are in memory or, if they are pinned, in the store."""
 
     def __init__(self, approvals: Approvals) -> None:
         self._approvals = approvals

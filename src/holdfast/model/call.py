@@ -18,7 +18,7 @@ class Forwarding:
     capabilities: JsonObject | None = None
     """The capabilities of the client, if the request declares them."""
     is_permitted: bool = False
-    """Whether the user has already permitted this call: it asked for input, and the client sends it again with that input."""
+    """Whether the user permitted this call before: its server then asked for input, and the client now repeats the call with that input."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class ToolCall:
     max_mode: Mode = Mode.AUTO
     """The highest mode that the agent's definition allows for the call."""
     is_confirmed: bool = False
-    """Whether a person or a rule allowed this call. False if only the mode allows it."""
+    """Whether a person or a rule allowed this call. False if only the mode allows it, and always in the mode `auto`."""
     method: str = ""
     """The method of a request other than `tools/call`, such as `resources/read`. `arguments` are then its params."""
     forwarding: Forwarding | None = field(default=None, repr=False)

@@ -79,7 +79,7 @@ BAD_ARGUMENT = _add(
 INTERNAL_ERROR = _add(
     "INTERNAL_ERROR",
     500,
-    "This is a bug; the server's log has the details: `holdfast servers logs` (in Python, if the session is kept), `/logs` in a chat, or the log of the application that has the toolbox.",
+    "This is a bug; the server's log has the details: `holdfast servers logs`, `/logs` in a chat, or the log of the application that has the toolbox. There is no server log of a session that an application opened with `keep=False`.",
 )
 CANCELLED = _add("CANCELLED", 499, "The caller cancelled the request.", rpc_code=-32800)
 TIMEOUT = _add(
@@ -232,7 +232,7 @@ WORKSPACE_EXISTS = _add(
     "WORKSPACE_EXISTS", 409, "Use the registered workspace, or remove it first.", rpc_code=-32602
 )
 BAD_WORKSPACE_FILE = _add(
-    "BAD_WORKSPACE_FILE", 500, "Correct the key in the message; docs/workspaces.md lists the keys."
+    "BAD_WORKSPACE_FILE", 500, "Do what the message says; docs/workspaces.md lists the keys."
 )
 
 # Models
@@ -274,12 +274,14 @@ RESTART_DELAYED = _add(
     retryable=True,
 )
 STATE_LOST = _add(
-    "STATE_LOST", 409, "The server was restarted and has lost its state; repeat the calls that built it."
+    "STATE_LOST",
+    409,
+    "This is no error: the result of the first call after a restart begins with it. The server has lost its state; repeat the calls that built it.",
 )
 NOT_GRANTED = _add(
     "NOT_GRANTED",
     403,
-    'The message says what is not allowed. "asks" in a server\'s entry allows its requests.',
+    'The message says what is not allowed. To let a server send requests (roots, sampling, elicitation), list them under "asks" in its entry.',
     rpc_code=-32601,
 )
 NO_ANSWER = _add("NO_ANSWER", 403, "Attach a terminal or an editor that may answer, and try again.")

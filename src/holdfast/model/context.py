@@ -15,7 +15,8 @@ META_KEY = "dev.holdfast/session"
 CONTEXT_HEADER = "Holdfast-Context"
 ENV_PREFIX = "HOLDFAST"
 SHARED_VARIABLE = "HOLDFAST_SHARED"
-"""This variable is set for a server that sessions share. Each request to such a server names its session."""
+"""This variable is set for a server that sessions share, and for one that was started in advance. Each request to such a server names
+its session."""
 
 WORKSPACE_PATH_VARIABLE = f"{ENV_PREFIX}_WORKSPACE_PATH"
 """The folder of the session's workspace, for a local server that can see it. A token never contains it."""

@@ -12,4 +12,5 @@ READ_ONLY_KEY: Final = "dev.holdfast/read-only"
 """The key in the `_meta` of the roots of a sandboxed session, for a built-in server: the paths that the session may not change."""
 
 CALL_KEY: Final = "dev.holdfast/call"
-"""The key in the `_meta` of a call of an in-process server: which call it is, who calls, and whether a person allowed it."""
+"""The key in the `_meta` of a call of an in-process server: which call it is, who calls, and whether a person or a rule allowed it
+(`ToolCall.is_confirmed`)."""

@@ -32,7 +32,7 @@ class Quota:
     processes: int = 128
     file_bytes: int = 1024**3
     descriptors: int = 768
-    """At least 253 below 1024, the usual limit of a host, for the reason in `sandbox/rlimits.py`."""
+    """The default is more than 253 below 1024, the usual limit of a host. `sandbox/rlimits.py` lowers a quota that is too high, and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,8 @@ class Confinement:
     read_only: tuple[str, ...] = ()
     """The roots, among `roots`, that it may not change, because programs in them run unconfined in other sessions."""
     executed: tuple[str, ...] = ()
-    """Other files in its roots that Holdfast runs unconfined. In each root, it may not change the top-level entries that contain them."""
+    """The programs of unconfined servers, and the folders of the `PATH`, that lie in its roots. It may not change the top-level entries of a
+    root that contain them."""
     untrusted: tuple[str, ...] = ()
     """Readable folders that a confined process wrote, such as fetched packages. Links and files in them never decide what is mounted."""
     scripts: tuple[str, ...] | None = None

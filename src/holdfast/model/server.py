@@ -29,7 +29,7 @@ class Source(StrEnum):
     BUILTIN = "builtin"
     APP = "app"
     """The application that embeds `Host`."""
-    HOST = "host"
+    OPERATOR = "host"
     """The operator's list of servers (`servers.host_file`)."""
     USER = "user"
     """The user's own list (`servers.user_file`)."""
@@ -39,7 +39,7 @@ class Source(StrEnum):
     """The request of the client that opened the session."""
 
 
-TRUSTED_SOURCES = frozenset({Source.APP, Source.HOST, Source.USER})
+TRUSTED_SOURCES = frozenset({Source.APP, Source.OPERATOR, Source.USER})
 """The sources that can grant something to their servers. A project and a client cannot."""
 
 
@@ -128,9 +128,9 @@ class ServerSpec:
     """A hash of its origin, its name, and its command or address as written. Approvals of its tools belong to this."""
     min_trust: Trust = Trust.DIRECT
     """The lowest trust of a session that may use it."""
-    is_confined: bool = False
+    always_confined: bool = False
     """Whether it runs confined in every session: its entry says so (`"confined": true`), or the user approved it as confined."""
-    confines_itself: bool = False
+    confines_what_it_runs: bool = False
     """Whether it confines what it runs. Such a server itself is not confined, even in sandboxed sessions. Only for built-in servers."""
     granted_paths: tuple[str, ...] | None = None
     """The paths outside of its roots that the user approved for its program. None if no approval limits them."""
@@ -169,11 +169,11 @@ class ServerSpec:
 
     def trust_in(self, session: Trust) -> Trust:
         """The trust that it has in a session: the lower of the session's and its own."""
-        return Trust.SANDBOXED if self.is_confined else session
+        return Trust.SANDBOXED if self.always_confined else session
 
     def lower_context(self, context: SessionContext) -> SessionContext:
         """The context that the server gets: that of the session, with the trust that the server has."""
-        if not self.is_confined or context.trust_level is Trust.SANDBOXED:
+        if not self.always_confined or context.trust_level is Trust.SANDBOXED:
             return context
         return replace(context, trust_level=Trust.SANDBOXED)
 
@@ -186,7 +186,9 @@ class ServerSpec:
         if trust is _DIRECT:
             return True
         return self.may_be_used_by(trust) and (
-            self.confinement is not None or self.confines_itself or not isinstance(self.transport, Stdio)
+            self.confinement is not None
+            or self.confines_what_it_runs
+            or not isinstance(self.transport, Stdio)
         )
 
     def may_be_used_by(self, trust: Trust) -> bool:

@@ -73,7 +73,7 @@ def _why_not_approved(server: ServerSpec, approvals: ServerApprovals) -> str | N
 
 def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
     """A confined server is never shared by sessions: one could learn what another does."""
-    is_confined = server.is_confined or (isinstance(server.transport, Stdio) and trust is Trust.SANDBOXED)
+    is_confined = server.always_confined or (isinstance(server.transport, Stdio) and trust is Trust.SANDBOXED)
     if not is_confined or server.lifetime is not Lifetime.HOST:
         return server
     return replace(server, lifetime=Lifetime.SESSION)

@@ -23,7 +23,7 @@ with its kind. An *origin* is the file of a server's entry, a *pin* is the store
 - `["client", user_id, server, identity]`: a server that a client brought and that has pins. Not an approval.
 - `["definition", fingerprint, text]`: a tool's definition, to show later what changed. Not an approval.
 - `["agent", file, name]`: a project's definition of an agent.
-- `["instructions", folder, file]`: a project's instructions for its agents.
+- `["instructions", folder, file, user_id]`: a project's instructions for its agents, for one user.
 - `["tool", origin, server, tool]`: a pin of an earlier Holdfast version, in which all users shared the pins.
 """
 

@@ -33,14 +33,15 @@ class ConfinePolicy:
     protected: tuple[str, ...] = ()
     """Holdfast's own files and folders, which no confined server may see."""
     approved_folders: frozenset[str] = frozenset()
-    """The folders of approved programs. These programs run unconfined in direct sessions, so nothing in a sandboxed
+    """The folders of programs that were approved with the user's rights. They run unconfined in direct sessions, so nothing in a sandboxed
     session may add or change a file there."""
     package_folder: str = ""
     """Where the packages of confined servers are kept. No session may work there: it could change them."""
     holdfast_code: tuple[str, ...] = ()
     """The files and folders that this Holdfast process executes and imports. The sandbox makes them read-only."""
-    user_programs: tuple[str, ...] = ()
-    """The programs of the application's, the operator's and the user's servers, and the folders of the `PATH`. The sandbox makes them read-only."""
+    unconfined_programs: tuple[str, ...] = ()
+    """The programs of the application's, the operator's and the user's servers, and the folders of the `PATH`, that lie in the roots. The sandbox
+    makes them read-only."""
     bytecode_folder: str = ""
     """Where Python keeps the compiled modules of project servers. Not in `__pycache__`, where others can replace them."""
     allowed_private_hosts: tuple[str, ...] = ()
@@ -67,7 +68,7 @@ def confine(resolution: Resolution, trust: Trust, policy: ConfinePolicy) -> Reso
 def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str | None:
     if isinstance(server.transport, Stdio):
         if trust is Trust.SANDBOXED and policy.sandbox_problem:
-            subject = "It may only run confined" if server.is_confined else "This session is sandboxed"
+            subject = "It may only run confined" if server.always_confined else "This session is sandboxed"
             return f"{subject}, and there is no working sandbox. {policy.sandbox_problem}"
         return _why_roots_overlap(policy) if trust is Trust.SANDBOXED else None
     if isinstance(server.transport, InProcess):
@@ -80,7 +81,7 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
     why = why_host_blocked(host)
     if why is None or host in policy.allowed_private_hosts:
         return None
-    who = "It runs confined, so it" if server.is_confined else "This session"
+    who = "It runs confined, so it" if server.always_confined else "This session"
     return (
         f"{who} may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
     )
@@ -103,7 +104,7 @@ def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
     A project's server that was approved as confined gets its project's folder. The question named no other folder, so
     those that an editor adds to the session are not part of the approval.
     """
-    if server.source is not Source.PROJECT or not server.is_confined:
+    if server.source is not Source.PROJECT or not server.always_confined:
         return policy.roots
     project = PurePath(server.origin).parent
     return tuple(root for root in policy.roots if PurePath(root).is_relative_to(project))
@@ -150,7 +151,7 @@ def _warnings(server: ServerSpec, policy: ConfinePolicy) -> Iterator[SessionWarn
         for name in sorted(top_level_names(root, server.confinement.executed)):
             folder = root if name == "." else f"{root}/{name}"
             text = (
-                f"It can read {folder} but not change it: a server in your own list, or the PATH, names a path there, so programs "
+                f"It can read {folder} but not change it: the command of a server, or the PATH, names a path there, so programs "
                 'there may run with your rights. If none does, add "confined": true to the entry of the server that names the path. '
                 f"{_how_to_let_it_write(server)}"
             )
@@ -171,7 +172,7 @@ def _how_to_let_it_write(server: ServerSpec) -> str:
             return f"To let it write there, run: {shlex.join(words)}"
         case Source.CLIENT | Source.BUILTIN:
             return "It cannot be allowed to write there."
-        case Source.APP | Source.HOST | Source.USER:
+        case Source.APP | Source.OPERATOR | Source.USER:
             granted = server.transport.writable if isinstance(server.transport, Stdio) else ()
             names = json.dumps([*granted, "."])
             return f'To let it write there, write "writable": {names} in its entry in {server.origin or "its configuration"}.'
@@ -181,7 +182,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     if not isinstance(server.transport, Stdio):
         return server
     stdio = _choose_start_folder(server, server.transport, policy)
-    if trust is Trust.DIRECT or server.confines_itself:
+    if trust is Trust.DIRECT or server.confines_what_it_runs:
         env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
         return replace(server, transport=replace(stdio, env=env))
     roots = _roots_for(server, policy)
@@ -195,7 +196,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
         readable=stdio.readable,
         writable=stdio.writable,
         read_only=() if "." in stdio.writable else _read_only_roots(roots, policy),  # "." is the user's grant
-        executed=() if "." in stdio.writable else policy.user_programs,
+        executed=() if "." in stdio.writable else policy.unconfined_programs,
         protected=policy.protected,
         network=stdio.network,
         scripts=None

@@ -44,7 +44,7 @@ class ConfinedGrant:
         return replace(
             server,
             transport=transport,
-            is_confined=True,
+            always_confined=True,
             min_trust=Trust.SANDBOXED,
             granted_paths=self.program_paths,
             package=self.package,

@@ -33,7 +33,7 @@ def inject(
     servers: list[ServerSpec] = []
     warnings: list[SessionWarning] = []
     for server in resolution.servers:
-        variables = confined_vars if server.is_confined else context_vars
+        variables = confined_vars if server.always_confined else context_vars
         injected, ignored = _inject_server(server, variables, alias_names)
         servers.append(injected)
         if ignored:

@@ -82,10 +82,10 @@ class GivenServers:
     """The names of those that are toolboxes."""
     by_client: tuple[Json, ...] = field(default=(), repr=False)
     only_these: bool = False
-    """Whether the session gets no other servers: neither configured nor built-in ones."""
+    """Whether the session gets no other servers: no configured or built-in ones, and none that were passed to `Host`."""
     extra_builtins: frozenset[str] = frozenset()
     """The names of the built-in servers that the caller asks for (see `BuiltinServer.is_on_request`)."""
-    is_open: bool = False
+    is_session_open: bool = False
     """Whether the session is already open: then a damaged config file does not take its servers away."""
 
 
@@ -141,12 +141,12 @@ async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServ
     paths: list[tuple[Source, Path]] = []
     if not given.only_these:
         servers = inputs.settings.servers
-        paths += [(Source.HOST, servers.host_file), (Source.USER, servers.user_file)]
+        paths += [(Source.OPERATOR, servers.host_file), (Source.USER, servers.user_file)]
         if context.cwd:
             paths.append((Source.PROJECT, Path(context.cwd) / PROJECT_FILE))
     files = await asyncio.gather(*(_load_file(source, path) for source, path in paths))
     kept = (
-        inputs.last_good.note(str(path), file, is_open=given.is_open)
+        inputs.last_good.note(str(path), file, is_open=given.is_session_open)
         for (_, path), file in zip(paths, files, strict=True)
     )
     loaded = combine(from_app, *kept, load((), given.by_client))
@@ -199,7 +199,7 @@ async def _confine_policy(
         sandbox_problem=(await inputs.sandbox.check()).reason if inputs.sandbox is not None else "",
         protected=paths_hidden_from_sandboxes(inputs.settings),
         approved_folders=unconfined.approved_folders,
-        user_programs=unconfined.programs_in(context.roots),
+        unconfined_programs=unconfined.programs_in(context.roots),
         package_folder=str(inputs.settings.servers.packages.resolve()),
         holdfast_code=with_bind_mounts(OWN_CODE, read_mounts()),
     )

@@ -1,4 +1,4 @@
-"""The paths of Holdfast's own files and folders. They decide what sessions may do, so no session may access them."""
+"""The paths of Holdfast's own files and folders. They decide what sessions may do, so confined servers and built-in tools may not access them."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An entry: a server as a config file or a client describes it."""
+"""An entry: a server as a config file, an application or a client describes it."""
 
 import hashlib
 import json
@@ -36,7 +36,7 @@ ASKS_HELP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEntry:
-    """A server as it is written in a config file or a client's request, before validation."""
+    """A server as a config file, an application or a client's request describes it, before validation."""
 
     name: str
     source: Source

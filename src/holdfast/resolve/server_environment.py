@@ -1,4 +1,4 @@
-"""Which variables of the host's environment a server's process gets."""
+"""Which variables of the host's environment the processes of servers, and the commands of agents, get."""
 
 from collections.abc import Collection, Mapping
 

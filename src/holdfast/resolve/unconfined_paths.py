@@ -1,5 +1,6 @@
-"""Find what Holdfast runs unconfined: the programs of approved projects and of the user's own servers, and the folders of the `PATH`.
+"""Find what Holdfast runs unconfined: programs of servers, and the folders of the `PATH`.
 
+The servers are those of approved projects, of the application, of the operator and of the user.
 Nothing in a sandboxed session may change these. They are looked up again at each start of a confined server and before each
 change by the file tools, because the user can approve a project, or add a server, while a session is open.
 """
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.model.changed_roots import ChangedRoots
+from holdfast.model.changeable_roots import ChangeableRoots
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json
 from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
@@ -37,14 +38,14 @@ class UnconfinedPaths:
     """The paths of what Holdfast runs unconfined."""
 
     approved_folders: frozenset[str] = frozenset()
-    """The folders of approved projects. They are read-only as a whole."""
+    """The folders of the programs that were approved with the user's rights. They are read-only as a whole."""
     programs: tuple[str, ...] = ()
     """The programs of the application's, the operator's and the user's servers, what these load, and the folders of the `PATH`."""
-    changed_roots: ChangedRoots | None = None
+    changeable_roots: ChangeableRoots | None = None
     """Stores the roots in which a sandboxed session changes files."""
 
     def read_only_roots(self, roots: Iterable[str]) -> tuple[str, ...]:
-        """The roots that overlap with a folder of an approved project."""
+        """The roots that overlap with one of `approved_folders`."""
         folders = self.approved_folders
         return tuple(
             root
@@ -62,8 +63,8 @@ class UnconfinedPaths:
 
         The roots are stored first, because the caller is about to change something in them.
         """
-        if self.changed_roots is not None:
-            self.changed_roots.add(roots)
+        if self.changeable_roots is not None:
+            self.changeable_roots.add(roots)
         found = find_read_only_names(roots, (*OWN_CODE, *self.programs_in(roots)))
         paths = [root if name == "." else f"{root}/{name}" for root, names in found.items() for name in names]
         return [*paths, *self.read_only_roots(roots)]
@@ -79,14 +80,14 @@ class UnconfinedPathFinder:
         environ: Mapping[str, str],
         store: Store,
         last_good: LastGood,
-        changed_roots: ChangedRoots | None = None,
+        changeable_roots: ChangeableRoots | None = None,
     ) -> None:
         self._settings = settings
         self._app_servers = app_servers
         self._environ = environ
         self._store = store
         self._last_good = last_good
-        self._changed_roots = changed_roots
+        self._changeable_roots = changeable_roots
         self._known: tuple[object, tuple[str, ...]] | None = None
 
     async def find(self) -> UnconfinedPaths:
@@ -126,11 +127,11 @@ class UnconfinedPathFinder:
         folders = [*approved]
         return UnconfinedPaths(
             approved_folders=frozenset(with_bind_mounts(folders, read_mounts()) if folders else ()),
-            programs=self._user_programs(),
-            changed_roots=self._changed_roots,
+            programs=self._find_programs(),
+            changeable_roots=self._changeable_roots,
         )
 
-    def _user_programs(self) -> tuple[str, ...]:
+    def _find_programs(self) -> tuple[str, ...]:
         """The paths in `UnconfinedPaths.programs`.
 
         The file tools call this before each write, so it must be fast: the paths are kept for at most a minute, and until a list of servers changes.
@@ -140,7 +141,7 @@ class UnconfinedPathFinder:
         if self._known is None or self._known[0] != version:
             found = [*found_in_path(self._environ.get("PATH", os.defpath))]
             for spec in self._trusted_servers():
-                if isinstance(spec.transport, Stdio) and not spec.is_confined:
+                if isinstance(spec.transport, Stdio) and not spec.always_confined:
                     found += executed_by(spec.transport, self._environ)
             self._known = version, resolve_with_links(map(Path, dict.fromkeys(found)))
         return self._known[1]
@@ -154,7 +155,7 @@ class UnconfinedPathFinder:
         )
         loaded = combine(
             LoadedEntries(entries=tuple(app)),
-            self._load(Source.HOST, servers.host_file),
+            self._load(Source.OPERATOR, servers.host_file),
             self._load(Source.USER, servers.user_file),
         )
         return expand_servers(validate(loaded, builtins=(), reserved_names=()), self._environ).servers

@@ -160,7 +160,7 @@ def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
         digest=entry.digest,
         transport=_transport(entry, fields),
         min_trust=_min_trust(fields) if is_trusted else Trust.DIRECT,
-        is_confined=fields.confined,
+        always_confined=fields.confined,
         lifetime=fields.lifetime if is_trusted else Lifetime.SESSION,
         pins_tools=fields.pin_tools or not is_trusted,
         tools=_allowlist(fields.tools),
@@ -175,7 +175,7 @@ def _from_entry_fields(entry: ServerEntry, fields: EntryFields) -> ServerSpec:
 
 
 def _add_app_fields(entry: ServerEntry, server: ServerSpec) -> ServerSpec:
-    """The server with what only an application can set."""
+    """The server with the keys of `AppFields`."""
     fields = _parse(entry, AppFields)
     if fields.warm and (not isinstance(server.transport, Stdio) or server.lifetime is Lifetime.HOST):
         raise RefusedEntryError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.model.changed_roots import ChangedRoots
+from holdfast.model.changeable_roots import ChangeableRoots
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
@@ -99,12 +99,12 @@ def make_sandbox(
     image: str = "",
     *,
     keep_in: Path | None = None,
-    changed_roots: ChangedRoots | None = None,
+    changeable_roots: ChangeableRoots | None = None,
 ) -> SandboxBackend:
     """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Do not check it.
 
     `keep_in` is only for containers: the data folder of the sessions whose containers are kept; None if none are kept.
-    `changed_roots` is only for bubblewrap: the folders in which links never decide what is mounted.
+    `changeable_roots` is only for bubblewrap: the folders in which links never decide what is mounted.
     """
     if engine:
         from holdfast.sandbox.container.container import ContainerSandbox
@@ -112,7 +112,7 @@ def make_sandbox(
         return ContainerSandbox(engine=engine, image=image, keep_in=keep_in)
     from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 
-    return BwrapSandbox(changed_roots=changed_roots)
+    return BwrapSandbox(changeable_roots=changeable_roots)
 
 
 def open_memory_file(content: bytes, resources: ExitStack) -> int:

@@ -323,8 +323,8 @@ class Calls:
         permission = await self._permission.check(
             tool_call, tool, partial(self._preview, scope, tool, tool_call)
         )
-        is_remote = not isinstance(tool.server.transport, InProcess)
-        if permission.refusal is None and permission.was_asked and is_remote:
+        can_restart = not isinstance(tool.server.transport, InProcess)
+        if permission.refusal is None and permission.was_asked and can_restart:
             now = self._deps.links.find_usable(scope, tool.server)
             if now is None or now is not link:
                 await self._servers.list_again(scope, tool.server.name)

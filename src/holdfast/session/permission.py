@@ -208,7 +208,7 @@ class PermissionPolicy:
         await self._record.flush()  # so that the user sees what the question is about
         question = PermissionQuestion(
             call=await self._shown_call(tool_call),
-            title=permission_title(tool, self._record.trust) + _asker(tool_call),
+            title=permission_title(tool, self._record.trust, self.mode) + _asker(tool_call),
             can_remember=decision.can_remember,
             remembers_arguments=_is_shell(tool),
             always_scope="this exact command in this session" if _is_shell(tool) else "in this session",
@@ -300,9 +300,9 @@ def remembered_key(tool: CatalogTool, tool_call: ToolCall) -> ToolKey:
     return server, f"{name} {msgspec.json.encode(exact).decode()}"
 
 
-def permission_title(tool: CatalogTool, trust: Trust = Trust.DIRECT) -> str:
+def permission_title(tool: CatalogTool, trust: Trust = Trust.DIRECT, mode: Mode = Mode.ASK) -> str:
     """The title of a permission question: the server and the tool, where the server runs, and its own title for the tool."""
-    return tool_label(tool, f" ({_where_it_runs(tool.server, trust)})")
+    return tool_label(tool, f" ({_where_it_runs(tool.server, trust, mode)})")
 
 
 def tool_label(tool: CatalogTool, after_name: str = "") -> str:
@@ -320,12 +320,13 @@ def tool_label(tool: CatalogTool, after_name: str = "") -> str:
     return f"{server}.{tool.definition.name}{after_name}{title and ' '}{title}"
 
 
-def _where_it_runs(server: ServerSpec, trust: Trust) -> str:
+def _where_it_runs(server: ServerSpec, trust: Trust, mode: Mode) -> str:
     match server.transport:
         case InProcess(service="shell"):
-            return "confined" if trust is Trust.SANDBOXED else "with your rights, not confined"
+            is_confined = trust is Trust.SANDBOXED or mode is _AUTO
+            return "confined" if is_confined else "with your rights, not confined"
         case InProcess():
-            return "built in"
+            return "built in" if server.source is Source.BUILTIN else "in the application"
         case Http() | Sse():
             return "remote server"
         case Stdio():

@@ -14,7 +14,7 @@ The host makes the rules once. A session in a workspace restricts them when it o
 - `MUST_ASK`: the user is asked. The call is refused if the user says no, or if no attached door can answer and none is
   attached within `permission.wait`. After a yes, the policy decides again, because the mode may have changed, and refuses the
   call only if the access is now `REFUSED`. If the answer is *always* and `decision.can_remember` (false after an `ask` rule),
-  `tool_key(tool)` is added to `remembered`.
+  `remembered_key(tool, tool_call)` is added to `remembered`.
 
 `check_mode` raises an error if a door may not choose a mode. `limit_mode` lowers the mode that a session is opened with and, when
 a door joins a live session, the mode of that session.

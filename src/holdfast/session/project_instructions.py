@@ -37,7 +37,7 @@ def instructions_prefix(folder: str) -> str:
 
 
 class ProjectInstructions:
-    """Reads the file before each turn. The user is asked about content that is not approved, once in a session."""
+    """Reads the file when the agent asks for it. The user is asked about content that is not approved, until there is an answer."""
 
     def __init__(self, scope: Scope, record: Record, doors: Doors) -> None:
         self._scope = scope

@@ -169,11 +169,16 @@ class Servers:
         raise HoldfastError(codes.UNKNOWN_SERVER, f"This session has no server {name[:80]!r}.{suggestion}")
 
     async def read_log(self, name: str) -> str:
-        """What one of the servers wrote to standard error. Raises if other sessions share it: it may be about them."""
+        """What one of the servers wrote to standard error.
+
+        Raises if there is no log of it, or if other sessions share the server: the log may be about them.
+        """
         spec = self.spec(name)
         if not isinstance(spec.transport, Stdio):
-            where = "in Holdfast itself" if isinstance(spec.transport, InProcess) else "on another machine"
-            raise HoldfastError(codes.NOT_GRANTED, f"{name!r} runs {where}: it has no log here.")
+            why = "runs in this process" if isinstance(spec.transport, InProcess) else "has a URL"
+            raise HoldfastError(
+                codes.NOT_GRANTED, f"{name!r} {why}: Holdfast keeps logs only of servers that it starts."
+            )
         if spec.lifetime is Lifetime.HOST:
             raise HoldfastError(
                 codes.NOT_GRANTED,
@@ -237,7 +242,7 @@ class Servers:
         for server in [*self._servers.values()]:
             if could_belong_to(server.spec.name, name):
                 server.start()
-                if links.is_outdated(scope, server.spec):  # the new program may have other tools
+                if links.is_outdated(scope, server.spec):  # the changed script may have other tools
                     server.mark_changed()
                 await server.wait_ready()
         scope.session_scope.check_open()  # the session may have been closed during the wait, and then the servers did not start

@@ -340,7 +340,7 @@ class Session:
         return self._turns.is_busy
 
     def cancel(self) -> None:
-        """Cancel the running turn and all waiting prompts, and close the sessions that the agent created."""
+        """Cancel the running turn and all waiting prompts, and close the sessions that the agent created, except detached ones."""
         self._turns.cancel()
 
     def _close_owned_children(self) -> None:

@@ -1,1 +1,1 @@
-"""Durable storage of sessions, their events and the audit."""
+"""Storage of sessions, their events and messages, of approvals, and of the audit."""

@@ -212,7 +212,7 @@ AfterCommit = Callable[[ReadTx], float | None]
 
 
 class Store(ABC):
-    """Stores sessions, their events and the audit. Open one with `open_store`, and use it as a context manager."""
+    """Stores sessions, their events and messages, approvals, and the audit. Open one with `open_store`, and use it as a context manager."""
 
     book = 0
     """The book of the audit that this store appends to."""

@@ -6,7 +6,7 @@ There is one authenticator for each kind of server:
 |---|---|---|---|
 | stdio, started for one session | `EnvironmentAuthenticator` | the environment: the Holdfast host started the server | is ignored |
 | in the process of the application, opened for one session | `EnvironmentAuthenticator` | the session that it was opened for | is ignored |
-| stdio, shared by sessions | `MetaAuthenticator` | the `_meta` of each request: the Holdfast host writes it | is ignored |
+| stdio, shared by sessions or started in advance | `MetaAuthenticator` | the `_meta` of each request: the Holdfast host writes it | is ignored |
 | HTTP, with the Holdfast host's key set | `TokenAuthenticator` | the verified token of each request | is used only for anonymous callers, if they are allowed |
 | HTTP, with other credentials (`box.http_app(auth=…)`) | `AppAuthenticator`, in `http_auth` | the credentials of each request: `auth` finds the user or the session | is ignored |
 | in process, used by code that sets the session itself | `ContextVarAuthenticator` | the ContextVar of `model.context` | is ignored |
@@ -115,7 +115,7 @@ class EnvironmentAuthenticator(Authenticator):
 
 
 class MetaAuthenticator(Authenticator):
-    """For a server that sessions share: the Holdfast host writes the session into the `_meta` of each request."""
+    """For a server that sessions share or that was started in advance: the Holdfast host writes the session into the `_meta` of each request."""
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
         context = request.meta.get(META_KEY)

@@ -1,4 +1,4 @@
-"""One call of a tool, as its handler sees it."""
+"""One call of a tool, a resource or a prompt, as its handler sees it."""
 
 import logging
 from collections.abc import Mapping
@@ -177,7 +177,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         await self.notify("notifications/progress", params)
 
     async def log(self, level: Level, message: str, **fields: Json) -> None:
-        """Log an event to standard error, and to the client if it asked for this level."""
+        """Log an event in this process, and send it to the client if it asked for this level."""
         number = LEVELS[level]
         log.log(min(number, logging.CRITICAL), message, extra={"tool": self.tool, **_rename_reserved(fields)})
         if number >= self.level:
@@ -194,7 +194,7 @@ def current_call() -> Call | None:
 
 
 def current_session() -> SessionContext | None:
-    """The session that this code runs for; None for anonymous callers."""
+    """The session that this code runs for; None for anonymous callers, and outside of sessions."""
     return current_context()
 
 

@@ -74,7 +74,7 @@ class TextArguments:
         self._schema = ArgumentSchema(list(tool.signature.arguments.parameters.values()), lax=True)
 
     def parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """The values of the arguments; raises `BadArgumentsError` with every issue."""
+        """The values of the arguments; raises `BadArgumentsError` as `ArgumentSchema.parse` does."""
         try:
             return self._schema.parse(msgspec.json.encode(texts))
         except BadArgumentsError as error:

@@ -1,4 +1,4 @@
-"""Load plugins: toolboxes from other packages, found by entry point. Only the plugins that the user names are loaded."""
+"""Load plugins: toolboxes from other packages, found by entry point. Only plugins that are named (`--plugin`, `box.plug_in`) are loaded."""
 
 import re
 from typing import TYPE_CHECKING

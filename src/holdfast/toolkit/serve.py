@@ -79,7 +79,7 @@ async def serve_http(
     allow_eval: bool = False,
     on_listening: Callable[[HttpOptions], None] | None = None,
 ) -> None:
-    """Serve every client that can reach the address, until a signal stops the server.
+    """Serve clients over HTTP, until a signal stops the server.
 
     `on_listening` gets the options with the port that was chosen, if it was 0.
     """

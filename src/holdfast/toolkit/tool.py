@@ -62,7 +62,7 @@ class ToolDefinition:
     title: str = ""
     operation: str = Operation.COMMAND
     requires_eval_flag: bool = False
-    """If True, the tool is listed and runs only when the server was started with `--allow-eval`."""
+    """If True, the tool is listed and runs only if the server allows it: `--allow-eval`, or `allow_eval=True` in Python."""
     codes: tuple[str, ...] = ()
     """The codes of the errors that the handler raises. The toolkit adds the codes of its own errors."""
     input_schema: JsonObject | None = None

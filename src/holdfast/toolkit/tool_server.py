@@ -1,4 +1,4 @@
-"""The MCP server of a toolbox: lists its tools and calls them, for clients of both eras, on any transport."""
+"""The MCP server of a toolbox: its tools, resources and prompts, for clients of both eras, on any transport."""
 
 import asyncio
 import logging
@@ -17,13 +17,13 @@ from holdfast.toolkit.dispatcher import Dispatcher
 from holdfast.toolkit.driven_sessions import DrivenSessions
 from holdfast.toolkit.envelope import Result
 from holdfast.toolkit.features import Features
+from holdfast.toolkit.listed_tool import to_wire
 from holdfast.toolkit.outcome import Failed
 from holdfast.toolkit.request_call import make_call
 from holdfast.toolkit.round_trips import RoundTrips, Target, WaitingCalls, read_answers
 from holdfast.toolkit.server_state import Lifespan
 from holdfast.toolkit.subscriptions import Change, Subscriptions
 from holdfast.toolkit.tool import Tool
-from holdfast.toolkit.tool_list import to_wire
 from holdfast.wire.mcp.eras import Era, OwnInfo
 from holdfast.wire.mcp.server import HttpCaller, McpRequest
 from holdfast.wire.mcp.tools import CallParams, ParamHeader

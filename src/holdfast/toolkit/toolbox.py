@@ -1,4 +1,4 @@
-"""The tools of one server."""
+"""The tools, resources and prompts of a server."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -58,7 +58,7 @@ _METHODS_OF_FASTMCP = {
 
 @advise_about_names(_METHODS_OF_FASTMCP)
 class Toolbox:
-    """The tools of one server, with their error codes and observers. A tool is checked when it is added.
+    """The tools, resources and prompts of a server, with their error codes and observers. Each is checked when it is added.
 
     It also disposes of the driven sessions: the browsers, apps or shells that its tools control.
     """

@@ -40,11 +40,11 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bindings:
-    """The answers of the user: the slug of a workspace, by the real path of a folder."""
+    """The answers of the user (the slug of a workspace, by the real path of a folder), and which folder each slug belongs to."""
 
     bound: Mapping[str, str] = field(default_factory=dict[str, str])
     declined: Mapping[str, str] = field(default_factory=dict[str, str])
-    used: Mapping[str, str] = field(default_factory=dict[str, str])
+    slug_folders: Mapping[str, str] = field(default_factory=dict[str, str])
     """By slug: the folder of the workspace that has or had this slug. Tasks and sessions are stored with the slug."""
 
     def bind(self, folder: str, slug: str) -> "Bindings":
@@ -68,9 +68,11 @@ class Bindings:
         bound, declined = kept
         return replace(self, bound=bound, declined=declined)
 
-    def use(self, slug: str, path: str) -> "Bindings":
+    def with_slug_folder(self, slug: str, path: str) -> "Bindings":
         """A copy that says which folder a slug belongs to. An empty path changes nothing if the folder is known."""
-        return replace(self, used={**self.used, slug: path or self.used.get(slug, "")})
+        return replace(
+            self, slug_folders={**self.slug_folders, slug: path or self.slug_folders.get(slug, "")}
+        )
 
 
 def read_bindings(registry_folder: Path) -> Bindings:
@@ -102,7 +104,7 @@ def read_bindings(registry_folder: Path) -> Bindings:
     return Bindings(
         bound=_slugs(file, table.get("bound")),
         declined=_slugs(file, table.get("declined")),
-        used=_folders(file, table.get("used")),
+        slug_folders=_folders(file, table.get("used")),
     )
 
 
@@ -114,7 +116,7 @@ def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
             content = {
                 "bound": {**bindings.bound},
                 "declined": {**bindings.declined},
-                "used": {**bindings.used},
+                "used": {**bindings.slug_folders},
             }
             json.dump(content, file, indent=2)
             file.flush()

@@ -123,7 +123,10 @@ class Registry:
         tools: Allowlist = ALLOW_ALL,
         model: str | None = None,
     ) -> Workspace:
-        """Register a folder. The slug is made from `name` or the folder's name; a number is added if the slug is taken."""
+        """Register a folder. A folder that was registered before gets its earlier slug.
+
+        Otherwise the slug is made from `name` or the folder's name, with a number if it is taken.
+        """
         folder = self._check_folder(path)
         display_name = _parse_name(folder.name if name is None else name)
         new = Workspace(
@@ -141,9 +144,9 @@ class Registry:
             return self._create_unique(new)
 
     def add_below(self, path: Path, parents: Iterable[Path], *, at_most: int) -> Workspace:
-        """Register a folder below one of `parents`, sandboxed, unless it overlaps with another workspace.
+        """Register a folder, sandboxed. The caller has checked that it lies below one of `parents`.
 
-        Raise once `at_most` workspaces lie below these folders.
+        Raise if it overlaps with another workspace, or once `at_most` workspaces lie below these folders.
         """
         folder = self._check_folder(path)
         allowed = [_resolve(str(parent)) for parent in parents]
@@ -191,7 +194,7 @@ class Registry:
 
     def earlier_folder(self, slug: str) -> str:
         """The folder of the removed workspace that had this slug; empty if there was none."""
-        return "" if self._entry_of(slug) else read_bindings(self._folder).used.get(slug, "")
+        return "" if self._entry_of(slug) else read_bindings(self._folder).slug_folders.get(slug, "")
 
     def find_announced(self, folder: str) -> tuple[Announcement, Workspace] | None:
         """The registered workspace that a (resolved) folder names in its file, if the user has not answered yet.
@@ -238,7 +241,9 @@ class Registry:
         file = self.file_of(slug)
         if (entry := self._entry_of(slug)) is not None:
             path = entry.content.path
-            self._change_bindings(lambda bindings: bindings.forget_workspace(slug).use(slug, path))
+            self._change_bindings(
+                lambda bindings: bindings.forget_workspace(slug).with_slug_folder(slug, path)
+            )
         try:
             file.unlink()
         except FileNotFoundError:
@@ -366,7 +371,7 @@ class Registry:
             if content is not None and cached == version:
                 break
             content = _parse_file(file)
-            # A file that was replaced or deleted while it was read says nothing about the workspace.
+            # A mistake in a file that was replaced or deleted while it was read says nothing about the workspace: read it again.
             if isinstance(content, Workspace) or _version(file) == version:
                 self._parsed[name] = version, content
                 break
@@ -440,11 +445,13 @@ class Registry:
         bindings = read_bindings(self._folder)
         registered = {_slug(entry).lower() for entry in self._scan()}
         earlier = [
-            slug for slug, path in bindings.used.items() if path == new.path and slug not in registered
+            slug
+            for slug, path in bindings.slug_folders.items()
+            if path == new.path and slug not in registered
         ]
-        slug = unique_slug(new.slug, registered | (bindings.used.keys() - set(earlier)))
+        slug = unique_slug(new.slug, registered | (bindings.slug_folders.keys() - set(earlier)))
         workspace = replace(new, slug=slug if slug in earlier or not earlier else earlier[-1])
-        write_bindings(self._folder, bindings.use(workspace.slug, workspace.path))
+        write_bindings(self._folder, bindings.with_slug_folder(workspace.slug, workspace.path))
         self._create(workspace)
         return workspace
 

@@ -17,7 +17,7 @@ def check_code_origin(result: AuthorizationCodeResult, metadata: OAuthMetadata |
     """Raise unless it is certain that the authorization code comes from the authorization server that it will be sent to.
 
     The parameter `iss` says which server issued the code (RFC 9207; the SDK compares it). Without it, all addresses in
-    the metadata must be on the issuer's origin.
+    the metadata must be on the issuer's origin. Without metadata, the SDK uses only addresses on the MCP server's own origin.
     """
     if result.iss is not None or metadata is None:
         return

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.model import codes
-from holdfast.model.changed_roots import ChangedRoots
+from holdfast.model.changeable_roots import ChangeableRoots
 from holdfast.model.confined_folders import locks_folder
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import is_within
@@ -70,14 +70,16 @@ class BwrapSandbox:
 
     name = "bwrap"
 
-    def __init__(self, search_path: str | None = None, changed_roots: ChangedRoots | None = None) -> None:
+    def __init__(
+        self, search_path: str | None = None, changeable_roots: ChangeableRoots | None = None
+    ) -> None:
         """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`.
 
-        `changed_roots` stores the roots for later processes; None if they are not stored.
+        `changeable_roots` stores the roots for later processes; None if they are not stored.
         """
         self._search_path = system_path() if search_path is None else search_path
         self._check = CachedCheck(self._run_true)
-        self._known_roots = KnownRoots(changed_roots)
+        self._known_roots = KnownRoots(changeable_roots)
 
     async def check(self) -> Availability:
         """Run `true` in a sandbox. A success is remembered, a failure for some seconds only."""

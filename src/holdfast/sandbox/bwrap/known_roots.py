@@ -5,7 +5,7 @@ import threading
 import weakref
 from pathlib import Path
 
-from holdfast.model.changed_roots import ChangedRoots
+from holdfast.model.changeable_roots import ChangeableRoots
 from holdfast.model.confined_folders import running_roots
 from holdfast.sandbox.opened_path import FolderSet, Identity, OpenedPath
 
@@ -20,9 +20,9 @@ class KnownRoots:
     inode are remembered: an open folder would keep its file system from being unmounted.
     """
 
-    def __init__(self, changed_roots: ChangedRoots | None = None) -> None:
-        """`changed_roots` stores the roots for later processes; None if they are not stored."""
-        self._stored = changed_roots
+    def __init__(self, changeable_roots: ChangeableRoots | None = None) -> None:
+        """`changeable_roots` stores the roots for later processes; None if they are not stored."""
+        self._stored = changeable_roots
         self._open: dict[Identity, int] = {}
         self._not_open: set[Identity] = set()
         self._lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""Check, back up and vacuum a store's file."""
+"""Check, back up, vacuum and read a store's file, without opening it for sessions."""
 
 import os
 import secrets

@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class ReadOnlyStore(Store):
-    """A store that can only be read. The only change it makes is to bring the search index up to date."""
+    """A store that can only be read. Its only change of the file is that a search first brings the search index up to date."""
 
     def __init__(self, path: Path, *, keep_unchanged: bool = False) -> None:
-        """With `keep_unchanged`, a file of an earlier version, or with messages that are not indexed, is read in a copy."""
+        """With `keep_unchanged`, the file is not changed: one of an earlier version, or with messages that are not indexed, is read in a copy."""
         self._path = path
         self._keep_unchanged = keep_unchanged
         self._searcher: Readers | None = None

@@ -16,9 +16,9 @@ from holdfast.store.sqlite.anchor import FileAnchor
 from holdfast.store.sqlite.database import Database, connect, connect_readonly
 from holdfast.store.sqlite.errors import translate_errors
 from holdfast.store.sqlite.maintenance import check_compatible
+from holdfast.store.sqlite.prepare_upgrade import prepare_upgrade
 from holdfast.store.sqlite.readers import Readers
 from holdfast.store.sqlite.schema import migrate, migrations, schema_version
-from holdfast.store.sqlite.upgrade import prepare_upgrade
 from holdfast.store.sqlite.write_tx import Holder
 from holdfast.store.sqlite.writer import Writer
 from holdfast.store.store import AfterCommit, OnDone, ReadTx, Store, Tx
@@ -60,7 +60,7 @@ class SqliteStore(Store):
         return self._anchor
 
     def now(self) -> datetime:
-        """The time of this machine. All processes that use the file run on this machine."""
+        """The time of this machine."""
         return from_microseconds(self._now())
 
     async def __aenter__(self) -> Self:
@@ -91,7 +91,7 @@ class SqliteStore(Store):
         return self._writer.postponed_writes
 
     def after_commit(self, hook: AfterCommit) -> None:
-        """Run this hook after every commit from now on."""
+        """Run this hook after every commit from now on, unless it has asked to be run later."""
         self._writer.after_commit(hook)
 
     async def close(self) -> None:

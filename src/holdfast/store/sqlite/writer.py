@@ -109,7 +109,7 @@ class Writer:
             self._queue.put(item)
 
     def after_commit(self, hook: AfterCommit) -> None:
-        """Run this hook after every commit from now on."""
+        """Run this hook after every commit from now on, unless it has asked to be run later."""
         self._hooks[hook] = None
 
     @property

@@ -15,14 +15,14 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
-CHANGED_ROOTS_FILE = "changed-roots"
+CHANGEABLE_ROOTS_FILE = "changed-roots"
 _MAX_BYTES = 1024 * 1024
 """If the file gets larger, the folders that do not exist any more are removed from it."""
 
 Version = tuple[int, int, int]
 
 
-class ChangedRoots:
+class ChangeableRoots:
     """The folders, in a file that all processes of the user share: a path on each line, as JSON."""
 
     def __init__(self, file: Path) -> None:

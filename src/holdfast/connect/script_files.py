@@ -1,4 +1,4 @@
-"""Detect that the program of a running server was changed, so that the next call starts the new version."""
+"""Detect that a script in the command of a running server was changed, so that the next call starts the new version."""
 
 import os
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ Stamp = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramFiles:
-    """The files that a server's command names, as they were when it was started."""
+class ScriptFiles:
+    """The scripts that a server's command names, as they were when it was started."""
 
     stamps: tuple[tuple[str, Stamp], ...] = ()
 
@@ -27,29 +27,29 @@ class ProgramFiles:
         return ""
 
 
-def read_program_files(spec: ServerSpec, folder: str) -> ProgramFiles:
-    """The script files in the command of a server in the user's or the operator's list.
+def read_script_files(spec: ServerSpec, folder: str) -> ScriptFiles:
+    """The scripts in the command of a server in the user's or the operator's list.
 
     Empty if the server is confined, or comes from an application, a project or a client.
     `folder` is the folder of the session.
     """
     stdio = spec.transport
     if (
-        spec.source not in (Source.USER, Source.HOST)
+        spec.source not in (Source.USER, Source.OPERATOR)
         or spec.confinement is not None
         or not isinstance(stdio, Stdio)
     ):
-        return ProgramFiles()
-    return files_in_command(stdio, folder)
+        return ScriptFiles()
+    return scripts_in_command(stdio, folder)
 
 
-def files_in_command(stdio: Stdio, folder: str) -> ProgramFiles:
-    """The script files in a command that is started for a session of this folder."""
+def scripts_in_command(stdio: Stdio, folder: str) -> ScriptFiles:
+    """The scripts in a command that is started for a session of this folder."""
     start = Path() if stdio.has_empty_folder else Path(folder, stdio.cwd)
     named = [start / word for word in (stdio.command, *stdio.args) if PurePath(word).suffix in _SUFFIXES]
     paths = [str(path) for path in named if path.is_absolute()][:_MAX_FILES]
     stamps = ((path, _stamp(path)) for path in paths)
-    return ProgramFiles(tuple((path, stamp) for path, stamp in stamps if stamp is not None))
+    return ScriptFiles(tuple((path, stamp) for path, stamp in stamps if stamp is not None))
 
 
 def _stamp(path: str) -> Stamp | None:

@@ -1,4 +1,4 @@
-"""Prepare the upgrade of a file of an earlier version: check that no process uses the file, and back it up."""
+"""Prepare the upgrade of a file of an earlier version: check that no process has a session of it open, and back it up."""
 
 from contextlib import closing
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from holdfast.store.types import Lease
 
 
 def prepare_upgrade(path: Path, version: int) -> Path:
-    """Back up a file that has this schema version, and return the path of the backup. Raise if the file is in use or cannot be copied."""
+    """Back up a file that has this schema version, and return the path of the backup. Raise if a session is open or the file cannot be copied."""
     with closing(connect_readonly(path)) as db:
         _check_unused(db, path)
         try:
