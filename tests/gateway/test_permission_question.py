@@ -30,6 +30,18 @@ async def test_invisible_characters_of_the_arguments_are_shown_as_escapes(
     assert not set(hidden) & set(message)
 
 
+async def test_the_status_can_be_called_if_nothing_is_missing(serve: Serve, http: aiohttp.ClientSession):
+    async with serve({"counter": counter_entry()}) as gateway:
+        client = RawClient(http, gateway.url)
+        async with client.post_modern("tools/list", {}) as response:
+            listed = (await response.json())["result"]["tools"]
+        async with client.post_modern("tools/call", {"name": "holdfast__status"}) as response:
+            status = (await response.json())["result"]["content"][0]["text"]
+
+    assert "holdfast__status" not in [tool["name"] for tool in listed]
+    assert status.endswith("Server counter: available.\nNo server was refused, and no tool awaits approval.")
+
+
 async def test_a_refusal_advises_the_mode_auto_only_if_that_mode_would_not_ask(tmp_path: Path):
     environ = {"HOLDFAST_PERMISSION_ASK": "counter.who"}
     async with running_gateway(tmp_path, environ) as gateway:
