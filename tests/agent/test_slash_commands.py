@@ -181,17 +181,20 @@ async def test_json_over_several_lines_is_one_call():
 
 async def test_malformed_calls_are_answered_with_what_to_do_and_call_nothing():
     turn = FakeTurn()
-    answers = await run('/call wiki.edit {"page": "x"\n/call wiki.edit x.txt\n/call', turn=turn)
+    answers = await run(
+        '/call wiki.edit {"page": "x"\n/call wiki.edit x.txt\n/call\n/call wiki.edit page=x lines=[1] n=3',
+        turn=turn,
+    )
 
     assert turn.calls == []
     assert answers[0] == (
         "The JSON for wiki.edit is incomplete: a `{` is not closed. "
         "Nothing was called; complete the JSON and send it again.\n"
     )
-    assert answers[1].startswith("The arguments of wiki.edit are not a JSON object: ")
-    assert answers[1].endswith(
-        'Nothing was called. Write /call wiki.edit {"key": "value"}; /tools wiki.edit describes its arguments.\n'
-    )
+    wrong = "The arguments of wiki.edit are not a JSON object. Nothing was called. Write /call wiki.edit "
+    described = "; /tools wiki.edit describes its arguments.\n"
+    assert answers[1] == wrong + '{"key": "value"}' + described
+    assert answers[3] == wrong + '{"page": "x", "lines": [1], "n": 3}' + described
     assert answers[2] == "/call needs a tool: /call server.tool {json}. /tools lists the tools.\n"
 
 

@@ -74,7 +74,10 @@ def test_a_failure_of_a_built_in_tool_is_printed_as_error_and_hint(tmp_path: Pat
     assert (done.returncode, done.stdout, done.stderr.splitlines()) == (
         1,
         "",
-        ["Error: There is no file 'nope'.", "Hint: Use `list` or `find` to see the existing files."],
+        [
+            "Error: NO_FILE: There is no file 'nope'.",
+            "Hint: Use `list` or `find` to see the existing files.",
+        ],
     )
 
 
@@ -87,7 +90,7 @@ def test_arguments_that_do_not_fit_the_schema_are_an_error_of_usage(tmp_path: Pa
     if flag:
         assert (json.loads(done.stdout)["code"], done.stderr) == ("BAD_ARGUMENT", "")
     else:
-        problem = "Error: files.read was not called: its arguments do not fit its schema. "
+        problem = "Error: BAD_ARGUMENT: files.read was not called: its arguments do not fit its schema. "
         assert (done.stdout, done.stderr.startswith(problem)) == ("", True)
         assert done.stderr.endswith("Hint: To see its arguments: holdfast tools files.read\n")
 
@@ -103,10 +106,14 @@ def test_a_missing_argument_is_told_in_the_words_of_the_chat(tmp_path: Path):
 
 
 def test_arguments_that_are_not_json_are_an_error_of_usage(tmp_path: Path):
-    done = run(tmp_path, "call", "files.read", "README.md")
+    done, other = (
+        run(tmp_path, "call", "files.read", text) for text in ("README.md", "path=README.md lines=3")
+    )
 
+    problem = "Error: The arguments are not a JSON object. Write them like this: "
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1].startswith("Error: The arguments are not a JSON object: ")
+    assert done.stderr.splitlines()[-1] == problem + """'{"key": "value"}'"""
+    assert other.stderr.splitlines()[-1] == problem + """'{"path": "README.md", "lines": 3}'"""
 
 
 def test_arguments_that_the_tool_itself_refuses_are_a_failure(tmp_path: Path):
@@ -151,7 +158,7 @@ def test_the_timeout_of_a_call_is_an_option_or_a_setting(tmp_path: Path):
     answers = [run(tmp_path, "call", *said, "tools.wait", waiting) for said in ([], ["--timeout", "0.5"])]
 
     assert [(done.returncode, done.stdout + done.stderr) for done in answers] == [
-        (1, f"Error: tools.wait did not answer within {seconds} s.\nHint: {codes.TIMEOUT.hint}\n")
+        (1, f"Error: TIMEOUT: tools.wait did not answer within {seconds} s.\nHint: {codes.TIMEOUT.hint}\n")
         for seconds in (1, 0.5)
     ]
 
@@ -186,7 +193,7 @@ def test_hint_at_the_shell_is_for_a_person_not_for_a_model(tmp_path: Path, envel
 
     done = run(tmp_path, "call", "shop.order")
 
-    assert [line.replace("TOOL_FAILED: ", "") for line in done.stderr.splitlines()] == [
-        "Error: There is no cake.",
+    assert done.stderr.splitlines() == [
+        "Error: TOOL_FAILED: There is no cake.",
         "Hint: The server's log may say more: holdfast servers logs shop",
     ]

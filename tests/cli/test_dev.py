@@ -134,3 +134,35 @@ def test_a_server_is_a_file_or_a_module_in_the_folder(home: Path, project: Path,
     done = run(home, "dev", *command, cwd=project, text=f"/call {name}.hello\n")
 
     assert (done.returncode, "first" in done.stdout) == (0, True)
+
+
+def test_the_example_of_the_banner_works_as_it_is_printed_if_a_tool_needs_no_arguments(
+    home: Path, project: Path
+):
+    first, rest = SERVER_WITH_NAMES.split("# ---\n")
+    (project / "shop.py").write_text(first + rest)
+    (project / "names.py").write_text(first + "box.main()\n")
+
+    shop = run(home, "dev", "shop.py", cwd=project, text="/quit\n").stderr
+    names = run(home, "dev", "names.py", cwd=project, text="/quit\n").stderr
+
+    placeholders = "call a tool, with your values for <…>"
+    assert ("  /call shop.list {} " in shop, placeholders in shop) == (True, False)
+    assert ("  /call names.add {" in names, placeholders in names) == (True, True)
+
+
+SERVER_WITH_NAMES = """
+from typing import Annotated
+from holdfast.toolkit import Meta, Toolbox
+box = Toolbox("shop")
+@box.tool
+def add(title: Annotated[str, Meta(pattern="^[a-z]+$", max_length=9)]) -> str:
+    "Add an item."
+    return title
+# ---
+@box.tool
+def list() -> str:
+    "List the items."
+    return "none"
+box.main()
+"""

@@ -15,7 +15,10 @@ import pytest
 
 from holdfast import settings
 from holdfast.host.host import Host
+from holdfast.model.event import SessionOpened, ToolCalled
 from holdfast.model.ids import SessionId
+from holdfast.model.trust import Trust
+from holdfast.store.sqlite import SqliteStore
 from tests.commands import run_holdfast
 
 HOLDFAST = str(Path(sys.executable).parent / "holdfast")
@@ -75,8 +78,8 @@ def listed(home: Path, *arguments: str) -> list[dict[str, Any]]:
 def test_list_shows_the_latest_first_and_can_be_narrowed(home: Path, tmp_path: Path):
     table = run(home, "sessions", "list").stdout.splitlines()
 
-    assert table[0].split() == ["session", "last", "used", "title", "folder", "from"]
-    assert [line.split()[3] for line in table[1:]] == ["(no", "the"]
+    assert table[0].split() == ["session", "last", "used", "state", "title", "folder", "from"]
+    assert [line.split()[3:5] for line in table[1:]] == [["closed", "(no"], ["closed", "the"]]
     assert [found["title"] for found in listed(home, "--cwd", str(tmp_path / "one"))] == ["the login bug"]
     assert listed(home, "--source", "acp") == []
     assert run(home, "sessions", "list", "--here", cwd=home).stderr == (
@@ -412,11 +415,61 @@ def test_replay_and_list_show_a_running_or_interrupted_turn(home: Path):
         f"● a.b {{}}\nThis turn is running in process {worker.pid} on {platform.node()}.\n"
     )
     assert replayed.stdout.endswith(
-        "› do it\n● a.b {}\n  cancelled\nThis turn was interrupted before it ended.\n"
+        "› do it\n● a.b {}\n  INTERRUPTED: it is unknown whether the call took effect\nThis turn was interrupted before it ended.\n"
     )
     assert "state      closed; its last turn was interrupted\n" in shown.stdout
     assert "calls      2; 1 interrupted\n" in shown.stdout
-    assert "the login bug (its last turn was interrupted)" in table.stdout
+    assert "interrupted  the login bug" in table.stdout
+
+
+@pytest.mark.promise("STO-03")
+def test_every_view_shows_calls_of_an_ended_process_as_interrupted(home: Path, tmp_path: Path):
+    async def leave_open() -> str:
+        loaded = settings.load(home / "config.toml", environment(home))
+        async with Host(settings=loaded) as host, host.session(cwd=tmp_path) as session:
+            session_id = session.context.session_id
+        opened = SessionOpened(cwd=str(tmp_path), roots=(str(tmp_path),), trust_level=Trust.DIRECT)
+        async with SqliteStore(home / "data" / "holdfast.db") as store:
+            hold = await store.acquire(session_id)
+            await store.append(hold, opened)
+            for call_id in ("one", "two"):
+                await store.append(hold, ToolCalled(call_id=call_id, server="shop", tool="buy", arguments={}))
+        return session_id
+
+    session_id = asyncio.run(leave_open())
+    (line,) = (line for line in run(home, "sessions", "list").stdout.splitlines() if "shop.buy" in line)
+    found = listed(home)[0]
+    shown = run(home, "sessions", "show", session_id).stdout
+    searched = run(home, "sessions", "search", "shop", "buy").stdout
+    before = run(home, "sessions", "replay", session_id).stdout
+    run(home, "sessions", "tag", session_id, "seen")  # ends the calls, as the next host does
+    after = run(home, "sessions", "replay", session_id).stdout
+
+    unknown = "INTERRUPTED: it is unknown whether the call took effect\n"
+    assert line.split()[3:6] == ["interrupted", "called", "shop.buy"]
+    assert (found["id"], found["state"], found["interrupted"]) == (session_id, "closed", True)
+    assert "state      closed; its last calls were interrupted\n" in shown
+    assert "calls      2; 2 interrupted\n" in shown
+    assert searched.splitlines()[1].endswith("called shop.buy  called shop.buy")
+    assert before == after == f"● shop.buy {{}}\n● shop.buy {{}}\n  shop.buy {unknown}  {unknown}"
+    assert (
+        listed(home)[0]["interrupted"],
+        "2 interrupted" in run(home, "sessions", "show", session_id).stdout,
+    ) == (
+        False,
+        True,
+    )
+
+
+def test_deleted_sessions_are_audited(home: Path):
+    ids = {found["id"] for found in listed(home)}
+    pruned = run(home, "sessions", "prune", "--older-than", "0", "--yes")
+    records = run(home, "audit", "list", "--kind", "deletion", "--json").stdout.splitlines()
+
+    assert pruned.stdout.splitlines()[-1] == "Deleted 2 sessions."
+    assert {
+        (one["session_id"], one["outcome"]) for one in (json.loads(line)["record"] for line in records)
+    } == {(each, "deleted") for each in ids}
 
 
 @pytest.mark.parametrize("command", [("list",), ("search", "/help")], ids=" ".join)

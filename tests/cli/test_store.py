@@ -223,6 +223,24 @@ def _interrupt(command: list[str], folder: Path, number: signal.Signals) -> tupl
     raise AssertionError("The command was never interrupted.")
 
 
+def test_sizes_include_the_changes_that_a_running_process_has_not_yet_moved_to_the_file(
+    tmp_path: Path,
+) -> None:
+    async def vacuum_while_open(path: Path) -> tuple[str, int]:
+        async with SqliteStore(path) as store:
+            hold = await hold_session(store)
+            for number in range(3):
+                await store.append(hold, reply(number))
+            in_file = path.stat().st_size
+            return (await asyncio.to_thread(_run, "store", "vacuum", "--path", str(path))).stdout, in_file
+
+    printed, in_file = asyncio.run(vacuum_while_open(tmp_path / "holdfast.db"))
+    before, after = (int(word) for word in printed.split() if word.isdecimal())
+
+    assert before >= after
+    assert before > in_file  # the control: the file alone is smaller
+
+
 def test_vacuum_prints_the_sizes(database: Path) -> None:
     done = _run("store", "vacuum", "--path", str(database))
 

@@ -30,6 +30,35 @@ async def test_invisible_characters_of_the_arguments_are_shown_as_escapes(
     assert not set(hidden) & set(message)
 
 
+@pytest.mark.promise("SES-05")
+async def test_arguments_are_checked_before_a_question_and_otherwise_by_the_server(tmp_path: Path):
+    answers: dict[Mode, str] = {}
+    async with running_gateway(tmp_path) as gateway:
+        for mode in (Mode.ASK, Mode.AUTO):
+            async with Client(gateway.url, gateway.token(mode, mode=mode)) as client:
+                answers[mode] = str(await client.call("repeat", text=3))
+
+    assert {
+        mode: "repeat was not called: its arguments do not fit" in said for mode, said in answers.items()
+    } == {
+        Mode.ASK: True,
+        Mode.AUTO: False,
+    }
+    assert "BAD_ARGUMENT" in answers[Mode.AUTO]  # from the server
+
+
+async def test_the_status_can_be_called_if_nothing_is_missing(serve: Serve, http: aiohttp.ClientSession):
+    async with serve({"counter": counter_entry()}) as gateway:
+        client = RawClient(http, gateway.url)
+        async with client.post_modern("tools/list", {}) as response:
+            listed = (await response.json())["result"]["tools"]
+        async with client.post_modern("tools/call", {"name": "holdfast__status"}) as response:
+            status = (await response.json())["result"]["content"][0]["text"]
+
+    assert "holdfast__status" not in [tool["name"] for tool in listed]
+    assert status.endswith("Server counter: available.\nNo server was refused, and no tool awaits approval.")
+
+
 async def test_a_refusal_advises_the_mode_auto_only_if_that_mode_would_not_ask(tmp_path: Path):
     environ = {"HOLDFAST_PERMISSION_ASK": "counter.who"}
     async with running_gateway(tmp_path, environ) as gateway:

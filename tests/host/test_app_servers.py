@@ -147,6 +147,23 @@ async def test_a_tool_of_a_server_that_did_not_start_answers_with_the_refusal(
     assert [name for name in servers if f"server refused: {name}" not in caplog.text] == []
 
 
+async def test_an_entry_whose_name_is_taken_is_logged_once_with_its_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {"shop": {"command": "true"}}}')
+    with caplog.at_level(logging.WARNING):
+        async with make_host(tmp_path, {"shop": {"toolbox": Toolbox("shop")}}) as host:
+            for _ in range(2):
+                async with host.session():
+                    pass
+
+    (refused,) = (text for text in caplog.messages if text.startswith("server refused"))
+    assert refused == (
+        f"server refused: shop: The entry in {tmp_path / 'mcp.json'} is not used: "
+        "a server in the application that embeds Host has the same name. Rename one of them."
+    )
+
+
 def running(host: Host) -> list[str]:
     """The servers of the program that are connected."""
     return [spec.name for spec in host.links.specs() if spec.source is Source.APP]

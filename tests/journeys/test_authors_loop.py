@@ -103,7 +103,9 @@ def test_pinned_tools_that_changed_are_listed_with_the_command_that_approves_the
 
     assert "notes.greet  awaits approval  It has changed" in table.stdout
     assert (line["state"], line["approve"]) == ("awaiting approval", "holdfast servers approve notes")
-    assert called.stderr.startswith("Error: notes.greet awaits your approval. It has changed since")
+    assert called.stderr.startswith(
+        "Error: NOT_APPROVED: notes.greet awaits your approval. It has changed since"
+    )
     assert "holdfast servers approve notes" in called.stderr
     assert "- notes.greet [awaits approval: holdfast servers approve notes]" in chat
     assert "NOT_APPROVED: notes.greet awaits your approval." in chat

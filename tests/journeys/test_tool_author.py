@@ -120,7 +120,10 @@ def test_a_failure_with_the_authors_own_code_looks_the_same_in_both_envelopes(
 
     failed = run(home, cwd, "call", "shop.order", '{"item": "cake"}')
 
-    assert (failed.returncode, failed.stderr) == (1, "Error: There is no cake left.\nHint: Order tea.\n")
+    assert (failed.returncode, failed.stderr) == (
+        1,
+        "Error: SOLD_OUT: There is no cake left.\nHint: Order tea.\n",
+    )
 
 
 @pytest.mark.slow

@@ -283,7 +283,9 @@ def test_name_used_twice_goes_to_the_more_trusted_source():
     )
 
     assert [server.transport for server in resolution.servers] == [Stdio(command="mine")]
-    assert reasons(resolution) == ["A server in /user.json has the same name. Rename one of them."]
+    assert reasons(resolution) == [
+        "The entry in /project.json is not used: a server in /user.json has the same name. Rename one of them."
+    ]
 
 
 @pytest.mark.promise("RES-15")

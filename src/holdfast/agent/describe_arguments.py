@@ -14,6 +14,7 @@ _MAX_ARGUMENTS = 200
 _MAX_DEPTH = 4  # of nested types
 _MAX_MEMBERS = 10  # of an object in an example
 _MAX_NESTED = 100  # values in an example
+_MAX_GIVEN = 500  # characters of arguments that are repeated as JSON
 _CONSTRAINTS = {
     "minimum": "from {}",
     "maximum": "up to {}",
@@ -61,6 +62,31 @@ def example_arguments(tool: Tool) -> str:
         name: example.make(schema.properties.get(name), depth=0) for name in schema.required[:_MAX_ARGUMENTS]
     }
     return json.dumps(filled, ensure_ascii=False)
+
+
+def example_object(given: str) -> str:
+    """How to write arguments that are not JSON: `n=3 path=a.txt` as `{"n": 3, "path": "a.txt"}`; for other text, a general example."""
+    pairs = [word.partition("=") for word in given.split()]
+    if (
+        len(given) > _MAX_GIVEN
+        or not pairs
+        or not all(name.isidentifier() and equals for name, equals, _ in pairs)
+    ):
+        return '{"key": "value"}'
+    return json.dumps({name: _parse_value(value) for name, _, value in pairs}, ensure_ascii=False)
+
+
+def describe_json_error(given: str, error: Exception) -> str:
+    """Where the JSON is wrong; empty for text that does not begin like an object, because the position would not help."""
+    return f": {error}" if given.lstrip().startswith("{") else ""
+
+
+def _parse_value(text: str) -> Json:
+    """The JSON value that a text is; if it is none, the text itself."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return text
 
 
 class _Example:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from holdfast.agent.agent import TurnContext
-from holdfast.agent.describe_arguments import shorten
+from holdfast.agent.describe_arguments import describe_json_error, example_object, shorten
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 
@@ -36,10 +36,12 @@ async def show_prompts(turn: TurnContext, argument: str) -> str:
     if not rest:
         return await _list(turn, "prompts", server)
     name, *given = rest
+    text = "".join(given) or "{}"
     try:
-        arguments: Any = json.loads("".join(given) or "{}")
+        arguments: Any = json.loads(text)
     except ValueError as error:
-        return f'The arguments of {name} are not a JSON object: {error}. Write /prompts {server} {name} {{"key": "value"}}.\n'
+        problem = describe_json_error(text, error)
+        return f"The arguments of {name} are not a JSON object{problem}. Write /prompts {server} {name} {example_object(text)}.\n"
     try:
         result = await turn.request_feature(server, "prompts/get", {"name": name, "arguments": arguments})
     except HoldfastError as error:

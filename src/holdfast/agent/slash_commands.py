@@ -10,7 +10,9 @@ from holdfast.agent.agent import TurnContext
 from holdfast.agent.command_list import COMMAND_NAMES, COMMANDS
 from holdfast.agent.describe_arguments import (
     describe_arguments,
+    describe_json_error,
     example_arguments,
+    example_object,
     required_arguments,
     shorten,
 )
@@ -150,13 +152,14 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
             f"The JSON for {name} is incomplete: {describe_unclosed(command.argument)} is not closed. Nothing was called;"
             " complete the JSON and send it again.",
         )
+    text = "".join(given or "{}")
     try:
-        arguments = decode_strict("".join(given or "{}").encode(), dict[str, Any], DEFAULT_LIMITS)
+        arguments = decode_strict(text.encode(), dict[str, Any], DEFAULT_LIMITS)
     except (StrictJsonError, UnicodeEncodeError) as error:
         return _report(
             turn,
-            f"The arguments of {name} are not a JSON object: {error}. Nothing was called. "
-            f'Write /call {name} {{"key": "value"}}; /tools {name} describes its arguments.',
+            f"The arguments of {name} are not a JSON object{describe_json_error(text, error)}. Nothing was called. "
+            f"Write /call {name} {example_object(text)}; /tools {name} describes its arguments.",
         )
     result = await turn.call(name, arguments)
     if not result.ok:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from holdfast.audit.audit import Audit
+from holdfast.audit.record import AuditKind, Subject, make_record
 from holdfast.audit.recovery import acquire_and_close
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -18,13 +19,26 @@ _PARTLY_DELETED = "(partly deleted)"
 _PAUSE_SECONDS = 0.05  # between two sessions, so that other writes are not delayed
 
 
-async def delete_session(store: Store, audit: Audit, session_id: SessionId) -> None:
-    """Delete a session. Raises SESSION_HELD if it is open."""
+async def delete_session(store: Store, audit: Audit, session_id: SessionId, *, reason: str = "") -> None:
+    """Delete a session, and audit that. Raises SESSION_HELD if it is open."""
 
     def delete(tx: Tx) -> Hold | None:
         """Delete the session. If it is large, delete a part of it, and return the hold that is needed to delete the rest."""
         # Audit interrupted calls first: deleting the session deletes their events.
         hold = acquire_and_close(tx, audit, session_id)
+        stored = tx.session(session_id)
+        if stored is not None:
+            audit.append(
+                tx,
+                make_record(
+                    AuditKind.DELETION,
+                    stored.context,
+                    Subject(),
+                    at=tx.now(),
+                    outcome="deleted",
+                    reason=reason,
+                ),
+            )
         if not tx.delete_part(hold):
             tx.delete(hold)
             return None
@@ -55,9 +69,10 @@ async def find_unused(store: Store, age: timedelta) -> list[StoredSession]:
 async def delete_unused(store: Store, audit: Audit, age: timedelta) -> list[SessionId]:
     """Delete the sessions that were last used more than `age` ago. Return the ids of the deleted sessions."""
     deleted: list[SessionId] = []
+    reason = f"It was last used more than {age.days} days ago."
     for stored in await find_unused(store, age):
         try:
-            await delete_session(store, audit, stored.context.session_id)
+            await delete_session(store, audit, stored.context.session_id, reason=reason)
         except HoldfastError as error:
             if error.code not in (codes.SESSION_HELD, codes.UNKNOWN_SESSION):  # opened or deleted elsewhere
                 raise

@@ -49,6 +49,8 @@ class AuditKind(StrEnum):
     """A person's approval of a server, a tool, an agent's definition or a project's instructions, or its revocation."""
     TOKEN = "token"
     """A person created or revoked a token of an MCP client."""
+    DELETION = "deletion"
+    """A stored session was deleted: by a person, by an application, or because it was older than `sessions.keep_days`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from holdfast.agent.describe_arguments import describe_json_error, example_object
 from holdfast.agent.slash_commands import format_issues, read_envelope
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
@@ -121,7 +122,8 @@ def _parse_arguments(text: str) -> dict[str, Any]:
         return decode_strict(text.encode(), dict[str, Any], DEFAULT_LIMITS)
     except StrictJsonError as error:
         raise click.UsageError(
-            f'The arguments are not a JSON object: {error}. Example: \'{{"path": "README.md"}}\'.'
+            f"The arguments are not a JSON object{describe_json_error(text, error)}. "
+            f"Write them like this: {shlex.quote(example_object(text))}"
         ) from None
 
 
@@ -166,10 +168,11 @@ def _print_result(tool: str, result: ToolResult, *, has_log: bool) -> None:
         if code is not None and hint == code.hint:  # this hint is for a model, not for a user
             hint = _hint(tool, code, has_log=has_log)
         issues = "".join(format_issues(failure))
-        print_output(f"Error: {failure['error']}{issues}\nHint: {hint}", err=True)
+        print_output(f"Error: {failure['code']}: {failure['error']}{issues}\nHint: {hint}", err=True)
         return
     if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
-        print_error(HoldfastError(code, result.message, hint=_hint(tool, code, has_log=has_log)))
+        message = f"{code.name}: {result.message}"
+        print_error(HoldfastError(code, message, hint=_hint(tool, code, has_log=has_log)))
         return
     for block in result.content:
         match block.get("type"):

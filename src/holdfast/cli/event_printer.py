@@ -53,6 +53,7 @@ from holdfast.model.event_text import (
     tool_name,
 )
 from holdfast.model.json import JsonObject
+from holdfast.store.end_interrupted import INTERRUPTED
 from holdfast.store.types import StoredEvent
 
 PROMPT = "› "
@@ -313,6 +314,8 @@ class EventPrinter:
                 self.print(f"  {name}✓", "green")
                 for line in _first_diff_lines(file_change(called, event)):
                     self.print(f"    {line}", {"+": "green", "-": "red"}.get(line[:1], "dim"))
+            case Outcome.CANCELLED if event.code == INTERRUPTED:
+                self.print(f"  {name}{INTERRUPTED}: it is unknown whether the call took effect", "yellow")
             case Outcome.CANCELLED:
                 self.print(f"  {name}cancelled", "yellow")
             case Outcome.FAILED | Outcome.REFUSED:

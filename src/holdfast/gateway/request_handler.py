@@ -18,7 +18,7 @@ from holdfast.gateway.params import decode_text, read_members, read_text, read_u
 from holdfast.gateway.parked_calls import ModernCall, Parked
 from holdfast.gateway.requests_to_servers import InputRequired, RequestsToServers
 from holdfast.gateway.signed_state import State, StateSigner, digest
-from holdfast.gateway.status import STATUS_TOOL, has_missing, status_result
+from holdfast.gateway.status import STATUS_TOOL, status_result
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
@@ -203,7 +203,7 @@ class RequestHandler:
         tool = (await offer.tools()).find(name)
         arguments = bytes(members.pop("arguments", EMPTY_OBJECT))
         if tool is None:
-            if name == STATUS_TOOL and has_missing(offer.session):
+            if name == STATUS_TOOL:  # also if it is not listed, because nothing is missing
                 return await self._status(offer.session, call)
             return await _refuse_unknown(offer.session, name, arguments)
         _check_asker(asked_by, tool.server.name)
@@ -309,7 +309,7 @@ async def _refuse_unknown(session: Session, name: str, arguments: bytes) -> Any:
     """Record a call of a tool that is not offered, and refuse it."""
     error = HoldfastError(
         codes.UNKNOWN_TOOL,
-        f"There is no tool {name[:120]!r} here. If tools/list contains {STATUS_TOOL}, call it: it lists the tools that await approval.",
+        f"There is no tool {name[:120]!r} here. Call {STATUS_TOOL}: it lists the servers, and the tools that await approval.",
     )
     tool_call = ToolCall(call_id=new_call_id(), server="", tool=name[:120], arguments=arguments)
     await session.record.calls.audit_call_without_events(tool_call, failed_result(error))

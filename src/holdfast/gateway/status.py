@@ -49,6 +49,8 @@ def status_result(session: Session) -> dict[str, object]:
             lines.append(
                 f"Tool {display_name(tool.name)} of {display_name(server)}: not offered. {tool.reason} A person can review it with: {approve}"
             )
+    if not has_missing(session):
+        lines.append("No server was refused, and no tool awaits approval.")
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"… and {len(lines) - _MAX_LINES} more."]
     return text_result("\n".join(lines))

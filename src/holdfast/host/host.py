@@ -51,7 +51,7 @@ from holdfast.model.option_text import bad_type, parse_text
 from holdfast.model.own_loop import check_loop, running_loop
 from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement, ProcessSpec
-from holdfast.model.resolution import Resolution, Stage
+from holdfast.model.resolution import Refusal, Resolution, Stage
 from holdfast.model.server import ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.model.visible_text import to_line
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_ID_LENGTH = 256
+_MAX_LOGGED_REFUSALS = 1000  # the same refusal is logged once for all sessions
 _NO_SESSION = SessionContext(session_id=SessionId(""), trust_level=Trust.SANDBOXED)
 
 
@@ -110,6 +111,7 @@ class Host:
         self._agent = parse_agent(agent)
         self._tracer_provider = tracer_provider
         self._opened_by_run: set[Scope] = set()
+        self._logged_refusals: set[Refusal] = set()
         self._composed: HostParts | None = None
         self._stack = AsyncExitStack()
         self._state: Literal["new", "open", "closed"] = "new"
@@ -255,8 +257,12 @@ class Host:
         try:
             await session.wait_ready_and_store()
             for refusal in session.refusals:
-                if refusal.stage is Stage.SELECT:  # the application or the workspace chose to leave it out
+                # The application or the workspace chose to leave it out, or an earlier session logged the same.
+                if refusal.stage is Stage.SELECT or refusal in self._logged_refusals:
                     continue
+                if len(self._logged_refusals) >= _MAX_LOGGED_REFUSALS:
+                    self._logged_refusals.clear()
+                self._logged_refusals.add(refusal)
                 # The message has the name and the reason, because an application's log may show no fields.
                 extra = {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
                 log.warning(

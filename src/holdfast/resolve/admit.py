@@ -42,7 +42,14 @@ def admit(resolution: Resolution, trust: Trust, approvals: ServerApprovals = NO_
             return why
         taken = by_name.setdefault(normal_form(server.name), server)
         if taken.name == server.name and taken is not server:
-            return f"A server in {taken.origin} has the same name. Rename one of them."
+            if taken.origin == server.origin:
+                return (
+                    f"A second entry in {server.origin} has this name, and is not used. Rename one of them."
+                )
+            return (
+                f"The entry in {server.origin} is not used: a server in {taken.origin} has the same name. "
+                "Rename one of them."
+            )
         look_alike = by_skeleton.setdefault(skeleton(server.name), server)
         if taken is not server:
             return _looks_like(taken)

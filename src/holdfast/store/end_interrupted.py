@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from holdfast.model.event import OWN_AGENT, Origin, Outcome, StopReason, ToolCalled, ToolEnded, TurnEnded
 from holdfast.model.ids import SessionId
+from holdfast.store.lease import is_held
 from holdfast.store.store import ReadTx, Tx
-from holdfast.store.types import Hold, StoredEvent
+from holdfast.store.types import Hold, SessionState, StoredEvent, StoredSession
 
 INTERRUPTED = "INTERRUPTED"
 _INTERRUPTED_TEXT = (
@@ -49,6 +50,15 @@ def missing_ends(tx: ReadTx, session_id: SessionId) -> tuple[MissingEnd, ...]:
         return calls
     ended = TurnEnded(turn_id=session.open_turn, reason=StopReason.INTERRUPTED)
     return (*calls, MissingEnd(event=ended))
+
+
+def interrupted_ends(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ...]:
+    """The missing ends of a session that no live process holds: the next host stores them. Empty while a process holds it."""
+    if is_held(session):
+        return ()
+    # All calls of a session that was closed and released have ended, so its calls need not be read.
+    is_complete = session.state is SessionState.CLOSED and session.lease is None and not session.open_turn
+    return () if is_complete else missing_ends(tx, session.context.session_id)
 
 
 def _missing_call_end(stored: StoredEvent, call: ToolCalled) -> MissingEnd:

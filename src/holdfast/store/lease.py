@@ -40,9 +40,14 @@ def _is_out_of_time(lease: Lease, now: datetime, *, grace: timedelta) -> bool:
     return lease.expires_at + grace <= now or lease.expires_at > now + _MAX_SUSPENSION
 
 
+def is_held(session: StoredSession) -> bool:
+    """Whether the session had a live owner when it was read."""
+    return session.lease is not None and not is_expired(session.lease, session.read_at)
+
+
 def is_interrupted(session: StoredSession) -> bool:
-    """Whether the session had an open turn and no live owner when it was read."""
-    return bool(session.open_turn) and (session.lease is None or is_expired(session.lease, session.read_at))
+    """Whether the session had an open turn and no live owner when it was read. `interrupted_ends` also finds calls outside of a turn."""
+    return bool(session.open_turn) and not is_held(session)
 
 
 def check_free(lease: Lease, now: datetime) -> None:

@@ -46,7 +46,7 @@ from holdfast.store.query import (
     decode_cursor,
     encode_cursor,
 )
-from holdfast.store.search import make_snippet, parse_words, searchable_text, tokenize
+from holdfast.store.search import contains_words, make_snippet, parse_words, searchable_text
 from holdfast.store.store import MAX_UNDELIVERED, AfterCommit, OnDone, ReadTx, Store, Tx
 from holdfast.store.types import (
     AppendResult,
@@ -258,7 +258,7 @@ class _MemoryTx:
         for session in self._visible(query.visibility):
             if query.source in (None, session.source) and set(query.tags) <= set(session.tags):
                 for message_id, (seq, text) in self._texts(session).items():
-                    if _matches(tokenize(text), wanted):
+                    if contains_words(text, wanted):
                         rank = (self._db.message_numbers.get((session.context.session_id, message_id), 0), 0)
                         found[rank] = SearchHit(
                             session=session,
@@ -563,10 +563,3 @@ class _MemoryTx:
 
 def _size(session: StoredSession) -> int:
     return sum(map(len, (session.context.cwd, *session.context.roots, session.title, *session.tags)))
-
-
-def _matches(text: tuple[str, ...], wanted: tuple[tuple[str, ...], ...]) -> bool:
-    return all(
-        any(text[start : start + len(phrase)] == phrase for start in range(len(text) - len(phrase) + 1))
-        for phrase in wanted
-    )

@@ -48,6 +48,15 @@ def tokenize(text: str) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(_normalize(text)))
 
 
+def contains_words(text: str, wanted: tuple[tuple[str, ...], ...]) -> bool:
+    """Whether the text contains all words of a query, as `parse_words` returns them."""
+    tokens = tokenize(text)
+    return all(
+        any(tokens[start : start + len(phrase)] == phrase for start in range(len(tokens) - len(phrase) + 1))
+        for phrase in wanted
+    )
+
+
 def make_snippet(text: str, wanted: tuple[tuple[str, ...], ...]) -> str:
     """The part of the text around the first word of the query, on one line."""
     at = _normalize(text).find(wanted[0][0])

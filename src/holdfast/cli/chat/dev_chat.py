@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.agent.describe_arguments import example_arguments
+from holdfast.agent.describe_arguments import example_arguments, required_arguments
 from holdfast.cli.chat.chat import ChatSession
 from holdfast.cli.chat.own_chat import ChatOptions, OwnChat
 from holdfast.cli.event_printer import EventPrinter
@@ -77,10 +77,13 @@ class DevChat(OwnChat):
             for line in refusal.reason.split("\n")[1:] if refusal.server == self._server else ():
                 banner_printer.print(replace_unprintable(line), "yellow")
         banner_printer.print("Type")
-        call = f"/call {tools[0].name} {example_arguments(tools[0].definition)}" if tools else ""
+        # A tool without required arguments, if there is one: its example works as it is printed.
+        tool = min(tools, key=lambda tool: bool(required_arguments(tool.definition)), default=None)
+        call = "" if tool is None else f"/call {tool.name} {example_arguments(tool.definition)}"
+        has_placeholders = tool is not None and bool(required_arguments(tool.definition))
         for command, purpose in (
             ("/tools", "list the tools"),
-            (call, "call a tool"),
+            (call, "call a tool, with your values for <…>" if has_placeholders else "call a tool"),
             (f"/logs {self._server}", "show what the server wrote to standard error"),
             ("/quit", "leave"),
         ):

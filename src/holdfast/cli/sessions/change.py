@@ -15,7 +15,7 @@ from holdfast.cli.find_session import find_session, short_id
 from holdfast.cli.open_store import run_with_read_only_store, run_with_writable_store, store_file
 from holdfast.cli.options import path_option
 from holdfast.cli.output import confirm_or_abort, print_line
-from holdfast.cli.sessions.describe import time_ago, with_title
+from holdfast.cli.sessions.describe import time_ago, with_titles
 from holdfast.connect.log_files import LOG_FOLDER, remove_session_logs
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -72,7 +72,7 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
     """
 
     async def find(store: Store) -> list[StoredSession]:
-        return [await with_title(store, await find_session(store, session)) for session in sessions]
+        return await with_titles(store, [await find_session(store, session) for session in sessions])
 
     found = {stored.context.session_id: stored for stored in run_with_read_only_store(path, find)}
     for session_id, stored in found.items():
@@ -122,7 +122,7 @@ def prune(*, days: int | None, dry_run: bool, yes: bool, path: Path | None) -> N
     age = timedelta(days=days)
 
     async def find(store: Store) -> list[StoredSession]:
-        return [await with_title(store, stored) for stored in await find_unused(store, age)]
+        return await with_titles(store, await find_unused(store, age))
 
     found = run_with_read_only_store(path, find)
     for stored in found:

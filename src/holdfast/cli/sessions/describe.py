@@ -1,45 +1,85 @@
 """Describes a stored session for users and for programs."""
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from holdfast.model.event import ToolCalled
 from holdfast.model.event_text import tool_name
 from holdfast.model.json import JsonObject
-from holdfast.store.lease import is_interrupted
-from holdfast.store.store import Store
-from holdfast.store.types import StoredSession
+from holdfast.store.end_interrupted import MissingEnd, interrupted_ends
+from holdfast.store.lease import is_held
+from holdfast.store.store import ReadTx, Store
+from holdfast.store.types import SessionState, StoredSession
 
 _MAX_EVENTS_READ = 20
 
 
-def session_to_json(stored: StoredSession) -> JsonObject:
-    """The session as `--json` prints it."""
-    context = stored.context
-    return {
-        "id": context.session_id,
-        "title": stored.title,
-        "state": stored.state,
-        "source": stored.source,
-        "cwd": context.cwd,
-        "roots": list(context.roots),
-        "workspace": context.workspace_id,
-        "trust_level": context.trust_level,
-        "user": context.user_id,
-        "parent": context.parent_session_id,
-        "tags": list(stored.tags),
-        "created": stored.created.isoformat(),
-        "updated": stored.updated.isoformat(),
-        "events": stored.last_seq,
-        "interrupted": is_interrupted(stored),
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """A stored session as the commands show it. If nothing was said in it, its title is its first call, such as `called files.list`."""
+
+    stored: StoredSession
+    interrupted: tuple[MissingEnd, ...]
+    """The missing ends of the calls and of the turn that were running when its process ended."""
+
+    @property
+    def state(self) -> SessionState:
+        """Closed, if no live process has the session open: the next host closes it."""
+        return self.stored.state if is_held(self.stored) else SessionState.CLOSED
+
+    @property
+    def short_state(self) -> str:
+        """One word: `open`, `running` (a turn is running), `interrupted` or `closed`."""
+        if self.interrupted:
+            return "interrupted"
+        return "running" if self.stored.open_turn else self.state
+
+    @property
+    def state_text(self) -> str:
+        """The state, and whether the last turn or its calls were interrupted, or where the turn is running."""
+        if turn := describe_open_turn(self.stored):
+            return f"{self.state}; its last turn {turn}"
+        return f"{self.state}; its last calls were interrupted" if self.interrupted else self.state
+
+    def to_json(self) -> JsonObject:
+        """The session as `--json` prints it."""
+        stored, context = self.stored, self.stored.context
+        return {
+            "id": context.session_id,
+            "title": stored.title,
+            "state": self.state,
+            "source": stored.source,
+            "cwd": context.cwd,
+            "roots": list(context.roots),
+            "workspace": context.workspace_id,
+            "trust_level": context.trust_level,
+            "user": context.user_id,
+            "parent": context.parent_session_id,
+            "tags": list(stored.tags),
+            "created": stored.created.isoformat(),
+            "updated": stored.updated.isoformat(),
+            "events": stored.last_seq,
+            "interrupted": bool(self.interrupted),
+        }
 
 
-async def with_title(store: Store, stored: StoredSession) -> StoredSession:
-    """The session. If it has no title, because nothing was said, its title is the first call, such as `called files.list`."""
+async def summarize(store: Store, stored: StoredSession) -> SessionSummary:
+    """Read what a summary of the session needs."""
+    return await store.read(
+        lambda tx: SessionSummary(stored=_add_title(tx, stored), interrupted=interrupted_ends(tx, stored))
+    )
+
+
+async def with_titles(store: Store, sessions: Iterable[StoredSession]) -> list[StoredSession]:
+    """The sessions. If one has no title, because nothing was said, its title is the first call, such as `called files.list`."""
+    return await store.read(lambda tx: [_add_title(tx, stored) for stored in sessions])
+
+
+def _add_title(tx: ReadTx, stored: StoredSession) -> StoredSession:
     if stored.title:
         return stored
-    first = await store.read(lambda tx: tx.events(stored.context.session_id, 0, _MAX_EVENTS_READ))
+    first = tx.events(stored.context.session_id, 0, _MAX_EVENTS_READ)
     calls = (each.event for each in first if isinstance(each.event, ToolCalled))
     return replace(stored, title=next((f"called {tool_name(call)}" for call in calls), ""))
 
@@ -60,6 +100,6 @@ def describe_open_turn(stored: StoredSession) -> str:
     """Whether the last turn "was interrupted" or "is running in …"; empty if it has ended."""
     if not stored.open_turn:
         return ""
-    if stored.lease is None or is_interrupted(stored):
+    if stored.lease is None or not is_held(stored):
         return "was interrupted"
     return f"is running in {stored.lease.owner}"

@@ -14,14 +14,16 @@ from holdfast.cli.open_store import run_with_read_only_store
 from holdfast.cli.options import json_lines_option, path_option
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.paging import collect_pages, limit_options, print_remaining
-from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago, with_title
+from holdfast.cli.sessions.describe import SessionSummary, summarize, time_ago, with_titles
 from holdfast.store.query import MAX_PAGE_SIZE, SearchQuery, SessionQuery, Visibility
+from holdfast.store.search import contains_words, parse_words
 from holdfast.store.store import Store
-from holdfast.store.types import SearchHit, StoredSession
+from holdfast.store.types import SearchHit
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 _MAX_HITS = 10_000
 _MAX_SHOWN_HITS = 3  # of each session
+_Match = tuple[SessionSummary, list[SearchHit]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,18 +97,18 @@ def list_sessions(
         limit=MAX_PAGE_SIZE,
     )
 
-    async def work(store: Store) -> tuple[list[StoredSession], int]:
+    async def work(store: Store) -> tuple[list[SessionSummary], int]:
         found, more = await collect_pages(lambda cursor: store.sessions(replace(query, cursor=cursor)), limit)
-        return [await with_title(store, stored) for stored in found], more
+        return [await summarize(store, stored) for stored in found], more
 
     found, more = run_with_read_only_store(path, work)
     if as_json:
-        for stored in found:
-            print_json(session_to_json(stored))
+        for summary in found:
+            print_json(summary.to_json())
     elif found:
-        columns = ("session", "last used", "title", "folder", "from")
-        rows = [_row(stored) for stored in found]
-        users = [stored.context.user_id or "" for stored in found]
+        columns = ("session", "last used", "state", "title", "folder", "from")
+        rows = [_row(summary) for summary in found]
+        users = [summary.stored.context.user_id or "" for summary in found]
         if len({*users}) > 1:
             columns, rows = (*columns, "user"), [(*row, user) for row, user in zip(rows, users, strict=True)]
         print_table(columns, rows)
@@ -141,41 +143,62 @@ def search(
         limit=MAX_PAGE_SIZE,
     )
 
-    async def work(store: Store) -> tuple[list[SearchHit], int]:
-        return await collect_pages(lambda cursor: store.search(replace(query, cursor=cursor)), _MAX_HITS)
+    async def work(store: Store) -> tuple[list[_Match], int]:
+        hits, _ = await collect_pages(lambda cursor: store.search(replace(query, cursor=cursor)), _MAX_HITS)
+        by_session: dict[str, list[SearchHit]] = {}
+        for hit in (*hits, *await _find_by_first_call(store, query)):
+            by_session.setdefault(hit.session.context.session_id, []).append(hit)
+        found = sorted(by_session.values(), key=lambda hits: hits[0].session.updated, reverse=True)
+        shown = found if limit is None else found[:limit]
+        return [(await summarize(store, hits[0].session), hits) for hits in shown], len(found) - len(shown)
 
-    hits, _ = run_with_read_only_store(path, work)
-    by_session: dict[str, list[SearchHit]] = {}
-    for hit in hits:
-        by_session.setdefault(hit.session.context.session_id, []).append(hit)
-    found = list(by_session.values())
-    shown = found if limit is None else found[:limit]
+    shown, more = run_with_read_only_store(path, work)
     if as_json:
-        for matches in shown:
-            hit_lines = [{"seq": hit.seq, "snippet": hit.snippet} for hit in matches]
-            print_json({"session": session_to_json(matches[0].session), "hits": hit_lines})
+        for summary, hits in shown:
+            hit_lines = [{"seq": hit.seq, "snippet": hit.snippet} for hit in hits]
+            print_json({"session": summary.to_json(), "hits": hit_lines})
     elif shown:
-        rows = [row for matches in shown for row in _hit_rows(matches)]
+        rows = [row for match in shown for row in _hit_rows(*match)]
         print_table(("session", "last used", "title", "text"), rows)
     else:
         print_line(
             f"No message or title contains all of: {' '.join(words)}. The search matches whole words.",
             err=True,
         )
-    print_remaining(len(shown), len(found) - len(shown))
+    print_remaining(len(shown), more)
 
 
-def _row(stored: StoredSession) -> tuple[str, ...]:
-    context = stored.context
+async def _find_by_first_call(store: Store, query: SearchQuery) -> list[SearchHit]:
+    """The sessions without a stored title that are listed with their first call as the title, if that contains the words."""
+    wanted = parse_words(query.words)
+    sessions = SessionQuery(
+        visibility=query.visibility, source=query.source, tags=query.tags, limit=MAX_PAGE_SIZE
+    )
+    found, _ = await collect_pages(lambda cursor: store.sessions(replace(sessions, cursor=cursor)), _MAX_HITS)
+    titled = await with_titles(store, [stored for stored in found if not stored.title])
+    return [
+        SearchHit(session=stored, message_id="", seq=0, snippet=stored.title)
+        for stored in titled
+        if contains_words(stored.title, wanted)
+    ]
+
+
+def _row(summary: SessionSummary) -> tuple[str, ...]:
+    stored, context = summary.stored, summary.stored.context
     title = stored.title or "(no title)"
-    if open_turn := describe_open_turn(stored):
-        title += f" (its last turn {open_turn})"
-    return short_id(context.session_id), time_ago(stored.updated), title, context.cwd, stored.source
+    return (
+        short_id(context.session_id),
+        time_ago(stored.updated),
+        summary.short_state,
+        title,
+        context.cwd,
+        stored.source,
+    )
 
 
-def _hit_rows(hits: list[SearchHit]) -> Iterator[tuple[str, ...]]:
+def _hit_rows(summary: SessionSummary, hits: list[SearchHit]) -> Iterator[tuple[str, ...]]:
     """The rows of a session: its latest matches, and how many more there are."""
-    session = hits[0].session
+    session = summary.stored
     first = (short_id(session.context.session_id), time_ago(session.updated), session.title)
     texts = [
         *dict.fromkeys(" ".join(hit.snippet.split()) for hit in hits)

@@ -13,14 +13,13 @@ from holdfast.cli.find_session import find_session
 from holdfast.cli.open_store import run_with_read_only_store
 from holdfast.cli.options import json_option, output_option, path_option
 from holdfast.cli.output import STDOUT, print_json, print_line, print_table, write_json_lines
-from holdfast.cli.sessions.describe import describe_open_turn, session_to_json, time_ago, with_title
+from holdfast.cli.sessions.describe import SessionSummary, describe_open_turn, summarize, time_ago
 from holdfast.model.event import Event, ServersResolved, ToolEnded, UnknownEvent, event_kind
 from holdfast.session.storage_quota import MEGABYTE
-from holdfast.store.end_interrupted import INTERRUPTED, missing_ends
+from holdfast.store.end_interrupted import INTERRUPTED, interrupted_ends
 from holdfast.store.event_codec import is_json_object
-from holdfast.store.lease import is_expired, is_interrupted
 from holdfast.store.store import Store
-from holdfast.store.types import StoredEvent, StoredSession
+from holdfast.store.types import StoredEvent
 
 
 @click.command()
@@ -39,7 +38,7 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
 
     async def work(
         store: Store,
-    ) -> tuple[StoredSession, ServersResolved | None, Counter[str], dict[str, Usage], int, int]:
+    ) -> tuple[SessionSummary, ServersResolved | None, Counter[str], dict[str, Usage], int, int]:
         stored = await find_session(store, session)
         session_id = stored.context.session_id
         resolution = await store.read(lambda tx: tx.resolution(session_id))
@@ -47,21 +46,20 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         async for event in store.events(session_id):
             kinds[event_kind(event.event)] += 1
             interrupted += isinstance(event.event, ToolEnded) and event.event.code == INTERRUPTED
-        if stored.lease is None or is_expired(stored.lease, stored.read_at):  # no process runs the session
-            missing = await store.read(lambda tx: missing_ends(tx, session_id))
-            interrupted += sum(end.call is not None for end in missing)
-        stored = await with_title(store, stored)
+        summary = await summarize(store, stored)
+        interrupted += sum(end.call is not None for end in summary.interrupted)
         size = await store.read(lambda tx: tx.stored_bytes(session_id))
-        return stored, resolution, kinds, await sum_usage(store.events(session_id)), interrupted, size
+        return summary, resolution, kinds, await sum_usage(store.events(session_id)), interrupted, size
 
-    stored, resolution, kinds, used, interrupted, size = run_with_read_only_store(path, work)
+    summary, resolution, kinds, used, interrupted, size = run_with_read_only_store(path, work)
+    stored, context = summary.stored, summary.stored.context
     servers = resolution.servers if resolution is not None else ()
     refusals = resolution.refusals if resolution is not None else ()
     stage_seconds = resolution.stage_seconds if resolution is not None else {}
     server_seconds = resolution.server_seconds if resolution is not None else {}
     if as_json:
         document = {
-            **session_to_json(stored),
+            **summary.to_json(),
             "servers": servers,
             "refusals": [
                 {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
@@ -76,12 +74,11 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         }
         print_json(document)
         return
-    context, open_turn = stored.context, describe_open_turn(stored)
     rows = [
         ("id", context.session_id),
         ("title", stored.title or "(no title)"),
         *([("tags", ", ".join(stored.tags))] if stored.tags else []),
-        ("state", stored.state + (f"; its last turn {open_turn}" if open_turn else "")),
+        ("state", summary.state_text),
         ("folder", context.cwd),
         *(("other folder", root) for root in context.roots[1:]),
         ("workspace", context.workspace_id or "(none)"),
@@ -126,10 +123,11 @@ def replay(*, session: str, path: Path | None) -> None:
         stored = await find_session(store, session)
         async for event in store.events(stored.context.session_id):
             printer.show_stored(event)
-        if is_interrupted(stored):
-            for end in await store.read(lambda tx: missing_ends(tx, stored.context.session_id)):
+        missing = await store.read(lambda tx: interrupted_ends(tx, stored))
+        for end in missing:
+            if not end.origin.agent:  # of a sub-agent, only the calls are printed
                 printer.show(end.event)
-        elif stored.open_turn:
+        if stored.open_turn and not missing:
             printer.new_line()
             printer.print(f"This turn {describe_open_turn(stored)}.", "yellow")
         printer.new_line()
@@ -153,7 +151,7 @@ def export(*, session: str, output: Path | None, path: Path | None) -> None:
 
     async def work(store: Store) -> list[str]:
         stored = await find_session(store, session)
-        first = json.dumps({"session": session_to_json(stored)})
+        first = json.dumps({"session": (await summarize(store, stored)).to_json()})
         return [
             first,
             *[event_to_json_line(event) async for event in store.events(stored.context.session_id)],

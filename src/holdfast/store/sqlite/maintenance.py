@@ -5,7 +5,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -134,7 +134,7 @@ def check(path: Path) -> CheckReport:
     """Read everything, and report problems. Nothing is changed."""
     with _open_file(path) as file, _current_version(file, path) as db:
         if problems := table_problems(file):  # a query of a view may never end
-            version, size = schema_version(file), path.stat().st_size
+            version, size = schema_version(file), _size(path)
             return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(problems))
         db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full
         db.execute("BEGIN")  # so that all reads are of one snapshot
@@ -150,7 +150,7 @@ def check(path: Path) -> CheckReport:
             schema=schema_version(file),
             sessions=sessions,
             events=events,
-            bytes=path.stat().st_size,
+            bytes=_size(path),
             problems=found,
         )
 
@@ -230,7 +230,7 @@ def vacuum(path: Path) -> tuple[int, int]:
         db.execute("INSERT INTO words (words) VALUES ('optimize')")
         db.execute("VACUUM")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return report.bytes, path.stat().st_size
+    return report.bytes, _size(path)
 
 
 @contextmanager
@@ -278,6 +278,14 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _size(path: Path) -> int:
+    """The size of the file and of its write-ahead log, which has the latest changes while a process has the store open."""
+    size = path.stat().st_size
+    with suppress(FileNotFoundError):
+        size += path.with_name(f"{path.name}-wal").stat().st_size
+    return size
 
 
 def _count(db: Database, sql: str) -> int:
