@@ -74,9 +74,9 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
         if tool:
             return _only(listed, tool, server)
         if server is not None and not listed.tools and not listed.withheld:
-            known = server_names(*await host.plan(options.to_open_options()))
-            if server not in known:
-                raise unknown_server(server, known)
+            loaded, resolution = await host.plan(options.to_open_options())
+            if server not in server_names(loaded, resolution):
+                raise unknown_server(server, loaded, resolution)
         return listed
 
     listed = run_with_host(work)

@@ -17,7 +17,8 @@ from holdfast.resolve.command_words import named_scripts, runs_absolute_script, 
 from holdfast.resolve.server_environment import confined_environment, direct_environment
 from holdfast.sandbox.read_only_names import top_level_names
 
-_BYTECODE_VARIABLE = "PYTHONPYCACHEPREFIX"
+BYTECODE_VARIABLE = "PYTHONPYCACHEPREFIX"
+"""Names the folder in which Python looks for compiled modules, and nowhere else. Project servers get it."""
 _CONFINED_BYTECODE_FOLDER = "/run/python-cache"  # each sandbox has a /run of its own, and no root lies in it
 
 
@@ -186,7 +187,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     roots = _roots_for(server, policy)
     env = {**confined_environment(policy.environ), **_without_hidden_workspace(stdio.env, roots)}
     if policy.bytecode_folder and server.source is Source.PROJECT:
-        env[_BYTECODE_VARIABLE] = (
+        env[BYTECODE_VARIABLE] = (
             _CONFINED_BYTECODE_FOLDER  # the host's folder is not visible, and its path names the user
         )
     confinement = Confinement(
@@ -217,7 +218,7 @@ def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy
     if server.source is Source.PROJECT:
         if not policy.bytecode_folder:
             return stdio
-        return replace(stdio, env={**stdio.env, _BYTECODE_VARIABLE: policy.bytecode_folder})
+        return replace(stdio, env={**stdio.env, BYTECODE_VARIABLE: policy.bytecode_folder})
     argv = (stdio.command, *stdio.args)
     is_named = bool(stdio.cwd) or runs_relative_script(argv) or runs_absolute_script(argv)
     return replace(stdio, has_empty_folder=not is_named)
