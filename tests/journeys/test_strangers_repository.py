@@ -318,6 +318,27 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
     assert "is not the one that you approved: fetched 1.0.0 has other files now" in changed.stderr
 
 
+@pytest.mark.promise("BOX-08")
+@pytest.mark.parametrize("names_file", [False, True])
+def test_package_uses_its_compiled_modules_unless_it_runs_files_of_the_project(
+    clone: Repository, tmp_path: Path, names_file: bool
+):
+    named = "server.py" if names_file else "host.example"
+    clone.write(command="npx", args=["-y", "fetched@1.0.0", "--allow-host", named])
+    with serve_registry() as registry:
+        variables = {
+            "PATH": write_stand_ins(tmp_path / "bin"),
+            "NPM_CONFIG_REGISTRY": registry.url,
+            "HOLDFAST_SERVERS_PACKAGES": str(tmp_path / "packages"),
+            "HOLDFAST_SERVERS_REACHABLE": "127.0.0.1",
+            "HOLDFAST_SERVERS_REGISTRIES": registry.host,
+        }
+        approved = clone.run("servers", "approve", "--confined", **variables)
+        seen = clone.run("call", "stranger.peek", '{"path": "/proc/self/environ"}', **variables).stdout
+
+    assert ("HOLDFAST_" in seen, "PYTHONPYCACHEPREFIX=" in seen) == (True, names_file), approved.stdout
+
+
 @pytest.mark.slow
 @pytest.mark.anyio
 @pytest.mark.promise("RES-07", "BOX-01")
