@@ -75,6 +75,11 @@ def test_list_shows_available_servers_and_why_others_are_refused(env: Environmen
         "bad": "validate",
         "theirs": "admit",
     }
+    assert [(found["source"], found["target"]) for found in listed if found["state"] == "refused"] == [
+        ("project", "y"),
+        ("user", "${NOPE}"),
+    ]
+    assert "theirs  project  y" in env.run("servers", "list").stdout
 
 
 @pytest.mark.promise("RES-09")
@@ -159,6 +164,39 @@ def test_approve_shows_the_program_and_the_tools_and_says_what_changed(env: Envi
     assert "Its program is not as it was approved: server.py changed." in refused.stderr
     assert "since you approved it: server.py changed" in changed
     assert env.run("call", "c.add").stdout == "add ran\n"
+
+
+@pytest.mark.promise("RES-07")
+def test_hints_that_await_approval_are_named_without_a_terminal(env: Environment, tmp_path: Path):
+    claim = {"name": "add", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
+    source = Path(__file__).parents[1].joinpath("safety", "changing_tools_server.py").read_text()
+    (env.project / "server.py").write_text(source)
+    (tmp_path / "tools").write_text(json.dumps([claim]))
+    env.in_project(c={"command": sys.executable, "args": ["server.py", str(tmp_path / "tools")]})
+    direct = env.run("servers", "approve", "--direct", stdin="")
+    listed = env.run("tools", "c")
+    chat = env.run("chat", stdin="/tools c\n")
+    shown = env.run("servers", "approve", stdin="")
+    approved = env.run("servers", "approve", "c", "--yes", stdin="")
+    nothing = env.run("servers", "approve", stdin="")
+
+    named = "Hints about tools of "
+    assert [named in text for text in (direct.stdout, listed.stderr, chat.stdout, chat.stderr)] == [True] * 4
+    assert ('"readOnlyHint": true' in shown.stdout, "servers approve c --yes" in shown.stdout) == (True, True)
+    codes = [done.returncode for done in (direct, shown, approved, nothing)]
+    assert (codes, nothing.stdout) == ([0, 1, 0, 0], "Nothing awaits approval.\n")
+
+
+@pytest.mark.parametrize(
+    "command", [("call", "theirs.x"), ("tools", "theirs"), ("servers", "explain", "theirs")]
+)
+def test_a_list_that_cannot_be_read_is_named_if_a_server_is_not_found(
+    env: Environment, command: tuple[str, ...]
+):
+    file = env.project / ".mcp.json"
+    file.write_text('{"mcpServers": {"theirs": ')
+
+    assert f"{file} was not read: It is not valid JSON" in env.run(*command).stderr
 
 
 @pytest.mark.slow

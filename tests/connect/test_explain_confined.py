@@ -106,6 +106,37 @@ def test_host_that_could_not_be_resolved_is_named(words: str):
 
 
 @pytest.mark.promise("BOX-07")
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("EROFS: read-only file system, open '/project/.git/config.lock'", ".git in its folder"),
+        ("error: could not lock config file .git/config: Read-only file system", ".git in its folder"),
+        ("OSError: [Errno 30] Read-only file system: '/locked/notes.txt'", "its folder"),
+    ],
+)
+def test_write_to_a_read_only_name_is_named_with_the_grant(written: str, why: str):
+    project = spec(Source.PROJECT)
+    confined = Confinement(roots=("/project", "/locked"), read_only=("/locked",), writable=(".hg",))
+    explained = explain_call(replace(project, confinement=confined), SandboxView(["/project"]), [], written)
+    name = ".git" if "git" in why else "."
+
+    assert explained == (
+        f"It runs confined and can read {why}, but not change it: to allow that, run: "
+        f"holdfast servers approve s --confined --writable .hg --writable {name}"
+    )
+
+
+@pytest.mark.promise("BOX-07")
+def test_write_to_another_read_only_path_says_where_the_server_can_write():
+    written = "EROFS: read-only file system, open '/packages/309c/dist/memory.jsonl'"
+    explained = explain_call(spec(), SandboxView(["/project"]), [], written)
+
+    assert "It can write in /project, and in its own /tmp" in explained
+    assert explained.endswith('with "args" or "env" in its entry in /user.json.')
+    assert explain_call(spec(), SandboxView(["/project"]), [], "/project/.git is no repository") == ""
+
+
+@pytest.mark.promise("BOX-07")
 def test_granted_host_that_is_refused_is_named_with_the_reason_of_the_proxy():
     reason = "api.example:443 is at 10.0.0.8, a private address. To allow it, add it to servers.reachable in the settings."
     command = "holdfast servers approve s --confined --network"

@@ -19,7 +19,10 @@ if installer in ("npm", "bun"):
     package, programs = folder / "node_modules" / name, folder / "node_modules" / ".bin"
 else:
     tools = Path(os.environ["UV_TOOL_DIR"] if installer == "uv" else os.environ["PIPX_HOME"])
-    package = tools / name / "lib" / "python3" / "site-packages" / name
+    environment = tools / name if installer == "uv" else tools / "venvs" / name
+    package = environment / "lib" / "python3" / "site-packages" / name
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin" / "python").symlink_to(os.path.realpath(sys.executable))
     programs = Path(os.environ["UV_TOOL_BIN_DIR" if installer == "uv" else "PIPX_BIN_DIR"])
     record = package.parent / f"{name}-{found['version']}.dist-info" / "RECORD"
     record.parent.mkdir(parents=True)

@@ -175,6 +175,27 @@ async def test_every_package_runner_works_confined(
 
     assert (told["environment"], record["version"]) == ("sandboxed", "1.0.0")
     assert registry.requests == ["/fetched@1.0.0"]
+    compiled = [*(tmp_path / "packages").glob("*/*/**/site-packages/fetched/__pycache__/server.*.pyc")]
+    assert len(compiled) == (1 if command in ("uvx", "pipx") else 0), "a read-only package is compiled once"
+
+
+@pytest.mark.promise("BOX-08")
+@pytest.mark.parametrize("runner", Runner)
+def test_package_is_compiled_only_by_an_interpreter_outside_of_it(tmp_path: Path, runner: Runner):
+    command = PackageCommand(runner=runner, packages=("tool",), program="tool")
+    environment = tmp_path / ("tools/tool" if runner is Runner.UVX else "pipx/venvs/tool")
+    python = environment / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    own = environment / "bin" / "python3"
+    own.touch(mode=0o755)
+    found: list[str] = []
+    for target in (str(own), "/bin/sh", os.path.realpath(sys.executable)):
+        python.unlink(missing_ok=True)
+        python.symlink_to(target)
+        found.append(next(iter(package_install.compile_command(command, str(tmp_path))), ""))
+
+    is_python = runner in (Runner.UVX, Runner.PIPX)
+    assert found == ["", "", os.path.realpath(sys.executable) if is_python else ""]
 
 
 @pytest.mark.promise("BOX-07", "BOX-08")

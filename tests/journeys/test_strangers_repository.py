@@ -162,6 +162,8 @@ def test_ctrl_c_in_the_review_skips_the_rest_and_a_later_review_asks_again(clone
         screen.until(QUESTION)
         screen.type("\x03")
         skipped = screen.until(READY)
+        screen.line("/why first")
+        screen.until("type: /approve")
         screen.line("/approve")
         for _ in range(2):
             screen.until(QUESTION)
@@ -171,6 +173,7 @@ def test_ctrl_c_in_the_review_skips_the_rest_and_a_later_review_asks_again(clone
         screen.end()
 
     assert ('"second"' in skipped, QUESTION in skipped) == (True, False)
+    assert "type /approve to review the project's servers in this chat" in skipped
 
 
 @pytest.mark.promise("RES-07")
@@ -299,6 +302,7 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
             screen.type("\x04")
             screen.end()
         works = clone.run("call", "stranger.told", **variables)
+        explained = clone.run("servers", "explain", "stranger", **variables).stdout
         fetched = [*registry.requests]
         for record in (tmp_path / "packages").glob("*.json"):
             record.unlink()
@@ -307,10 +311,32 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
 
     assert f"tried to reach {registry.host}" in denied.stdout
     assert "egress" not in fetching + denied.stderr, "the question replaces the log line"
-    assert 'package:   version "1.0.0", integrity ' in shown
+    for text in (shown, explained):
+        assert ('package:   version "1.0.0", integrity ' in text, "sees also: " in text) == (True, True)
     assert ("approved, confined" in banner, "stranger (4 tools)" in banner) == (True, True)
     assert ('"environment":"sandboxed"' in works.stdout, fetched) == (True, ["/fetched@1.0.0"])
     assert "is not the one that you approved: fetched 1.0.0 has other files now" in changed.stderr
+
+
+@pytest.mark.promise("BOX-08")
+@pytest.mark.parametrize("names_file", [False, True])
+def test_package_uses_its_compiled_modules_unless_it_runs_files_of_the_project(
+    clone: Repository, tmp_path: Path, names_file: bool
+):
+    named = "server.py" if names_file else "host.example"
+    clone.write(command="npx", args=["-y", "fetched@1.0.0", "--allow-host", named])
+    with serve_registry() as registry:
+        variables = {
+            "PATH": write_stand_ins(tmp_path / "bin"),
+            "NPM_CONFIG_REGISTRY": registry.url,
+            "HOLDFAST_SERVERS_PACKAGES": str(tmp_path / "packages"),
+            "HOLDFAST_SERVERS_REACHABLE": "127.0.0.1",
+            "HOLDFAST_SERVERS_REGISTRIES": registry.host,
+        }
+        approved = clone.run("servers", "approve", "--confined", **variables)
+        seen = clone.run("call", "stranger.peek", '{"path": "/proc/self/environ"}', **variables).stdout
+
+    assert ("HOLDFAST_" in seen, "PYTHONPYCACHEPREFIX=" in seen) == (True, names_file), approved.stdout
 
 
 @pytest.mark.slow

@@ -81,7 +81,10 @@ def test_a_confined_tool_works_in_the_workspaces_folder_or_says_that_it_cannot_s
     assert json.loads(inside.stdout)["items"] == ["first"]
     assert outside.returncode == 1
     assert "This server cannot see the folder of the workspace 'blog'" in outside.stderr
-    assert "Hint: Open the session in the workspace's folder" in outside.stderr
+    assert (
+        "Hint: Open the session in the workspace's folder, in Holdfast's commands with --cwd FOLDER"
+        in outside.stderr
+    )
 
 
 def test_a_piped_dev_session_shows_tools_printed_lines_templates_and_where_the_log_is(home: Path, cwd: Path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.host.package_record import PackageRecord, make_empty_folder, write_record
+from holdfast.host.package_record import PackageRecord, make_empty_folder, make_record
 from holdfast.resolve.package_runner import PackageCommand, Runner
 
 NAMES = {
@@ -64,4 +64,4 @@ def _fetch(packages: Path, name: str = "x", content: str = "", target: str = "on
         (folder / path).write_text(text)
     (folder / "bin").mkdir()
     (folder / "bin/tool").symlink_to(target)
-    return write_record(folder, PackageCommand(runner=Runner.UVX, packages=("tool",), program="tool"))
+    return make_record(folder, PackageCommand(runner=Runner.UVX, packages=("tool",), program="tool"))

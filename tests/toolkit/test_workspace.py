@@ -93,6 +93,7 @@ def test_missing_workspace_error_names_the_accepted_forms(anonymous: Client):
             " send it as text in `_meta`, or call from a session that has one."
         ),
     )
+    assert failed["hint"].startswith("In Holdfast's commands, --workspace NAME or --cwd FOLDER opens")
 
 
 @pytest.mark.promise("WSP-06")

@@ -40,6 +40,8 @@ class ServerStatus:
     warnings: tuple[SessionWarning, ...] = ()
     awaiting_approval: Mapping[str, tuple[str, ...]]
     """The tools that await approval, by server."""
+    without_hints: tuple[str, ...] = ()
+    """The servers whose hints about their tools await approval. Until then, Holdfast asks even before tools that claim to be read-only."""
 
 
 class TurnContext(Protocol):

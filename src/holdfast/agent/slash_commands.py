@@ -31,7 +31,7 @@ from holdfast.model.limits import DEFAULT_LIMITS, STORED_LIMIT, SizeLimit
 from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.model.server import FILES_SERVER
 from holdfast.model.visible_text import display_name
-from holdfast.resolve.screen_tools import approve_command
+from holdfast.resolve.screen_tools import approve_command, describe_hints_awaiting_approval
 from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
@@ -363,6 +363,11 @@ def _list_awaiting_approval(turn: TurnContext, name: str = "") -> str:
             for tool in names
             if name in ("", server, tool)
         )
+    lines += (
+        f"{describe_hints_awaiting_approval(server)}\n"
+        for server in turn.server_status().without_hints
+        if name in ("", server) or name.startswith(f"{server}.")
+    )
     return "".join(lines)
 
 
@@ -416,6 +421,8 @@ async def _explain_server(turn: TurnContext, server: str) -> str:
         lines.append(
             f"awaiting approval: {', '.join(map(display_name, unapproved))}. To review and approve them, run: {approve_command(server)}"
         )
+    if server in status.without_hints:
+        lines.append(describe_hints_awaiting_approval(server))
     known = server in (*status.available, *status.starting)
     if not known and await turn.was_added_later(server):
         since = "approved or corrected" if lines else "added"

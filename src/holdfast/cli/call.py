@@ -13,6 +13,7 @@ from holdfast.agent.slash_commands import format_issues, read_envelope
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_error, print_indented_json, print_json, print_line, print_output
+from holdfast.cli.servers.unknown_server import describe_broken_files
 from holdfast.cli.terminal_text import shorten
 from holdfast.connect.call import ToolResult
 from holdfast.connect.log_files import logs_command
@@ -110,9 +111,10 @@ async def _unknown_tool(
         return HoldfastError(codes.UNKNOWN_TOOL, result.message, hint=f"To list its tools: {command}")
     close = get_close_matches(server, names, n=1)
     suggestion = f" Did you mean {close[0]!r}?" if close else ""
+    broken = describe_broken_files(resolution).values()
     return HoldfastError(
         codes.UNKNOWN_TOOL,
-        f"There is no server {server[:80]!r} here.{suggestion}",
+        " ".join((f"There is no server {server[:80]!r} here.{suggestion}", *broken)),
         hint="`holdfast tools` lists all tools.",
     )
 

@@ -28,7 +28,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.permission import Access, Mode
 from holdfast.model.resolution import Refusal
 from holdfast.model.tool_pattern import name_in_patterns
-from holdfast.resolve.screen_tools import WithheldTool, approve_command
+from holdfast.resolve.screen_tools import WithheldTool, approve_command, describe_hints_awaiting_approval
 from holdfast.session.permission_rules import PermissionRules, decide
 
 DECIDED_BY_MODE = "by the mode"
@@ -39,6 +39,8 @@ class _SessionTools:
     tools: tuple[CatalogTool, ...]
     withheld: Sequence[tuple[str, WithheldTool]]
     """The tools that await approval, each with its server."""
+    without_hints: Sequence[str]
+    """The servers whose hints about their tools await approval."""
     refusals: tuple[Refusal, ...]
     rules: PermissionRules
 
@@ -78,9 +80,9 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
         if tool:
             return _only(listed, tool, server)
         if server is not None and not listed.tools and not listed.withheld:
-            known = server_names(*await host.plan(options.to_open_options()))
-            if server not in known:
-                raise unknown_server(server, known)
+            loaded, resolution = await host.plan(options.to_open_options())
+            if server not in server_names(loaded, resolution):
+                raise unknown_server(server, loaded, resolution)
         return listed
 
     listed = run_with_host(work)
@@ -92,6 +94,8 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
             print_json(line)
     elif tool and found:
         _print_tool(found[0], listed.rules)
+        for name in listed.without_hints:
+            print_line(describe_hints_awaiting_approval(name), err=True)
     else:
         _print(replace(listed, refusals=refusals), server)
     if server is not None and refusals and not found and not withheld:
@@ -103,6 +107,7 @@ async def _list(host: Host, options: SessionOptions, server: str | None) -> _Ses
         return _SessionTools(
             tools=await session.tools(),
             withheld=[(name, tool) for name, tools in session.awaiting_approval.items() for tool in tools],
+            without_hints=[name for name, tools in session.offered_without_hints.items() if tools],
             refusals=session.refusals,
             rules=session.permission.rules,
         )
@@ -143,6 +148,8 @@ def _print(listed: _SessionTools, server: str | None) -> None:
         print_table(("tool", "permission", "what it does"), rows)
     for name in dict.fromkeys(name for name, _ in withheld):
         print_line(f"To review and approve the tools of {name}: {approve_command(name)}", err=True)
+    for name in listed.without_hints:
+        print_line(describe_hints_awaiting_approval(name), err=True)
     for refusal in refusals:
         print_lines(f"{replace_unprintable(refusal.server)}: {quote_lines(refusal.reason)}", err=True)
     if not found and not refusals and not withheld:

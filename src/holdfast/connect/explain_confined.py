@@ -6,11 +6,14 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from holdfast.model.mounts import is_within
+from holdfast.model.process import WRITABLE_NAMES, Confinement
 from holdfast.model.real_path import real_path
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.visible_text import to_line
+from holdfast.sandbox.read_only_names import top_level_names
 from holdfast.sandbox.view import RefusedHost, SandboxView, without_default_port
 
 _MAX_PATHS = 3
@@ -29,6 +32,8 @@ _NO_NETWORK = re.compile(
     r"Name or service not known|Temporary failure in name resolution|nodename nor servname|Network is unreachable"
     r"|[Cc]ould not resolve|dns error|\bgetaddrinfo\b|\bEAI_AGAIN\b|\bENOTFOUND\b|\bENETUNREACH\b"
 )
+_READ_ONLY = re.compile(r"^.*(?:\bEROFS\b|read-only file ?system).*$", re.IGNORECASE | re.MULTILINE)
+_ANY_PATH = re.compile(r"""(?:^|[\s'"`(=:])(\.?[\w.@+/-]{2,500})""")
 _REPLACED_FOLDERS = ("/", "/tmp", "/run", "/proc", "/dev", "/home", "/root")
 # Paths with secrets, which no program needs in order to start. A server could print such a path to have it suggested.
 _PRIVATE_NAMES = re.compile(
@@ -44,7 +49,13 @@ def explain_start(spec: ServerSpec, view: SandboxView, written: str) -> str:
     written = written[-_MAX_SCANNED:]
     paths = _hidden_paths(spec, view, (*_paths_in_command(spec), *_paths_in_text(written)))
     hosts = [*view.refused_hosts, *_unresolved_hosts(written)]
-    return "\n".join((*_explanations(spec, [*paths], hosts), *_explain_no_network(spec, hosts, written)))
+    return "\n".join(
+        (
+            *_explanations(spec, [*paths], hosts),
+            *_explain_no_network(spec, hosts, written),
+            *_explain_read_only(spec, written),
+        )
+    )
 
 
 def explain_call(spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], written: str) -> str:
@@ -52,13 +63,19 @@ def explain_call(spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedH
 
     `refused` are the hosts that it was refused during the call. `written` is what the server wrote to standard error during
     the call, and what the tool answered. The answer may repeat any path that the model chose, so only paths of the server's
-    own command and variables are named. Accesses files, so call this in a thread.
+    own command and variables are named, and guarded names in its folder. Accesses files, so call this in a thread.
     """
     written = written[-_MAX_SCANNED:]
     named = [path for path in _paths_in_command(spec) if path in written]
     hosts = [*refused, *_unresolved_hosts(written)]
     paths = _hidden_paths(spec, view, named)
-    return "\n".join((*_explanations(spec, [*paths], hosts), *_explain_no_network(spec, hosts, written)))
+    return "\n".join(
+        (
+            *_explanations(spec, [*paths], hosts),
+            *_explain_no_network(spec, hosts, written),
+            *_explain_read_only(spec, written),
+        )
+    )
 
 
 def explain_refused_hosts(spec: ServerSpec, hosts: Sequence[RefusedHost]) -> str:
@@ -76,6 +93,45 @@ def _explain_no_network(spec: ServerSpec, hosts: Sequence[RefusedHost], written:
     has_network = spec.confinement is None or bool(spec.confinement.network)
     if not hosts and not has_network and _NO_NETWORK.search(written):
         yield f"It runs confined and has no network: {_how_to_grant(spec, 'network', ['HOST'])}"
+
+
+def _explain_read_only(spec: ServerSpec, written: str) -> Iterator[str]:
+    """The explanation for a server that tried to write where it may only read."""
+    confinement = spec.confinement
+    if confinement is None or not (lines := _READ_ONLY.findall(written)):
+        return
+    found = islice((match[1] for line in lines for match in _ANY_PATH.finditer(line)), _MAX_CANDIDATES)
+    names = dict.fromkeys(name for path in found for name in _read_only_names(confinement, path))
+    if names:
+        shown = ", ".join("its folder" if name == "." else f"{name} in its folder" for name in names)
+        values = [*dict.fromkeys((*confinement.writable, *names))]
+        yield f"It runs confined and can read {shown}, but not change it: {_how_to_grant(spec, 'writable', values)}"
+        return
+    folders = ", ".join(map(to_line, confinement.roots[:_MAX_PATHS]))
+    where = f"in {folders}, and in its own /tmp" if folders else "in its own /tmp"
+    entry = f"its entry in {spec.origin}" if spec.origin else "its entry"
+    again = " Then approve it again." if spec.source is Source.PROJECT else ""
+    yield (
+        f"It runs confined and tried to write where it can only read, such as in the folder of its package. It can write {where}, "
+        "which is removed when it ends. If the server has an argument or a variable for the path that it writes to, set it to a path "
+        f'there, with "args" or "env" in {entry}.{again}'
+    )
+
+
+def _read_only_names(confinement: Confinement, path: str) -> Iterator[str]:
+    """The name that the user can make writable so that the server can change this path; `.` if its whole folder is read-only."""
+    for root in confinement.roots:
+        real = os.path.normpath(os.path.join(root, path))  # noqa: PTH118 - not a path yet
+        if not real.startswith(f"{root}/"):
+            continue
+        name = real.removeprefix(f"{root}/").partition("/")[0]
+        if name in WRITABLE_NAMES and name not in confinement.writable:
+            yield name
+        elif path.startswith("/") and (
+            root in confinement.read_only or top_level_names(root, confinement.executed) & {".", name}
+        ):
+            yield "."
+        return
 
 
 def _explanations(spec: ServerSpec, paths: Sequence[str], refused: Sequence[RefusedHost]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import time
 from contextlib import suppress
 from functools import partial
@@ -10,6 +11,8 @@ from pathlib import Path
 from holdfast.host.package_record import MAX_BYTES, is_too_large
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.mounts import is_within
+from holdfast.model.real_path import real_path
 from holdfast.model.visible_text import strip_invisible
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.resolve.package_runner import PackageCommand, Runner
@@ -18,6 +21,7 @@ from holdfast.sandbox.keeper.child import Child
 FETCH_SECONDS = 300.0
 _CHECK_SECONDS = 1.0
 _SHOWN_BYTES = 2000
+_PYTHON = re.compile(r"python[\d.]*t?")
 _THREADS = WorkerThreads("package-size", threads=2)
 
 
@@ -40,6 +44,25 @@ def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ..
             # Compiled modules differ at each installation.
             only_wheels = "--pip-args=--only-binary=:all: --no-compile"
             return ("pipx", "install", "--quiet", only_wheels, packages[0]), folders
+
+
+def compile_command(command: PackageCommand, folder: str) -> tuple[str, ...]:
+    """The command that compiles the Python modules of an installed package; empty if there are none. Blocks.
+
+    The package is read-only when it runs, so Python could not keep what it compiles, and would compile every module at every start. The
+    command runs no code of the package: the interpreter is not in the folder, and reads neither its settings nor its `.pth` files.
+    """
+    if command.runner not in (Runner.UVX, Runner.PIPX):
+        return ()
+    environments = "tools/*" if command.runner is Runner.UVX else "pipx/venvs/*"
+    for link in sorted(Path(folder).glob(f"{environments}/bin/python")):
+        with suppress(OSError):
+            python = real_path(str(link))
+            if _PYTHON.fullmatch(Path(python).name) and not is_within(python, real_path(folder)):
+                # Modules for other versions of Python cannot be compiled: `-q -q` leaves out these errors.
+                options = ("-I", "-S", "-m", "compileall", "-q", "-q")
+                return (python, *options, str(link.parents[1] / "lib"))
+    return ()
 
 
 async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:

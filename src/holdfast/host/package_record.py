@@ -65,12 +65,16 @@ def _last_change(file: Path) -> float:
         return 0.0
 
 
-def write_record(folder: Path, command: PackageCommand) -> PackageRecord:
-    """Find out what was fetched, and write its record. Raise ValueError if it has no program to run. Blocks."""
+def make_record(folder: Path, command: PackageCommand) -> PackageRecord:
+    """Find out what was fetched. Raise ValueError if it has no program to run. Blocks."""
     program = _find_program(folder, command)
-    record = PackageRecord(
+    return PackageRecord(
         version=_installed_version(folder, command), integrity=_integrity(folder), program=program
     )
+
+
+def write_record(folder: Path, record: PackageRecord) -> PackageRecord:
+    """Write the record of a package: it is complete. Blocks."""
     file = folder.with_suffix(".json")
     temporary = file.with_suffix(".new")
     temporary.write_bytes(msgspec.json.encode(record))

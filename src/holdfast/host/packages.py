@@ -15,12 +15,18 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.host.package_install import FETCH_SECONDS, install_command, wait_for_installation
+from holdfast.host.package_install import (
+    FETCH_SECONDS,
+    compile_command,
+    install_command,
+    wait_for_installation,
+)
 from holdfast.host.package_record import (
     MAX_BYTES,
     PackageRecord,
     is_installed_in,
     make_empty_folder,
+    make_record,
     read_record,
     write_record,
 )
@@ -31,12 +37,15 @@ from holdfast.model.process import Confinement, ProcessSpec, Quota
 from holdfast.model.real_path import real_path
 from holdfast.model.server import PackageGrant, ServerSpec, Source, Stdio
 from holdfast.model.worker_threads import WorkerThreads
+from holdfast.resolve.confine import BYTECODE_VARIABLE
 from holdfast.resolve.package_runner import PackageCommand, parse_package_command
+from holdfast.resolve.read_program import read_program
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.view import RefusedHost, without_default_port
 from holdfast.settings import Settings
 
 _LOCK_SECONDS = 0.1
+_QUOTA = Quota(memory_bytes=4 * 1024**3, file_bytes=MAX_BYTES // 2)
 _THREADS = WorkerThreads("packages", threads=2)
 # Which registry to use, if the user's environment says so. Addresses with credentials are not passed on.
 _REGISTRY_VARIABLES = ("NPM_CONFIG_REGISTRY", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
@@ -115,8 +124,18 @@ class Packages:
                 f"The package of {spec.name!r} was not fetched when you approved it. Run: holdfast servers approve",
             )
         fetched = await self.fetch(spec.origin, spec.name, command, granted=spec.package)
-        transport = replace(stdio, command=fetched.argv[0], args=fetched.argv[1:])
+        env = stdio.env
+        if BYTECODE_VARIABLE in env and not await self._runs_files_of_project(argv, folder):
+            # It would hide the compiled modules of the package and of Python, and each start would compile them again.
+            env = {name: value for name, value in env.items() if name != BYTECODE_VARIABLE}
+        transport = replace(stdio, command=fetched.argv[0], args=fetched.argv[1:], env=env)
         return replace(spec, transport=transport, confinement=fetched.apply_to(spec.confinement))
+
+    async def _runs_files_of_project(self, argv: Sequence[str], folder: str) -> bool:
+        """Whether the command names files of the project, which are checked, or may do so."""
+        search_path = self._environ.get("PATH", "")
+        program = await run_with_file_timeout(read_program, argv, folder, search_path, path=folder)
+        return bool(program.parts or program.problem)
 
     async def fetch(
         self,
@@ -188,25 +207,34 @@ class Packages:
                 network=registries or ("registry.invalid",),  # so that refused hosts are noticed
                 allowed_private_hosts=self._reachable,
                 logs_refused=False,  # the error names them
-                quota=Quota(memory_bytes=4 * 1024**3, file_bytes=MAX_BYTES // 2),
+                quota=_QUOTA,
             ),
         )
+        code, written, refused = await self._run(spec, folder)
+        if code != 0:
+            raise _fetch_error(command, refused, written)
+        try:
+            record = await _THREADS.run(make_record, folder, command)
+            # Afterwards, because compiled modules differ at each installation, and the record has a hash of all files.
+            if argv := await _THREADS.run(compile_command, command, str(folder)):
+                confinement = Confinement(roots=(str(folder),), quota=_QUOTA)
+                await self._run(replace(spec, argv=argv, confinement=confinement), folder)
+            return await _THREADS.run(write_record, folder, record)
+        except (OSError, ValueError) as error:
+            raise HoldfastError(
+                codes.SPAWN_FAILED,
+                f"{' '.join(command.packages)} was fetched, but cannot be run: {error}. Check the name of the package.",
+            ) from None
+
+    async def _run(self, spec: ProcessSpec, folder: Path) -> tuple[int, str, Sequence[RefusedHost]]:
+        """Run a confined command. Return its exit code, its last output, and the hosts that it was refused."""
         child = await self._keeper.spawn(spec)
         try:
             code, written = await wait_for_installation(child, folder)
         finally:
             child.close()
             await child.end(0.0)
-        refused = child.view.refused_hosts if child.view is not None else []
-        if code != 0:
-            raise _fetch_error(command, refused, written)
-        try:
-            return await _THREADS.run(write_record, folder, command)
-        except (OSError, ValueError) as error:
-            raise HoldfastError(
-                codes.SPAWN_FAILED,
-                f"{' '.join(command.packages)} was fetched, but cannot be run: {error}. Check the name of the package.",
-            ) from None
+        return code, written, child.view.refused_hosts if child.view is not None else ()
 
 
 def _find_certificates(environ: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,8 @@ from holdfast.resolve.server_environment import confined_environment, direct_env
 from holdfast.resolve.version_managers import is_interpreter_itself
 from holdfast.sandbox.read_only_names import top_level_names
 
-_BYTECODE_VARIABLE = "PYTHONPYCACHEPREFIX"
+BYTECODE_VARIABLE = "PYTHONPYCACHEPREFIX"
+"""Names the folder in which Python looks for compiled modules, and nowhere else. Project servers get it."""
 _CONFINED_BYTECODE_FOLDER = "/run/python-cache"  # each sandbox has a /run of its own, and no root lies in it
 
 
@@ -188,7 +189,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     roots = _roots_for(server, policy)
     env = {**confined_environment(policy.environ), **_without_hidden_workspace(stdio.env, roots)}
     if policy.bytecode_folder and server.source is Source.PROJECT:
-        env[_BYTECODE_VARIABLE] = (
+        env[BYTECODE_VARIABLE] = (
             _CONFINED_BYTECODE_FOLDER  # the host's folder is not visible, and its path names the user
         )
     confinement = Confinement(
@@ -219,7 +220,7 @@ def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy
     if server.source is Source.PROJECT:
         if not policy.bytecode_folder:
             return stdio
-        return replace(stdio, env={**stdio.env, _BYTECODE_VARIABLE: policy.bytecode_folder})
+        return replace(stdio, env={**stdio.env, BYTECODE_VARIABLE: policy.bytecode_folder})
     argv = (stdio.command, *stdio.args)
     is_named = bool(stdio.cwd) or runs_relative_script(argv)
     if not is_named and runs_absolute_script(argv):

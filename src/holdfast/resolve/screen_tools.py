@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS
-from holdfast.model.visible_text import strip_invisible
+from holdfast.model.visible_text import display_name, strip_invisible
 from holdfast.wire.loop_throttle import LoopThrottle, run_steps, run_steps_in_slices
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import StrictJsonError, check_json, decode_json
@@ -100,6 +100,14 @@ class ScreenedTools:
 def approve_command(server: str) -> str:
     """The command that reviews and approves the tools of a server."""
     return shlex.join(["holdfast", "servers", "approve", server])
+
+
+def describe_hints_awaiting_approval(server: str) -> str:
+    """Says that a server's hints about its tools do not count yet, and which command shows and approves them."""
+    return (
+        f"Hints about tools of {display_name(server)} await approval. Until then, Holdfast asks you even before tools that claim to be"
+        f" read-only. To review them, run: {approve_command(server)}"
+    )
 
 
 def screen_tools(tools: Sequence[Tool], approved: ApprovedTools) -> ScreenedTools:

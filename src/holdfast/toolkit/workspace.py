@@ -48,8 +48,8 @@ class HiddenWorkspace(Workspace):
         raise HoldfastError(
             codes.MISSING_WORKSPACE,
             f"This server cannot see the folder of the workspace {self.slug!r}.",
-            hint="Open the session in the workspace's folder: a confined server sees only the session's folders. "
-            "A server on another machine does not see them.",
+            hint="Open the session in the workspace's folder, in Holdfast's commands with --cwd FOLDER: a confined server sees only the "
+            "session's folders. A server on another machine does not see them.",
         )
 
     def __repr__(self) -> str:
@@ -122,6 +122,7 @@ def resolve_workspace(
             raise HoldfastError(
                 codes.MISSING_WORKSPACE,
                 f"missing workspace: pass `workspace` ({_ADDRESS_FORMS}), send it as text in `_meta`, or call from a session that has one.",
+                hint="In Holdfast's commands, --workspace NAME or --cwd FOLDER opens such a session. `holdfast workspaces list` lists the workspaces.",
             )
         return own
     if session is not None and session.trust_level is Trust.SANDBOXED:

@@ -12,7 +12,8 @@ from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.model.permission import Mode
-from holdfast.resolve.screen_tools import approve_command
+from holdfast.model.resolution import Stage
+from holdfast.resolve.screen_tools import approve_command, describe_hints_awaiting_approval
 from holdfast.session.session import Session
 
 _MODE_WARNINGS = {
@@ -65,14 +66,7 @@ def print_banner(
             f"{replace_unprintable(refusal.server)}: {refusal.reason}".partition("\n")[0],
             "yellow",
         )
-    for name, withheld in session.awaiting_approval.items():
-        if withheld:
-            _row(
-                printer,
-                "approve",
-                f"{len(withheld)} tools of {replace_unprintable(name)}: run `{replace_unprintable(approve_command(name))}`",
-                "yellow",
-            )
+    _print_unapproved(printer, session)
     printer.print()
     if title:
         printer.print(f"Resuming {title!r}.", "dim")
@@ -82,6 +76,23 @@ def print_banner(
             f"The session also used {', '.join(map(replace_unprintable, missing))}. To allow these folders again, add {replace_unprintable(arguments)}",
             "yellow",
         )
+
+
+def _print_unapproved(printer: EventPrinter, session: Session) -> None:
+    """Print what awaits approval: servers, tools and hints about tools."""
+    if printer.is_terminal and any(refusal.stage is Stage.ADMIT for refusal in session.refusals):
+        _row(printer, "", "type /approve to review the project's servers in this chat", "yellow")
+    for name, withheld in session.awaiting_approval.items():
+        if withheld:
+            _row(
+                printer,
+                "approve",
+                f"{len(withheld)} tools of {replace_unprintable(name)}: run `{replace_unprintable(approve_command(name))}`",
+                "yellow",
+            )
+    for name, without_hints in session.offered_without_hints.items():
+        if without_hints:
+            _row(printer, "approve", replace_unprintable(describe_hints_awaiting_approval(name)), "yellow")
 
 
 _COMMANDS_WITHOUT_MODEL = (

@@ -203,8 +203,15 @@ class Chat(ABC):
                 await self._cancel_any(session)
             elif text.strip() and (filled := await self._fill_in_call(session, text)):
                 await self._run_turn(session, filled)
+                if advice := self._advice_after(text):
+                    self._printer.new_line()
+                    self._printer.print(advice, "dim")
                 if _first_word(text) == _HELP:
                     self._print_chat_commands()
+
+    def _advice_after(self, text: str) -> str:
+        """What else the user can type after this text; empty if nothing. `OwnChat` gives such advice."""
+        return ""
 
     def _print_chat_commands(self) -> None:
         """Print the commands that the chat runs itself. The session's own list does not contain them."""

@@ -13,6 +13,7 @@ from holdfast.cli.chat.chat import Chat, ChatSession
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.find_session import short_id
 from holdfast.cli.servers.review_server import ReviewOptions, has_undecided_servers, review_servers
+from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.host.describe_session import Description, describe_session
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
@@ -22,7 +23,9 @@ from holdfast.model.ids import SessionId
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import DoorKind, Mode
 from holdfast.model.real_path import real_path
+from holdfast.model.resolution import Stage
 from holdfast.model.workspace import Workspace
+from holdfast.resolve.screen_tools import describe_hints_awaiting_approval
 from holdfast.session.attachment import Attachment
 from holdfast.session.session import Session
 from holdfast.session.subscription import Subscription
@@ -63,6 +66,7 @@ class OwnChat(Chat):
         super().__init__(options.settings, on_end)
         self._options = options
         self._host: Host | None = None
+        self._opened: Session | None = None
 
     async def _approve(self) -> None:
         """Ask about the project's servers. Approved servers are available when the session is opened again."""
@@ -78,7 +82,19 @@ class OwnChat(Chat):
             )
         else:
             self._printer.print("No server of this project awaits approval.")
-        self._printer.print("To review changed tools of approved servers: holdfast servers approve", "dim")
+        for name, tools in self._opened.offered_without_hints.items() if self._opened is not None else ():
+            if tools:
+                self._printer.print(replace_unprintable(describe_hints_awaiting_approval(name)))
+        self._printer.print(
+            "To review changed tools of approved servers, in a shell: holdfast servers approve", "dim"
+        )
+
+    def _advice_after(self, text: str) -> str:
+        """After a command about a server that is not approved, name the chat's own command: the reason names one for a shell."""
+        refused = self._opened.refusals if self._opened is not None and self._is_interactive else ()
+        words = {word.partition(".")[0] for word in text.split()}
+        is_refused = any(one.stage is Stage.ADMIT and one.server in words for one in refused)
+        return "To review the project's servers in this chat, type: /approve" if is_refused else ""
 
     async def _run_session(self) -> None:
         options = self._options
@@ -89,6 +105,7 @@ class OwnChat(Chat):
             session = await (
                 host.reopen(options.resume, open_options) if options.resume else host.open(open_options)
             )
+            self._opened = session
             try:
                 async with (
                     _connect_servers(session, options.settings.links.wait_seconds),

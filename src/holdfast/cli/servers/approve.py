@@ -35,6 +35,11 @@ from holdfast.session.session import Session
 from holdfast.wire.mcp.tools import Tool
 
 _MAX_COMPARED_LINES = 2000  # comparing more would take too long
+_NEW_TOOLS = "{} has tools that are new or have changed since you approved them:"
+_HINTS = (
+    "{} gives these hints about its tools. Until you approve them, Holdfast ignores the hints and asks"
+    " you even before tools that claim to be read-only:"
+)
 
 
 @click.command()
@@ -95,7 +100,8 @@ def approve(  # noqa: PLR0913 - the options of the command
     sessions, or with your rights, in direct sessions. An approval is only for what was shown: after a change, the
     server or tool needs a new approval. With NAMES, only these servers.
 
-    Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage.
+    Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage. Hints of tools do not count
+    with --confined and --direct, if there is no terminal to ask at.
 
     \b
     Examples:
@@ -146,7 +152,9 @@ def approve(  # noqa: PLR0913 - the options of the command
             if yes or is_asking:
                 reviewed += await _review_tools(host, session, names, yes=yes)
             else:
-                reviewed += await _print_undecided_tools(host, session, names, ["--yes", *options.to_words()])
+                words = ["--yes", *options.to_words()]
+                has_rights = rights is not None
+                reviewed += await _print_undecided_tools(host, session, names, words, has_rights=has_rights)
         if not reviewed.shown:
             print_line("Nothing awaits approval.")
         return reviewed.undecided
@@ -177,7 +185,7 @@ async def _check_files(host: Host, open_options: OpenOptions, names: tuple[str, 
                 hint=f"To review its servers: {command}",
             )
     if unknown:
-        raise unknown_server(unknown[0], known)
+        raise unknown_server(unknown[0], loaded, resolution)
 
 
 def _find_folder_above(folder: Path) -> Path | None:
@@ -185,23 +193,35 @@ def _find_folder_above(folder: Path) -> Path | None:
 
 
 async def _print_undecided_tools(
-    host: Host, session: Session, names: tuple[str, ...], words: list[str]
+    host: Host, session: Session, names: tuple[str, ...], words: list[str], *, has_rights: bool
 ) -> Reviewed:
-    """Print the tools to approve, and the command that approves them, because there is no terminal to ask at.
+    """Print the tools and hints to approve, and the command that approves them, because there is no terminal to ask at.
 
-    `words` are the options of that command.
+    `words` are the options of that command. If the command line says which rights the servers get (`has_rights`), it answers the
+    question about them, so hints are only mentioned: the tools can be used without them.
     """
-    waiting = {
-        name: tools
-        for name, tools in session.awaiting_approval.items()
-        if tools and (not names or name in names)
-    }
-    for name, tools in waiting.items():
+    reviewed = Reviewed()
+    for name, without_hints in session.offered_without_hints.items():
+        withheld = session.awaiting_approval.get(name, ())
+        if (names and name not in names) or not (withheld or without_hints):
+            continue
+        if withheld:
+            print_wrapped(_NEW_TOOLS.format(quote(name)))
+            print_for_review(await _definition_lines(host, session, name, withheld))
+        elif has_rights:
+            print_wrapped(
+                f"Hints about tools of {quote(name)} await approval. Until you approve them, Holdfast asks you even before tools that"
+                f" claim to be read-only. To review them, run: {shlex.join(['holdfast', 'servers', 'approve', name, *words[1:]])}"
+            )
+            reviewed += Reviewed(shown=1)
+            continue
+        if without_hints:
+            print_wrapped(_HINTS.format(quote(name)))
+            print_for_review(await _definition_lines(host, session, name, without_hints))
         command = shlex.join(["holdfast", "servers", "approve", name, *words])
-        print_wrapped(f"{quote(name)} has tools that are new or have changed since you approved them:")
-        print_for_review(await _definition_lines(host, session, name, tools))
         print_wrapped(f"There is no terminal to ask at. To approve them, run: {command}")
-    return Reviewed(shown=len(waiting), undecided=len(waiting))
+        reviewed += Reviewed(shown=1, undecided=1)
+    return reviewed
 
 
 async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> Reviewed:
@@ -210,13 +230,10 @@ async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *,
         if names and name not in names:
             continue
         if withheld := session.awaiting_approval.get(name, ()):
-            print_wrapped(f"{quote(name)} has tools that are new or have changed since you approved them:")
+            print_wrapped(_NEW_TOOLS.format(quote(name)))
             reviewed += await _review_definitions(host, session, name, withheld, yes=yes)
         if without_hints:
-            print_wrapped(
-                f"{quote(name)} gives these hints about its tools. Until you approve them, Holdfast ignores the hints and asks"
-                " you even before tools that claim to be read-only:"
-            )
+            print_wrapped(_HINTS.format(quote(name)))
             reviewed += await _review_definitions(host, session, name, without_hints, yes=yes)
     return reviewed
 

@@ -17,7 +17,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.servers.describe_entry import ascii_host, describe_entry, describe_grants
 from holdfast.cli.servers.review_server import describe_as_in_review
-from holdfast.cli.servers.unknown_server import server_names, unknown_server
+from holdfast.cli.servers.unknown_server import unknown_server
 from holdfast.host.host import Host
 from holdfast.masking.likely_secrets import mask_listing
 from holdfast.model.resolution import Resolution
@@ -49,12 +49,10 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
         (server.name, server.source, _target(server, loaded), _describe_confinement(server, followed))
         for server in resolution.servers
     ]
-    sources = {entry.name: entry.source for entry in loaded.entries}
     rows += [
         (
             refusal.server,
-            sources.get(refusal.server, ""),
-            "",
+            *_describe_refused(refusal.server, loaded, resolution),
             f"refused ({refusal.stage}): {mask_listing(refusal.reason)}",
         )
         for refusal in resolution.refusals
@@ -93,7 +91,7 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
     spec = next((server for server in resolution.servers if server.name == name), None)
     refusals = [refusal for refusal in resolution.refusals if refusal.server == name]
     if not entries and spec is None and not refusals:
-        raise unknown_server(name, server_names(loaded, resolution))
+        raise unknown_server(name, loaded, resolution)
     warnings = [mask_listing(warning.text) for warning in resolution.warnings if warning.server == name]
     if as_json:
         document = {
@@ -142,8 +140,23 @@ def _target(server: ServerSpec, loaded: LoadedEntries) -> str:
     if isinstance(server.transport, InProcess):
         return "(built in)"
     entries = (entry for entry in loaded.entries if entry.name == server.name)
-    summary = next((summarize(entry) for entry in entries if entry.origin == server.origin), None)
-    return (" ".join(summary.command) or ascii_host(summary.url)) if summary is not None else ""
+    return next((_entry_target(entry) for entry in entries if entry.origin == server.origin), "")
+
+
+def _describe_refused(name: str, loaded: LoadedEntries, resolution: Resolution) -> tuple[str, str]:
+    """Where a refused server is configured, and its command or URL. Empty if the refusal may be about any of several entries."""
+    available = {(server.name, server.origin) for server in resolution.servers}
+    entries = [
+        entry
+        for entry in loaded.entries
+        if entry.name == name and (entry.name, entry.origin) not in available
+    ]
+    return (entries[0].source, _entry_target(entries[0])) if len(entries) == 1 else ("", "")
+
+
+def _entry_target(entry: ServerEntry) -> str:
+    summary = summarize(entry)
+    return " ".join(summary.command) or ascii_host(summary.url)
 
 
 def _describe_confinement(server: ServerSpec, followed: frozenset[str]) -> str:
@@ -185,9 +198,12 @@ def _to_json(
             "follows_edits": server.digest in followed,
         }
     for refusal in resolution.refusals:
+        source, target = _describe_refused(refusal.server, loaded, resolution)
         yield {
             "state": "refused",
             "server": refusal.server,
+            "source": source,
+            "target": target,
             "stage": refusal.stage,
             "reason": mask_listing(refusal.reason),
         }

@@ -100,7 +100,7 @@ def logout(name: str) -> None:
 
 async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
     """The server with this name, if a direct session in this folder gets it. A project's server must be approved."""
-    from holdfast.cli.servers.unknown_server import server_names, unknown_server
+    from holdfast.cli.servers.unknown_server import unknown_server
     from holdfast.host.data_folder import DATABASE_FILE
     from holdfast.model import codes
     from holdfast.model.context import SessionContext
@@ -124,4 +124,4 @@ async def _find_server(name: str, settings: "Settings") -> "ServerSpec":
     for refusal in resolution.refusals:
         if refusal.server == name:
             raise HoldfastError(codes.UNKNOWN_SERVER, f"{name!r} cannot be used: {refusal.reason}")
-    raise unknown_server(name, server_names(loaded, resolution))
+    raise unknown_server(name, loaded, resolution)

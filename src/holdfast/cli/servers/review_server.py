@@ -20,7 +20,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.resolution import Stage
 from holdfast.model.search_path import absolute_search_path
-from holdfast.model.server import Source
+from holdfast.model.server import PackageGrant, Source
 from holdfast.model.visible_text import quote
 from holdfast.resolve.approval_store import ServerAnswer
 from holdfast.resolve.entry_summary import (
@@ -214,7 +214,11 @@ class _Review:
         lines = describe_entry(self._with_grants(last.grant if last is not None else None))
         try:
             files = await self._read_files(words)
-            return [*lines, *_describe_files(files, await _find_program(words, self._folder))]
+            granted = (await self._host.approvals.answers()).confined.get(self._entry.digest)
+            shown = [*lines, *_describe_files(files, await _find_program(words, self._folder))]
+            if granted is not None and granted.package is not None:
+                shown += _describe_package(granted.package, granted.program_paths)
+            return shown
         except HoldfastError as error:
             return [*lines, f"problem:   {error.message}"]
 
@@ -442,12 +446,23 @@ def _describe_outside(files: _ProgramFiles, program_path: str) -> Iterator[str]:
     if program_path:
         yield f"runs:      {program_path}"
     if files.package is not None:
-        grant = files.package.grant
-        yield f"package:   version {quote(grant.version)}, integrity {grant.integrity[:16]}"
-    for number, path in enumerate(files.outside):
-        yield f"{'sees also: ' if number == 0 else '           '}{quote(path)}"
+        yield from _describe_package(files.package.grant, files.outside)
+    else:
+        yield from _describe_paths(files.outside)
     if files.problem:
         yield f"problem:   {files.problem}"
+
+
+def _describe_package(grant: PackageGrant, outside: Sequence[str]) -> Iterator[str]:
+    yield f"package:   version {quote(grant.version)}, integrity {grant.integrity[:16]}"
+    yield from _describe_paths(outside)
+    if outside:
+        yield "           These are the python3 and node of your PATH, and Holdfast's own Python: a package may start each of them."
+
+
+def _describe_paths(outside: Sequence[str]) -> Iterator[str]:
+    for number, path in enumerate(outside):
+        yield f"{'sees also: ' if number == 0 else '           '}{quote(path)}"
 
 
 def _why_not_approvable(program: Program) -> str:
