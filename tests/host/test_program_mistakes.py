@@ -234,7 +234,10 @@ async def test_a_tool_that_crashes_says_where_the_log_is(caplog: pytest.LogCaptu
 
     hint = result.data["hint"]
     assert (result.code, "hunter2" in result.text) == ("INTERNAL_ERROR", False)
-    assert ("if the session is kept" in hint, "the log of the application that has the toolbox" in hint) == (
+    assert (
+        "opened with `keep=False`" in hint,
+        "the log of the application that has the toolbox" in hint,
+    ) == (
         True,
         True,
     )

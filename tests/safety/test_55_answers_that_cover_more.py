@@ -94,10 +94,10 @@ async def test_every_door_says_what_always_covers(scope: str):
 
     await TerminalDoor(ask).request_permission(replace(question, title="Give it the file?"))
 
-    assert shown == [
-        f"  Do it may change something. [o]nce, [a]lways {scope}, [r]eject? ",
+    assert [" ".join(text.split()) for text in shown] == [
+        f"Do it may change something. [o]nce, [a]lways {scope}, [r]eject?",
         f"Always allow {scope}",
-        f"  Give it the file? [o]nce, [a]lways {scope}, [r]eject? ",
+        f"Give it the file? [o]nce, [a]lways {scope}, [r]eject?",
     ]
 
 

@@ -164,7 +164,7 @@ async def test_folder_of_a_removed_workspace_does_not_belong_to_a_later_one_of_t
         later = registry.add(place / "mine" / "inner", "Blog", trust=Trust.DIRECT)
         found = registry.find(str(place / "theirs"))
         # The control: with the slug of the removed workspace, and its old bindings, the folder would belong to the later one.
-        write_bindings(registry.file_of("blog").parent, replace(stale, used={}))
+        write_bindings(registry.file_of("blog").parent, replace(stale, slug_folders={}))
         registry.file_of(later.slug).rename(registry.file_of("blog"))
         control = registry.find(str(place / "theirs"))
 

@@ -247,7 +247,7 @@ async def test_tokens_of_a_holdfast_host_carry_its_session():
             lambda: JwtIssuer(
                 issuer="https://login.example", audience="https://a", jwks_url="http://k.example"
             ),
-            "`jwks_url` of JwtIssuer: The keys of an issuer cannot be fetched",
+            "`jwks_url` of JwtIssuer: 'http://k.example' cannot be used: the URL must begin with https://",
         ),
     ],
 )

@@ -1,6 +1,5 @@
 """Remove or replace control sequences, direction marks and invisible characters in untrusted text."""
 
-import json
 import re
 import unicodedata
 from collections.abc import Callable
@@ -49,6 +48,8 @@ def quote(text: str) -> str:
 
     Letters such as `ä` and `ß`, which look like no other letter, are not escaped.
     """
+    import json  # toolkit servers import this module, and do not need json
+
     return _ESCAPED.sub(_unescape_accented, json.dumps(text))
 
 

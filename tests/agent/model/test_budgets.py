@@ -82,7 +82,7 @@ async def test_the_seconds_of_a_root_end_its_turn_and_refuse_the_next_one(tmp_pa
     assert (first.code, second.code) == ("BUDGET_EXHAUSTED", "BUDGET_EXHAUSTED")
     assert requests <= 1
     assert replies.count("The session's budget of 1 seconds is used up.") == 2
-    assert " requests, 0 calls" in replies or "No model was used" in replies, "commands still run"
+    assert ", 0 calls" in replies or "No model was used" in replies, "commands still run"
 
 
 @pytest.mark.promise("TEAM-07")
