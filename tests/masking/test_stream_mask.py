@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex
@@ -115,6 +115,7 @@ def test_secret_over_two_texts_is_masked_in_both() -> None:
 
 
 @given(secrets=st.lists(letters, max_size=6), text=st.text(alphabet="abc", max_size=80))
+@example(secrets=["cccccc", "cccccca"], text="cccccc")
 def test_both_ways_to_search_find_the_same(secrets: list[str], text: str) -> None:
     index = SecretIndex(secrets)
     separately, together = (

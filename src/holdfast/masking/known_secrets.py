@@ -162,7 +162,8 @@ class SecretIndex:
         spans: list[Span] = []
         for begin in [at for at in range(len(text) - size + 1) if text[at : at + size] in lengths]:
             for length in sorted(lengths.get(text[begin : begin + size], ()), reverse=True):
-                if text[begin : begin + length] in self._counts:
+                # At the end of the text, a slice is shorter than `length`: it may be another secret.
+                if begin + length <= len(text) and text[begin : begin + length] in self._counts:
                     spans.append((begin, begin + length))
                     break
         return spans
