@@ -61,7 +61,7 @@ def test_the_calls_work_in_a_chat(tmp_path: Path, site: Site):
     calls = block("text").replace("http://127.0.0.1:8000", site.url)
     done = run_holdfast("chat", "--mode", "auto", cwd=tmp_path, env=environ, input=calls)
 
-    assert (done.returncode, "[e4] checkbox Buy milk" in done.stdout, '"passed":true' in done.stdout) == (
+    assert (done.returncode, "[e4] checkbox Buy milk" in done.stdout, '"passed": true' in done.stdout) == (
         0,
         True,
         True,
