@@ -95,7 +95,7 @@ async def test_stages_share_no_permissions(client: Client, site: Site):
     await client.call("open", url=url)
     in_second = await client.page("evaluate", script=look)
 
-    assert (in_first, in_second) == ('"granted"', '"prompt"')
+    assert (in_first, in_second) == ('"granted"', '"denied"')
 
 
 async def test_a_picture_of_an_element_in_a_frame_is_not_supported(client: Client, site: Site):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.builtin.stage import navigate
+from holdfast.builtin.stage.tab import Tab
 from tests.stage.client import Client, Failure
 from tests.stage.site import Answer, Seen, Site
 
@@ -39,16 +40,27 @@ async def test_a_slow_server_gets_one_request_and_its_page_is_shown_later(
 
 
 @pytest.mark.promise("STG-11")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
 @pytest.mark.parametrize("busy", ["setTimeout(() => { for (;;); })", "onbeforeunload = () => { for (;;); }"])
 async def test_a_busy_page_is_left_at_the_first_try(
-    client: Client, site: Site, busy: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, site: Site, busy: str, is_protected: bool, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(navigate, "_PATIENCE_SECONDS", 1.0)
     monkeypatch.setattr(navigate, "_STOP_SECONDS", 1.0)
     await client.call("open", url=site.page("/busy", "<h1>Busy</h1>"))
     await client.call("evaluate", script=f"{busy}; 0")
+    if not is_protected:
 
-    assert "h1 Calm" in await client.page("goto", url=site.page("/calm", "<h1>Calm</h1>"))
+        async def stop_nothing(tab: Tab) -> None:
+            pass
+
+        monkeypatch.setattr(navigate, "_stop_scripts", stop_nothing)
+
+    calm = await client.envelope(
+        "goto", url=site.page("/calm", "<h1>Calm</h1>"), timeout=15 if is_protected else 1.5
+    )
+
+    assert ("h1 Calm" in str(calm)) is is_protected
 
 
 async def test_an_answer_without_a_page_is_reported(client: Client, site: Site):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.builtin.stage import navigate, tab_events
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.tab import Tab
@@ -16,6 +17,10 @@ from tests.stage.client import Client, Failure, inside
 from tests.stage.site import Answer, Seen, Site
 
 pytestmark = pytest.mark.anyio
+
+
+def _always(*_: object) -> bool:
+    return True
 
 
 @pytest.mark.slow
@@ -59,6 +64,34 @@ async def test_only_web_addresses_are_opened(client: Client, url: str):
     await client.call("open")
 
     assert (await client.fail("goto", url=url)).code == "URL_DENIED"
+
+
+@pytest.mark.promise("STG-03")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_other_addresses_would_show_files_and_the_browsers_own_pages(
+    client: Client, site: Site, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool
+):
+    if not is_protected:
+        monkeypatch.setattr(navigate, "check_url", str)
+        monkeypatch.setattr(tab_events, "DENIED_PATTERNS", ())
+        monkeypatch.setattr(tab_events, "may_show", _always)
+    page = site.page("/secret", "<title>Secret</title><h1>Page</h1>")
+    texts = {
+        "file:///etc/os-release": "PRETTY_NAME",
+        "data:text/html,<h1>From data</h1>": "h1 From data",
+        "chrome://version": "Command Line",
+        f"view-source:{page}": "<title>Secret</title>",
+        "javascript:document.title='Changed'": "Changed",
+    }
+    await client.call("open")
+
+    shown: dict[str, bool] = {}
+    for url, text in texts.items():
+        await client.call("goto", url=page)
+        await client.envelope("goto", url=url)
+        shown[url] = text in await client.page("snapshot")
+
+    assert shown == dict.fromkeys(texts, not is_protected)
 
 
 @pytest.mark.slow

@@ -62,7 +62,6 @@ def test_the_manifest_costs_at_most_3000_tokens():
     assert len(json.dumps(tools)) / 4 < 3000
 
 
-@pytest.mark.promise("STG-18")
 def test_pydantic_is_not_imported():
     listed = _run_server("manifest", python=("-X", "importtime"))
 
@@ -70,6 +69,7 @@ def test_pydantic_is_not_imported():
     assert "pydantic" not in listed.stderr, "importing it would take a third of the start"
 
 
+@pytest.mark.promise("STG-18")
 def test_tools_that_need_a_flag_or_a_direct_session():
     process = _run_server("manifest")
     names = {

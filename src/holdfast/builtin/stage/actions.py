@@ -45,6 +45,8 @@ class Aim:
     number: int
     x: float
     y: float
+    is_download: bool = False
+    """Whether it is a link to a file that the browser saves."""
 
 
 async def aim(tab: Tab, number: int, *, enabled: bool, timeout: float) -> Aim:
@@ -78,7 +80,7 @@ async def aim(tab: Tab, number: int, *, enabled: bool, timeout: float) -> Aim:
             raise _covered_error(tab, number, offset["cover"])
         x, y = offset["x"], offset["y"]
         frame = tab.frames.get(parent.frame_id)
-    return Aim(document=document, number=number, x=x, y=y)
+    return Aim(document=document, number=number, x=x, y=y, is_download=found["download"])
 
 
 async def _aim_error(tab: Tab, number: int, found: dict[str, Any]) -> ToolError:
@@ -268,7 +270,9 @@ async def _fill_text(tab: Tab, document: Document, number: int, text: str, timeo
             return
         raise
     if shown is not None and not shown["same"]:
-        raise ToolError(NO_EFFECT, f"{tab.ref(number)} changed or refused the text that was entered.")
+        message = f"{tab.ref(number)} changed or refused the text that was entered."
+        hint = "Go on if that is what you want. Otherwise enter another text, or use type."
+        raise ToolError(NO_EFFECT, message, page=fence(one_line(f"It has: {shown['shown']}")), hint=hint)
 
 
 async def _choose(tab: Tab, document: Document, number: int, values: list[str]) -> None:

@@ -318,6 +318,8 @@ class Browser:
             self._cancel(stage, download)
         what = f"was cancelled ({download.reason})" if download.reason else "began"
         stage.notices.add(f"download {number} {what}", download.suggested_name)
+        for tab in stage.tabs.values():
+            tab.wake()
 
     def _continue_download(self, stage: Stage, event: cdp.BrowserDownloadProgress) -> None:
         download = stage.downloads.find(event.guid)

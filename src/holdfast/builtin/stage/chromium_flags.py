@@ -53,6 +53,35 @@ CONFINED_FLAGS = ("--no-sandbox", "--in-process-gpu", "--enable-features=Network
 """Further flags of a browser in Holdfast's sandbox, which takes the place of Chromium's own. Processes for graphics and the network
 would be no boundary there, and starting them takes time. Pages still have processes of their own."""
 
+_DENIED_PERMISSIONS = (
+    *(
+        "geolocation",
+        "notifications",
+        "media_stream_camera",
+        "media_stream_mic",
+        "midi_sysex",
+        "clipboard",
+        "sensors",
+    ),
+    *(
+        "usb_guard",
+        "serial_guard",
+        "hid_guard",
+        "bluetooth_guard",
+        "bluetooth_scanning",
+        "file_system_write_guard",
+    ),
+    *(
+        "window_placement",
+        "local_fonts",
+        "idle_detection",
+        "vr",
+        "ar",
+        "payment_handler",
+        "camera_pan_tilt_zoom",
+    ),
+)
+
 PREFERENCES: dict[str, Any] = {
     "net": {"network_prediction_options": 2},  # connect to nothing in advance
     "webrtc": {"ip_handling_policy": "disable_non_proxied_udp"},
@@ -62,6 +91,9 @@ PREFERENCES: dict[str, Any] = {
     "alternate_error_pages": {"enabled": False},
     "credentials_enable_service": False,
     "translate": {"enabled": False},
+    # Pages are denied what the browser would ask for: nobody sees its questions, and while one is open, a page gets no clicks.
+    "profile": {"default_content_setting_values": dict.fromkeys(_DENIED_PERMISSIONS, 2)},
+    "hardware": {"screen_capture_enabled": False},
     "plugins": {
         "always_open_pdf_externally": True
     },  # the browser's own viewer cannot be read: a PDF is a download

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import CdpError, ConnectionLostError, NoAnswerError
@@ -35,6 +35,7 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
         if tab.is_loading and not tab.is_over:  # a page gets no commands while the tab waits for the next one
             tab.connection.post(cdp.PageStopLoading(), tab.session)
         if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
+            url = await _address(tab, url)
             await _stop_scripts(tab)
         if tab.asked_for_program is not None and url not in ("back", "forward"):
             url = tab.url if url == "reload" else check_url(url)
@@ -42,9 +43,10 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
         first = tab.log.requests.count
         match url:
             case "reload":
-                await _send(tab, cdp.PageReload(), timeout)
+                same = cdp.PageNavigate(url=tab.url or _EMPTY[1])
+                await _start(tab, cdp.PageReload(), timeout, if_stopped=same)
             case "back" | "forward":
-                await _go_in_history(tab, -1 if url == "back" else 1, timeout)
+                await _go_in_history(tab, url, timeout)
             case _:
                 commits = tab.commits
                 result = await _navigate(tab, check_url(url), timeout)
@@ -58,6 +60,17 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
         return await _wait(tab, first, timeout)
     finally:
         tab.is_leaving = False
+
+
+async def _address(tab: Tab, url: str) -> str:
+    """The address that `back`, `forward` or `reload` leads to. When the scripts of a page are stopped, the tab shows an empty page."""
+    match url:
+        case "reload":
+            return tab.url or _EMPTY[1]
+        case "back" | "forward":
+            return (await _history_entry(tab, url, _STOP_SECONDS)).url
+        case _:
+            return url
 
 
 async def _leave_question(tab: Tab, asked: float) -> None:
@@ -123,26 +136,59 @@ def _denied_redirect(url: str) -> ToolError:
     return ToolError(URL_DENIED, message, page=_shown(url))
 
 
-async def _go_in_history(tab: Tab, step: int, timeout: float) -> None:
+async def _go_in_history(tab: Tab, way: Literal["back", "forward"], timeout: float) -> None:
+    entry = await _history_entry(tab, way, timeout)
+    command = cdp.PageNavigateToHistoryEntry(entry_id=entry.id)
+    await _start(tab, command, timeout, if_stopped=cdp.PageNavigate(url=entry.url))
+
+
+async def _history_entry(
+    tab: Tab, way: Literal["back", "forward"], timeout: float
+) -> cdp.PageNavigationEntry:
+    """Where `back` or `forward` leads to; raises LOAD_FAILED if there is no such page, URL_DENIED if it may not be shown."""
     history = await _send(tab, cdp.PageGetNavigationHistory(), timeout)
     if history is None:
         raise ToolError(PAGE_HUNG, f"The page in {tab.id} does not answer.")
-    index = history.current_index + step
-    if not 0 <= index < len(history.entries):
-        raise ToolError(LOAD_FAILED, f"There is no page to go {'back' if step < 0 else 'forward'} to.")
-    check_url(history.entries[index].url)
-    await _start(tab, cdp.PageNavigateToHistoryEntry(entry_id=history.entries[index].id), timeout)
+    at = history.current_index
+    entries = history.entries[:at][::-1] if way == "back" else history.entries[at + 1 :]
+    if not entries:
+        raise ToolError(LOAD_FAILED, f"There is no page to go {way} to.")
+    # An empty page was put there to stop the scripts of the page before it.
+    entry = next((entry for entry in entries if entry.url not in _EMPTY), entries[0])
+    check_url(entry.url)
+    return entry
 
 
-async def _start(tab: Tab, command: cdp.Command[Any], timeout: float) -> None:
-    """Send a command that loads another page, and wait until the tab has that page."""
-    before = tab.commits
-    await _send(tab, command, timeout)
-    await tab.until(lambda: tab.commits > before or tab.is_over, timeout)
+async def _start(
+    tab: Tab, command: cdp.Command[Any], timeout: float, *, if_stopped: cdp.Command[Any] | None = None
+) -> None:
+    """Send a command that loads another page, and wait until the tab has that page, or until its server was asked for it.
+
+    The browser answers such a command at once, even if the scripts of the old page block the load. Then these scripts are stopped,
+    and `if_stopped` is sent.
+    """
+    before, first = tab.commits, tab.log.requests.count
+
+    def has_page() -> bool:
+        return tab.commits > before or tab.is_over
+
+    await _send(tab, command, timeout, if_stopped=if_stopped)
+    if if_stopped is None:
+        await tab.until(has_page, timeout)
+    elif not await tab.until(has_page, min(timeout, _PATIENCE_SECONDS)) and not _is_request_sent(tab, first):
+        await _stop_scripts(tab)
+        before = tab.commits
+        await _send(tab, if_stopped, timeout)
+        await tab.until(has_page, timeout)
 
 
-async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R | None:
-    """Send a command. None if a server takes longer than `timeout` to answer: its page is shown later."""
+async def _send(
+    tab: Tab, command: cdp.Command[cdp.R], timeout: float, *, if_stopped: cdp.Command[Any] | None = None
+) -> cdp.R | None:
+    """Send a command. None if a server takes longer than `timeout` to answer: its page is shown later.
+
+    If the scripts of the old page must be stopped first, `if_stopped` is sent then, in place of the command.
+    """
     if tab.is_closed:
         tab.check()
     first = tab.log.requests.count
@@ -153,7 +199,7 @@ async def _send(tab: Tab, command: cdp.Command[cdp.R], timeout: float) -> cdp.R 
             await asyncio.wait([sending], timeout=min(timeout, _PATIENCE_SECONDS))
             if not sending.done() and not tab.is_over and not _is_request_sent(tab, first):
                 await _stop_scripts(tab)  # the old page blocks the load
-                return await tab.connection.send(command, tab.session, timeout)
+                return await tab.connection.send(if_stopped or command, tab.session, timeout)
             return await sending
         except NoAnswerError:
             if tab.is_over or not _is_request_sent(tab, first):

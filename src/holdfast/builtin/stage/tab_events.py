@@ -131,7 +131,8 @@ class TabEvents:
     def _show(self, session: str, described: cdp.PageFrame) -> None:
         """Note that a frame has another page. If its address is denied, leave it."""
         tab = self._tab
-        frame = tab.tree.set(described.id, described.parent_id or "", described.url, session)
+        url = described.url + (described.url_fragment or "")
+        frame = tab.tree.set(described.id, described.parent_id or "", url, session)
         if not frame.parent_id:
             frame.owner = None
             tab.commits += 1

@@ -79,7 +79,8 @@ function choose(options) {
     else chosen.push(found);
   }
   if (missing.length || chosen.some(isOptionDisabled) || (!element.multiple && chosen.length !== 1)) {
-    return { options: all.slice(0, 30).map((option) => clean(option.label, 60)) };
+    const enabled = all.filter((option) => !isOptionDisabled(option));
+    return { options: enabled.slice(0, 30).map((option) => clean(option.label, 60)) };
   }
   for (const option of all) option.selected = chosen.includes(option);
   element.dispatchEvent(new Event('input', { bubbles: true, composed: true }));
@@ -91,8 +92,7 @@ function shownValue(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;
   const plain = (text) => text.replace(/\s+/g, ' ').trim();
-  if (element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement) {
-    return { same: element.value === options.expected || plain(element.value) === plain(options.expected) };
-  }
-  return { same: [innerText(element), textContent(element) ?? ''].some((text) => plain(text) === plain(options.expected)) };
+  const isInput = element instanceof HTMLInputElement || element instanceof HTMLTextAreaElement;
+  const texts = isInput ? [element.value] : [innerText(element), textContent(element) ?? ''];
+  return { same: texts.some((text) => plain(text) === plain(options.expected)), shown: isSecret(element) ? '(hidden)' : clean(texts[0], NAME) };
 }

@@ -61,7 +61,7 @@ async function locate(options) {
       const here = [rect.x, rect.y, rect.width, rect.height].join();
       if (before === here && turns >= 4) {
         const point = pointIn(element);
-        if (point.x !== undefined) return { state: 'ok', x: point.x, y: point.y, next };
+        if (point.x !== undefined) return { state: 'ok', x: point.x, y: point.y, next, download: closest(element, 'a[download][href]') !== null };
         state = point.cover ? { state: 'covered', cover: describe(point.cover) } : { state: 'hidden' };
         scrollIntoView(element, { block: 'center', inline: 'center', behavior: 'instant' });
         before = null;

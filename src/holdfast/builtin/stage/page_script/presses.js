@@ -24,14 +24,27 @@ const watch = (element, isOpen) => {
   listen();  // document.open() removes listeners
   armed = { element, isOpen, decided: undefined, cover: null };
 };
+const lockedElement = getter(Document.prototype, 'pointerLockElement'), exitPointerLock = method(Document.prototype, 'exitPointerLock');
+// An element that has locked the pointer gets all presses. Unlock it, as a person does with Escape, unless it is the one to press.
+async function unlock(element) {
+  const locked = lockedElement(document);
+  if (locked === null || (element !== null && flatContains(element, locked))) return;
+  exitPointerLock(document);
+  for (let turn = 0; turn < 20 && lockedElement(document) !== null; turn++) await frameTurn();
+}
 // Watch presses. Return the numbers of the frames inside the element; null if it is gone.
-function arm(options) {
+async function arm(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;
+  await unlock(element);
   watch(element, false);
   return options.frames.filter((number) => { const frame = nodeOf(number); return frame !== null && flatContains(element, frame); });
 }
-function armFrame(options) { watch(null, options.open); return null; }
+async function armFrame(options) {
+  if (!options.open) await unlock(null);
+  watch(null, options.open);
+  return null;
+}
 function disarm(options) {
   next = Math.max(next, options.next);
   const was = armed;

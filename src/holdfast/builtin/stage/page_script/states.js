@@ -75,7 +75,7 @@ function valueOf(element, tag, role) {
   return undefined;
 }
 function optionsOf(select) {
-  const options = [...select.options].slice(0, 12).map((option) => clean(option.label, 40));
+  const options = [...select.options].slice(0, 12).map((option) => clean(option.label, 40) + (matches(option, ':disabled') ? ' (disabled)' : ''));
   const more = select.options.length - options.length;
   return ` (options: ${options.join(' | ')}${more > 0 ? ` | +${more}` : ''})`;
 }

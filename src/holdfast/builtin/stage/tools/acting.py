@@ -7,7 +7,7 @@ from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.codes import (
     NO_ELEMENT,
 )
-from holdfast.builtin.stage.limits import ACTION_SECONDS
+from holdfast.builtin.stage.limits import ACTION_SECONDS, SETTLE_SECONDS
 from holdfast.builtin.stage.tab import Tab
 from holdfast.builtin.stage.tools.family import (
     Ref,
@@ -32,10 +32,19 @@ class ActingTools(ToolFamily):
         timeout: Seconds = ACTION_SECONDS,
     ) -> dict[str, Any]:
         """Click, once the element is visible, still, enabled and not covered."""
+        stage, _, _ = self._owners.element(call, ref)
 
         async def act(tab: Tab, number: int) -> None:
             target = await actions.aim(tab, number, enabled=True, timeout=timeout)
+            begun = stage.downloads.count
             await actions.click(tab, target, button=button, count=2 if double else 1, modifiers=modifiers)
+            if target.is_download and button == "left" and not stage.is_attached:
+                # The browser reports a download once its server answers, and nothing before that.
+                has_begun = await tab.until(
+                    lambda: stage.downloads.count > begun or tab.is_over, SETTLE_SECONDS
+                )
+                if not has_begun:
+                    stage.notices.add("no download has begun yet: downloads will list it", "")
 
         return await self._act(call, ref, act)
 

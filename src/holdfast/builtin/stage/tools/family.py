@@ -32,6 +32,11 @@ PAGE_BUDGET = 1500
 _ACTION_BUDGET = 500
 
 
+def as_shown(text: str) -> str:
+    """A text to look for, with spaces as an outline has them."""
+    return " ".join(text.split())
+
+
 class _RootsMeta(msgspec.Struct):
     read_only: list[str] | None = msgspec.field(default=None, name=READ_ONLY_KEY)
 

@@ -11,6 +11,7 @@ from holdfast.builtin.stage.tools.family import (
     OptionalRef,
     TabId,
     ToolFamily,
+    as_shown,
 )
 from holdfast.model import codes
 from holdfast.toolkit import Call, Meta, ToolError
@@ -72,6 +73,7 @@ class ReadingTools(ToolFamily):
         tab: TabId = "",
     ) -> dict[str, Any]:
         """Find elements by part of their text, by role, or by both."""
+        text = as_shown(text)
         if not text and not role:
             raise ToolError(codes.BAD_ARGUMENT, "Pass text or role.")
         stage, found, number = self._target(call, within, tab)

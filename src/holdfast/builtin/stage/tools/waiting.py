@@ -12,6 +12,7 @@ from holdfast.builtin.stage.tools.family import (
     Seconds,
     TabId,
     ToolFamily,
+    as_shown,
 )
 from holdfast.model import codes
 from holdfast.toolkit import Call, ToolError
@@ -33,7 +34,9 @@ class WaitingTools(ToolFamily):
     ) -> dict[str, Any]:
         """Wait until all conditions are true; without any, until the page is loaded and quiet."""
         stage, found, number = self._target(call, ref, tab)
-        condition = Condition(text=text, not_text=not_text, number=number, state=state, url=url)
+        condition = Condition(
+            text=as_shown(text), not_text=as_shown(not_text), number=number, state=state, url=url
+        )
         async with found.lock:
             if condition == Condition():
                 is_loaded = await found.until(lambda: not found.is_loading or found.is_over, timeout)
@@ -60,7 +63,13 @@ class WaitingTools(ToolFamily):
         """Check what a test expects, as wait does; fails with expected and actual."""
         stage, found, number = self._target(call, ref, tab)
         condition = Condition(
-            text=text, not_text=not_text, number=number, state=state, value=value, url=url, title=title
+            text=as_shown(text),
+            not_text=as_shown(not_text),
+            number=number,
+            state=state,
+            value=value,
+            url=url,
+            title=title,
         )
         if condition == Condition(number=number):
             raise ToolError(
