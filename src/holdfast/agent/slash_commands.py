@@ -400,7 +400,9 @@ def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
     for name in status.available:
         yield name, "ended; the next call starts it again" if name in status.ended else "available"
     yield from ((name, "starting") for name in status.starting)
-    yield from ((refusal.server, f"refused ({refusal.stage})") for refusal in status.refusals)
+    for refusal in status.refusals:
+        why = f"/why {display_name(refusal.server)}"
+        yield refusal.server, f"refused ({refusal.stage}); {why} shows the reason"
     for name, unapproved in status.awaiting_approval.items():
         if unapproved:
             yield (

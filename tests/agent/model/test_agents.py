@@ -313,7 +313,7 @@ async def test_a_session_that_an_agent_created_spends_the_same_budget(tmp_path: 
 
     async with opened(tmp_path, think, agent_name="worker") as (_, session):
         await session.prompt("Create one")
-        (child,) = session._owned_children  # pyright: ignore[reportPrivateUsage]
+        (child,) = session.children.owned
         async with asyncio.timeout(60):
             while child.is_busy:
                 await asyncio.sleep(0.01)

@@ -159,6 +159,69 @@ async def test_cents_are_a_limit_of_the_root_and_of_each_sub_agent(tmp_path: Pat
 
 
 @pytest.mark.promise("TEAM-07")
+@pytest.mark.parametrize("isolated", [False, *([True] if IS_LONG else [])])
+async def test_a_sub_agent_can_have_all_that_is_left_of_the_budget(tmp_path: Path, *, isolated: bool):
+    define(tmp_path, "worker", "budget:\n  tokens: 5000")
+
+    def think(request: ModelRequest) -> Step:
+        if SUB_AGENT in request.instructions:
+            return answer("I did it.", input_tokens=900, output_tokens=100)
+        if request.tool_results:
+            return answer(f"It said: {last_result(request)}", input_tokens=0, output_tokens=1)
+        task: JsonObject = {"task": "Go.", "isolated": isolated, "budget": {"tokens": 4000}}
+        return answer(Call("agents__delegate", task), input_tokens=900, output_tokens=100)
+
+    async with opened(tmp_path, think, agent_name="worker") as (host, session):
+        await session.prompt("Go")
+        replies = await told(host, session)
+
+    assert '"answer":"I did it."' in replies
+
+
+@pytest.mark.promise("TEAM-07", "TEAM-08", "RES-12")
+@pytest.mark.parametrize("by", ["definition", "arguments", "nothing (control)"])
+async def test_a_sub_agent_s_own_sub_agent_has_at_most_its_tools_mode_and_budget(tmp_path: Path, by: str):
+    define(
+        tmp_path,
+        "reader",
+        'tools: ["files.list", "agents.delegate", "team.*"]\nmode: read-only\nbudget:\n  tokens: 3000',
+    )
+    narrowed: JsonObject = {"tools": ["files.list", "agents.delegate", "team.*"], "budget": {"tokens": 3000}}
+    how: dict[str, JsonObject] = {"definition": {"agent": "reader"}, "arguments": narrowed}
+    offered: list[str] = []
+    requests = Counter[str]()
+
+    def think(request: ModelRequest) -> Step:
+        who = request.prompt
+        requests[who] += 1
+        if who == "Deepest":
+            offered[:] = request.tools
+            if requests[who] > 6:
+                return answer("Enough.")
+            return answer(Call("files__list", {"path": "."}), input_tokens=900, output_tokens=100)
+        if request.tool_results:
+            return answer("Done.", input_tokens=0, output_tokens=1)
+        if who == "Middle":
+            return answer(Call("agents__delegate", {"task": "Deepest"}), input_tokens=0, output_tokens=1)
+        return answer(Call("agents__delegate", {"task": "Middle", **how.get(by, {})}))
+
+    async with opened(tmp_path, think, agents={"max_depth": 3}) as (host, session):
+        await session.prompt("Root")
+        calls = [
+            stored.event
+            async for stored in host.store.events(session.context.session_id)
+            if isinstance(stored.event, ToolCalled)
+        ]
+
+    is_limited = by in how
+    assert requests["Deepest"] == (3 if is_limited else 7)
+    assert ("files__write" in offered) is not is_limited
+    assert "files__list" in offered
+    assert "team__create_session" not in offered, "it would have the rights of the whole session"
+    assert [call.tool for call in calls[:2]] == ["delegate", "delegate"]
+
+
+@pytest.mark.promise("TEAM-07")
 @pytest.mark.parametrize("budget", ["budget:\n  tokens: 2000", "mode: auto"], ids=["limited", "control"])
 async def test_a_created_session_has_at_most_the_budget_of_its_own_definition(tmp_path: Path, budget: str):
     define(tmp_path, "small", budget)
@@ -177,7 +240,7 @@ async def test_a_created_session_has_at_most_the_budget_of_its_own_definition(tm
 
     async with opened(tmp_path, think) as (host, session):
         await session.prompt("Create one")
-        (child,) = session._owned_children  # pyright: ignore[reportPrivateUsage]
+        (child,) = session.children.owned
         async with asyncio.timeout(60):
             while child.is_busy:
                 await asyncio.sleep(0.01)

@@ -56,6 +56,20 @@ async def test_an_error_is_one_sentence_without_the_endpoint_s_words_and_the_ses
     assert BODY not in events + caplog.text
 
 
+@pytest.mark.promise("AGT-12")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_a_failed_turn_counts_its_request_and_does_not_say_that_the_context_is_empty(
+    tmp_path: Path, prefix: str
+):
+    async with conversation(tmp_path, [answer("Hi."), Fail(status=401), answer("Hi.")], prefix) as talk:
+        for words in ("One", "Two", "Three"):
+            await talk.session.prompt(words)
+        usages = [event.usage for event in await talk.events() if isinstance(event, TurnEnded)]
+
+    assert [usage.get("requests") for usage in usages] == [1, 1, 1]
+    assert [usage.get("used") for usage in usages] == [120, None, 120]
+
+
 @pytest.mark.promise("AGT-05")
 @pytest.mark.parametrize("prefix", PREFIXES)
 async def test_429_and_5xx_are_retried_within_bounds(tmp_path: Path, prefix: str):

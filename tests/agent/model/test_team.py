@@ -102,7 +102,7 @@ async def test_every_rule_of_the_team_tools_holds_for_a_model(
         unreachable = (direct.context.session_id, outside.context.session_id, "sess_0123456789abcdef")
         await host_session.prompt("Go")
         await told.wait()
-        (child,) = host_session._owned_children  # pyright: ignore[reportPrivateUsage]
+        (child,) = host_session.children.owned
         events = [stored.event async for stored in host.store.events(child.context.session_id)]
 
     root = after["told"]  # its conversation has the results of all calls
@@ -164,7 +164,7 @@ async def test_questions_about_what_models_ask_for_name_who_asks_whatever_a_mess
     async with opened(tmp_path, think, door=person) as (_, session), asyncio.timeout(60):
         await session.permission.change_mode(Mode.ASK)
         await session.prompt("Go")
-        (child,) = session._owned_children  # pyright: ignore[reportPrivateUsage]
+        (child,) = session.children.owned
         while child.is_busy:
             await asyncio.sleep(0.01)
 
@@ -195,7 +195,7 @@ async def test_a_model_s_sessions_end_with_the_one_that_created_them(
     async with opened(tmp_path, think) as (host, session), asyncio.timeout(60):
         await session.prompt("Go")
         children = [child for child in map(host.find_live, created) if child is not None]
-        (ended,) = session._owned_children  # pyright: ignore[reportPrivateUsage]
+        (ended,) = session.children.owned
         while not all(child.is_busy for child in children):
             await asyncio.sleep(0.01)
         if ending == "cancel":

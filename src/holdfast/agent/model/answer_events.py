@@ -6,6 +6,7 @@ limited number of values.
 """
 
 import re
+from codecs import BOM_UTF8
 from itertools import accumulate
 
 from holdfast.agent.model import failures
@@ -35,11 +36,18 @@ class EventSplitter:
     def __init__(self, limits: ModelLimits) -> None:
         self._limits = limits
         self._unfinished = bytearray()
+        self._is_first = True
 
     def add(self, chunk: bytes) -> list[bytes]:
         """The events that are complete with this chunk."""
         begin = max(0, len(self._unfinished) - _LONGEST_END + 1)
         self._unfinished += chunk
+        if self._is_first and len(self._unfinished) >= len(BOM_UTF8):
+            self._is_first = False
+            if self._unfinished.startswith(
+                BOM_UTF8
+            ):  # allowed, but the libraries would not know the first event
+                del self._unfinished[: len(BOM_UTF8)]
         events: list[bytes] = []
         start = 0
         for end in _END.finditer(self._unfinished, begin):

@@ -113,8 +113,10 @@ class ModelClients:
             )
             return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=anthropic))
         from openai import AsyncOpenAI
-        from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+        from pydantic_ai.models.openai import OpenAIResponsesModel
         from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+        from holdfast.agent.model.custom_chat_model import CustomChatModel
 
         client = AsyncOpenAI(
             base_url=base_url,
@@ -124,7 +126,7 @@ class ModelClients:
         )
         provider = OpenAICompatibleProvider(_CUSTOM_ENDPOINT, openai_client=client)
         is_chat = prefix in ("openai-chat", "ollama")
-        return (OpenAIChatModel if is_chat else OpenAIResponsesModel)(name, provider=provider)
+        return (CustomChatModel if is_chat else OpenAIResponsesModel)(name, provider=provider)
 
     def _custom_http(self, headers: dict[str, str]) -> httpx2.AsyncClient:
         return _make_http(CustomEndpointTransport(self._transport, headers))

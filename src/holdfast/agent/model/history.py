@@ -19,6 +19,7 @@ from pydantic_ai.messages import (
     UserContent,
     UserPromptPart,
 )
+from pydantic_ai.models import Model
 
 from holdfast.agent.model.instructions import tag_author
 from holdfast.agent.model.prompt import PromptImage, prompt_parts, result_parts, shown_blocks
@@ -40,6 +41,10 @@ from holdfast.model.visible_text import replace_surrogates
 from holdfast.store.types import StoredEvent
 
 _RESPONSE = TypeAdapter(ModelResponse)
+# The formats in which every complete answer has the reason why it ends, by the library's class. Others' modules may not be imported.
+_FORMATS_WITH_REASON = frozenset(
+    {"OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel", "CustomChatModel"}
+)
 COMPACT_AT = 0.8
 """When this share of the model's context is used, the conversation is summarized."""
 _NO_RESULT = "The call was interrupted. It may have taken effect; its result is not known."
@@ -205,6 +210,18 @@ def join_results(results: Sequence[Sequence[ModelRequestPart]]) -> list[ModelReq
     return sorted(parts, key=lambda part: not isinstance(part, ToolReturnPart))
 
 
+def text_of(response: ModelResponse) -> str:
+    """The words of an answer. A part without content is one that the library does not know."""
+    return "".join(part.content or "" for part in response.parts if isinstance(part, TextPart))
+
+
+def ends_properly(response: ModelResponse, model: Model) -> bool:
+    """Whether the endpoint said why the answer ends. If not, it was cut off, even if the connection was closed properly."""
+    if type(model).__name__ not in _FORMATS_WITH_REASON:
+        return True
+    return not {"finish_reason", "refusal"}.isdisjoint(response.provider_details or {})
+
+
 def clean_response(response: ModelResponse) -> ModelResponse:
     """Prepare an answer to be stored: make the ids of calls unique and their arguments JSON objects, and leave out reasoning without a signature."""
     seen: set[str] = set()
@@ -213,7 +230,7 @@ def clean_response(response: ModelResponse) -> ModelResponse:
         match part:
             case ThinkingPart() if not part.signature and part.id is None:
                 continue  # providers reject reasoning that they have not signed
-            case TextPart(content=""):
+            case TextPart() if not part.content:
                 continue
             case TextPart():
                 parts.append(replace(part, content=replace_surrogates(part.content)))

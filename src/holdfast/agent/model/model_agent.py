@@ -174,6 +174,8 @@ class ModelAgent:
             self._cost += used.cost
             turn.report_usage(_usage_report(run.usage + used, run.context_tokens, size, self._cost))
         self._history = history
+        if result.reason is StopReason.REFUSAL and not result.text:
+            await turn.reply(f"{config.name} refused to answer, without a reason.\n")
         is_empty = result.reason is StopReason.END_TURN and not result.text and not run.usage.calls
         if is_empty and not turn.sender:  # another agent's message needs no answer
             raise failures.empty_answer(config)
@@ -257,7 +259,8 @@ def _version_of(file: Path | None) -> tuple[int, ...] | None:
 
 
 def _usage_report(usage: Usage, used: int, size: int, cost: float) -> JsonObject:
-    described = {**usage.to_json(), "used": used, "size": size}
+    """What a turn used. How full the context is (`used` of `size`) is left out if no answer said it: a failed request does not empty it."""
+    described = {**usage.to_json(), **({"used": used, "size": size} if used else {})}
     return {**described, "cost": {"amount": round(cost, 6), "currency": "USD"}} if cost else described
 
 

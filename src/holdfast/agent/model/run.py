@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import (
     InstructionPart,
     ModelMessage,
@@ -42,7 +43,9 @@ from holdfast.agent.model.history import (
     call_result,
     clean_response,
     encode_response,
+    ends_properly,
     join_results,
+    text_of,
     user_request,
 )
 from holdfast.agent.model.prompt import shown_blocks
@@ -59,7 +62,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ModelResponded, StopReason
 from holdfast.model.ids import new_call_id
 from holdfast.model.json import JsonObject
-from holdfast.model.visible_text import to_line
+from holdfast.model.visible_text import replace_surrogates, to_line
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -133,7 +136,7 @@ class ModelRun:
             while True:
                 tools = self._toolset.list(await self._turn.tools())
                 response = await self._request(tools)
-                text = "".join(part.content for part in response.parts if isinstance(part, TextPart)) or text
+                text = text_of(response) or text
                 match response.finish_reason:
                     case "length":
                         return self._result(StopReason.MAX_TOKENS, text)
@@ -170,9 +173,10 @@ class ModelRun:
             await self._turn.reply(f"{name} does not take images, so it answers without them.\n\n")
             streamed = await self._traced_stream(tools)
         response = clean_response(streamed)
+        await self._add_refusal(response)
         self.has_answer = True
         if response.finish_reason == "length" or not self._options.may_call:
-            # Of an answer that was too long, the last call may be incomplete.
+            # If the answer was too long, its last call may be incomplete.
             response.parts = [part for part in response.parts if not isinstance(part, ToolCallPart)]
         if not response.parts:
             return response
@@ -193,6 +197,14 @@ class ModelRun:
                 ModelRequest(parts=await self._make_calls(response.tool_calls, calls, tools))
             )
         return response
+
+    async def _add_refusal(self, response: ModelResponse) -> None:
+        """Show why the model refuses to answer. Some formats have a field of its own for that."""
+        refusal = (response.provider_details or {}).get("refusal")
+        if isinstance(refusal, str) and refusal and not text_of(response):
+            response.parts = [*response.parts, TextPart(content=replace_surrogates(refusal))]
+            if self._is_shown:
+                await self._turn.reply(refusal)
 
     async def _traced_stream(self, tools: ToolList) -> ModelResponse:
         if self._tracer is None:
@@ -242,7 +254,11 @@ class ModelRun:
                 else:
                     async for _ in stream:
                         exchange.last_progress = loop.time()
-                return stream.get()
+                response = stream.get()
+                if not exchange.has_ended and not ends_properly(response, self._model):
+                    await self._keep_partial(stream)
+                    raise failures.cut_off(_host(self._model))
+                return response
         except LimitReachedError:
             await self._keep_partial(stream)
             raise
@@ -261,8 +277,7 @@ class ModelRun:
         if stream is None or not self._is_shown:
             return
         response = stream.get()
-        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
-        if text:
+        if text := text_of(response):
             self.has_answer = True
             cut = replace(response, parts=[TextPart(content=text + CUT_OFF)])
             await self._turn.add_model_event(
@@ -276,6 +291,8 @@ class ModelRun:
             exchange.last_progress = loop.time()
             match event:
                 case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                    if not text:  # None, if the endpoint sends a kind of delta that the library does not know
+                        continue
                     await turn.reply(text)
                 case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
                     text = text or ""
@@ -321,6 +338,8 @@ class ModelRun:
         """The error to report. The library's own message is not used: it may repeat what the endpoint sent."""
         if exchange.failure is not None:
             return exchange.failure
+        if isinstance(error, ModelHTTPError):  # an error that the endpoint reports within its answer
+            return failures.http_error(self._options.model, error.status_code, _host(self._model))
         # The traceback is not logged either.
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""

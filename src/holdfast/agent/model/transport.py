@@ -32,6 +32,7 @@ _FORMAT_HEADERS = frozenset(
         "anthropic-beta",
     }
 )
+_LAST_EVENTS = (b"[DONE]", b"message_stop", b"response.completed", b"response.incomplete")
 _OVERFLOW_WORDS = (b"context_length", b"context window", b"maximum context", b"prompt is too long")
 _METADATA_HOSTS = frozenset(
     {"metadata.google.internal", "metadata", "instance-data", "metadata.azure.internal"}
@@ -53,7 +54,14 @@ class Exchange:
         self.attempts = 0
         self.sent_bytes = 0
         """The size of the request."""
+        self.last_event = b""
+        """The last event of the answer."""
         self.last_progress = asyncio.get_running_loop().time()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last event says that the answer is complete."""
+        return any(mark in self.last_event for mark in _LAST_EVENTS)
 
     @property
     def limits(self) -> ModelLimits:
@@ -142,9 +150,14 @@ class _LimitedStream(httpx2.AsyncByteStream):
                 size += len(chunk)
                 if size > limits.max_response_bytes:
                     raise failures.too_large(f"it has more than {limits.max_response_bytes} bytes")
-                async for events in self._checked(splitter.add(chunk)):
+                found = splitter.add(chunk)
+                if found:
+                    exchange.last_event = found[-1]
+                async for events in self._checked(found):
                     yield events
-            async for events in self._checked(splitter.take_rest()):
+            rest = splitter.take_rest()
+            exchange.last_event = rest[-1] if rest else exchange.last_event
+            async for events in self._checked(rest):
                 yield events
         except failures.LimitReachedError as error:
             raise _fail(exchange, error) from None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.model.event import ModelResponded, TurnEnded
 from holdfast.model.json import JsonObject
+from holdfast.model.plural import count
 from holdfast.store.types import StoredEvent
 
 if TYPE_CHECKING:
@@ -67,10 +68,10 @@ class Usage:
     def describe(self) -> str:
         """The usage as one line of text for the user."""
         cost = f", ${self.cost:.4f}" if self.cost else ""
-        unpriced = f" ({_count(self.unpriced, 'request')} without a known price)" if self.unpriced else ""
+        unpriced = f" ({count(self.unpriced, 'request')} without a known price)" if self.unpriced else ""
         return (
-            f"{_count(self.input_tokens, 'token')} in, {self.output_tokens} out, {_count(self.requests, 'request')},"
-            f" {_count(self.calls, 'call')}{cost}{unpriced}"
+            f"{count(self.input_tokens, 'token')} in, {self.output_tokens} out, {count(self.requests, 'request')},"
+            f" {count(self.calls, 'call')}{cost}{unpriced}"
         )
 
 
@@ -102,10 +103,6 @@ def cost_of(stream: "StreamedResponse | None") -> float | None:
         return float(stream.get().cost().total_price)
     except (LookupError, ValueError, AssertionError):
         return None
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _get_int(stored: JsonObject, name: str) -> int:
