@@ -466,7 +466,7 @@ def test_confined_remote_server_may_only_be_at_a_public_address():
     assert reasons(confine(resolution, Trust.DIRECT, ConfinePolicy())) == [
         (
             "It runs confined, so it may not reach 10.0.0.1: it is a private address. "
-            "To allow it, add it to servers.reachable in the settings."
+            'To allow it, add this line to the settings, under [servers]: reachable = ["10.0.0.1"]'
         )
     ]
 
@@ -742,7 +742,7 @@ def test_confined_server_never_sees_holdfasts_own_files(own: str):
     resolution = Resolution(servers=(server(),))
 
     assert reasons(confine(resolution, Trust.SANDBOXED, policy)) == [
-        f"/home/me overlaps with Holdfast's own files ({own}). Open the session in another folder."
+        f"/home/me overlaps with Holdfast's own files ({own}). Open the session in another folder (in a shell: --cwd FOLDER)."
     ]
     assert confine(resolution, Trust.DIRECT, policy).refusals == ()
 

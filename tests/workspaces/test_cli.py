@@ -76,7 +76,7 @@ def test_folder_that_names_a_workspace_belongs_to_it_only_after_the_user_agreed(
     after = _run(data, "show", ".", cwd=theme)
 
     assert [done.returncode for done in (announced, asked, still, bound, undone, after)] == [1, 2, 1, 0, 0, 1]
-    assert f"Agree to it: holdfast workspaces bind {theme}" in announced.stderr
+    assert f"To accept this: holdfast workspaces bind {theme}" in announced.stderr
     assert f"Error: {theme} does not belong to a workspace." in after.stderr
     assert "Add --yes to bind the folder without confirmation." in asked.stderr
     assert (shown["slug"], shown["bound"]) == ("my-project", [str(theme)])
@@ -199,7 +199,7 @@ def test_remove_with_yes_removes_an_invalid_workspace_without_asking(data: Path)
 
     removed = _run(data, "remove", "bad", "--yes").stdout
 
-    assert removed.startswith("Removed 'bad'. Its folder was not changed. Its tasks are back ")
+    assert removed.startswith("Removed 'bad'. Its folder was not changed. Its tasks reappear ")
 
 
 def _run(data: Path, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from holdfast.model.address import is_loopback_host, why_host_blocked
+from holdfast.model.address import how_to_allow, is_loopback_host, why_host_blocked
 from holdfast.model.context import WORKSPACE_PATH_VARIABLE
 from holdfast.model.process import Confinement, Quota
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.resolve.command_words import named_scripts, runs_absolute_script, runs_relative_script
+from holdfast.resolve.relative_code import loads_relative_code
 from holdfast.resolve.server_environment import confined_environment, direct_environment
 from holdfast.resolve.version_managers import is_interpreter_itself
 from holdfast.sandbox.read_only_names import top_level_names
@@ -83,9 +84,7 @@ def _why_refused(server: ServerSpec, trust: Trust, policy: ConfinePolicy) -> str
     if why is None or host in policy.allowed_private_hosts:
         return None
     who = "It runs confined, so it" if server.always_confined else "This session"
-    return (
-        f"{who} may not reach {host}: it is {why}. To allow it, add it to servers.reachable in the settings."
-    )
+    return f"{who} may not reach {host}: it is {why}. {how_to_allow(host)}"
 
 
 def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
@@ -94,7 +93,8 @@ def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
         for path in map(PurePath, (*policy.protected, *packages)):
             if root == path or root in path.parents or path in root.parents:
                 return (
-                    f"{root} overlaps with Holdfast's own files ({path}). Open the session in another folder."
+                    f"{root} overlaps with Holdfast's own files ({path}). Open the session in another folder"
+                    " (in a shell: --cwd FOLDER)."
                 )
     return None
 
@@ -227,4 +227,7 @@ def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy
         # A version manager's `python` or `node` would read in the session's folder which program to run.
         search_path = stdio.env.get("PATH") or policy.environ.get("PATH", "")
         is_named = is_interpreter_itself(stdio.command, search_path)
+        # Python and Node would load code from there if a variable names it by a relative path.
+        env = {**direct_environment(policy.environ, policy.extra_variables), **stdio.env}
+        is_named = is_named and not any(loads_relative_code(*variable) for variable in env.items())
     return replace(stdio, has_empty_folder=not is_named)

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -54,6 +54,8 @@ class BuiltinServer:
     is_offered_to: Callable[[SessionContext], bool] = _any_session
     is_on_request: bool = False
     """Whether a session gets it only if the caller that opens the session asks for it by name."""
+    offered_if: str = ""
+    """When `is_offered_to` is true, in words for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,34 @@ class GivenServers:
 
 
 NONE_GIVEN = GivenServers()
+
+
+def refuse_missing_builtins(
+    builtins: Sequence[BuiltinServer], requested: Iterable[str], context: SessionContext
+) -> Iterator[Refusal]:
+    """The refusals of the built-in servers that were requested by name and that this session does not get."""
+    known = {builtin.spec.name: builtin for builtin in builtins}
+    for name in sorted(requested):
+        builtin = known.get(name)
+        if builtin is None:
+            reason = f"There is no built-in server of this name. There are: {', '.join(sorted(known))}."
+            yield Refusal(server=name, stage=Stage.LOAD, reason=reason)
+        elif not builtin.is_offered_to(context):
+            yield Refusal(server=name, stage=Stage.LOAD, reason=builtin.offered_if)
+
+
+def describe_missing_builtin(builtins: Sequence[BuiltinServer], tool: str, context: SessionContext) -> str:
+    """How a session gets the built-in server of this tool; empty if the tool is not of a built-in server."""
+    name = tool.partition(".")[0].partition("__")[0]
+    builtin = next((one for one in builtins if one.spec.name == name), None)
+    if builtin is None:
+        return ""
+    if not builtin.is_offered_to(context):
+        return f"About the built-in server {name!r}: {builtin.offered_if}"
+    return (
+        f"A session gets the built-in server {name!r} only on request. In Python, name it and the others:"
+        f' host.session(tools=["{name}.*", "files.*"]). For MCP clients, add it to the setting gateway.builtin.'
+    )
 
 
 async def prepare_resolution(

@@ -38,7 +38,7 @@ class WithheldTool:
 
     name: str
     reason: str
-    definition: Tool | None = None
+    definition: Tool | None = field(default=None, repr=False)
     """The definition to approve, with cleaned texts; None if the tool is invalid."""
     fingerprint: str = ""
     """The hash of the definition as the server sent it."""

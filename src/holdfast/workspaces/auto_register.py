@@ -1,4 +1,4 @@
-"""Register a folder that a client names, if the settings allow it (`workspaces.auto_register`)."""
+"""Registers a folder that a client names, if the setting `workspaces.auto_register` allows it."""
 
 import logging
 import os
@@ -17,10 +17,9 @@ MAX_REGISTERED = 100
 
 
 def register_if_allowed(registry: Registry, path: str, settings: Settings) -> Workspace | None:
-    """Register the folder as a sandboxed workspace.
+    """Register the folder as a sandboxed workspace. None if the settings do not allow it.
 
-    None if it is not an existing folder below an allowed one, or is hidden, contains the user's home or overlaps with
-    Holdfast's own folders. Raise if it overlaps with a workspace, or if there are too many.
+    Raise if it overlaps with a workspace, or if there are too many.
     """
     if why_refused(path, settings) or not settings.workspaces.auto_register:
         return None
@@ -34,7 +33,7 @@ def register_if_allowed(registry: Registry, path: str, settings: Settings) -> Wo
 
 
 def why_refused(path: str, settings: Settings) -> str:
-    """Why the folder is not registered, for a message; empty if it may be, or if there is no `workspaces.auto_register`."""
+    """Why the folder is not registered, for a message; empty if it may be, or if nothing is registered automatically."""
     if not settings.workspaces.auto_register:
         return ""
     try:
@@ -66,7 +65,7 @@ def _why_not_allowed(folder: Path, parents: list[Path], settings: Settings) -> s
 def _find_project(folder: Path, parents: list[Path], settings: Settings) -> Path:
     """The folder to register: the root of the git repository that contains the folder, else the folder itself.
 
-    For a git worktree, it is the worktree's repository, so that all worktrees have one list of tasks.
+    For a git worktree, it is the worktree's repository, so that all worktrees are one workspace.
     """
     for root in (folder, *folder.parents):
         if _why_not_allowed(root, parents, settings):

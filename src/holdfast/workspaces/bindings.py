@@ -1,7 +1,6 @@
-"""Folders outside of a workspace's own folder that belong to it, because the user said so.
+"""Folders outside of a workspace's own folder that belong to it, because the user agreed.
 
-A repository can name its workspace in `.holdfast/workspace.toml`. That is only an announcement: it has no effect until the
-user has agreed. The answer is stored with the real path of the folder.
+A repository can name its workspace in `.holdfast/workspace.toml`. That has no effect until the user has agreed.
 """
 
 import json
@@ -40,27 +39,23 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bindings:
-    """The answers of the user (the slug of a workspace, by the real path of a folder), and which folder each slug belongs to."""
+    """The user's answers: the slug of a workspace, by the real path of a folder."""
 
     bound: Mapping[str, str] = field(default_factory=dict[str, str])
     declined: Mapping[str, str] = field(default_factory=dict[str, str])
     slug_folders: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By slug: the folder of the workspace that has or had this slug. Tasks and sessions are stored with the slug."""
+    """By slug: the folder of the workspace that has or had this slug."""
 
     def bind(self, folder: str, slug: str) -> "Bindings":
-        """A copy in which this folder is part of the workspace."""
         return replace(self, bound={**self.bound, folder: slug}, declined=_without(self.declined, folder))
 
     def decline(self, folder: str, slug: str) -> "Bindings":
-        """A copy in which the user has declined this folder."""
         return replace(self, bound=_without(self.bound, folder), declined={**self.declined, folder: slug})
 
     def forget(self, folder: str) -> "Bindings":
-        """A copy without an answer for this folder."""
         return replace(self, bound=_without(self.bound, folder), declined=_without(self.declined, folder))
 
     def forget_workspace(self, slug: str) -> "Bindings":
-        """A copy without the answers about a workspace."""
         kept = (
             {path: of for path, of in answers.items() if of != slug}
             for answers in (self.bound, self.declined)
@@ -69,7 +64,7 @@ class Bindings:
         return replace(self, bound=bound, declined=declined)
 
     def with_slug_folder(self, slug: str, path: str) -> "Bindings":
-        """A copy that says which folder a slug belongs to. An empty path changes nothing if the folder is known."""
+        """Note which folder a slug belongs to. An empty path does not replace a known one."""
         return replace(
             self, slug_folders={**self.slug_folders, slug: path or self.slug_folders.get(slug, "")}
         )
@@ -78,7 +73,7 @@ class Bindings:
 def read_bindings(registry_folder: Path) -> Bindings:
     """Read the stored answers.
 
-    Raise if the file is damaged or others can change it: to ignore it would lift the limits of bound folders.
+    Raise if the file is damaged or others can change it: without it, bound folders would have no limits.
     """
     file = registry_folder / _FILE
     try:
@@ -128,9 +123,9 @@ def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
 
 
 def read_announcement(folder: Path) -> Announcement | None:
-    """The workspace named by this (resolved) folder or by the nearest parent that names one; None if none does.
+    """The workspace that this (resolved) folder names, or the nearest parent that names one.
 
-    The search ends at the root of the repository that contains the folder, or else at the root of the file system.
+    The search ends at the root of the repository, or else at the root of the file system.
     """
     for above in (folder, *folder.parents):
         if name := _read_name(above)[0]:
@@ -152,7 +147,7 @@ def find_announcement_problem(folder: Path) -> str:
 
 
 def _read_name(folder: Path) -> tuple[str, str]:
-    """The name in the file of this folder, and what is wrong with the file."""
+    """The name in the folder's file, and what is wrong with the file."""
     import tomllib
 
     try:

@@ -1,4 +1,4 @@
-"""Parse and format the TOML document of a workspace."""
+"""The TOML document of a workspace."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +63,7 @@ def format_workspace(workspace: Workspace) -> str:
 def guess_path(text: str) -> str:
     """Find the path in an invalid document; empty if it is uncertain.
 
-    If the document is not even TOML, it must have exactly one line with a path before its first table.
+    If the document is not even TOML, exactly one line before its first table must set the path.
     """
     import tomllib
 
@@ -81,7 +81,7 @@ def guess_path(text: str) -> str:
 
 
 def check_name(raw: object) -> str:
-    """Return a display name without surrounding spaces. Raise ValueError if it is invalid, or looks like a path."""
+    """A display name without surrounding spaces. Raise ValueError if it is invalid or looks like a path."""
     if not isinstance(raw, str) or not raw.strip():
         raise ValueError("must be a non-empty string")
     name = raw.strip()
@@ -135,7 +135,6 @@ class _TableReader:
     problems: list[str] = field(default_factory=list[str])
 
     def get(self, name: str, parse: Callable[[object], T], default: T) -> T:
-        """The value of a key, or the default if it is missing or invalid."""
         if name not in self.table:
             return default
         try:
@@ -145,7 +144,6 @@ class _TableReader:
             return default
 
     def require(self, name: str, parse: Callable[[object], T], default: T) -> T:
-        """The value of a key that must not be missing."""
         if name not in self.table:
             self.problems.append(f"{self.prefix}{name} is missing.")
         return self.get(name, parse, default)

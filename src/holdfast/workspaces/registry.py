@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_errors import name_file_in_errors
 from holdfast.model.mounts import read_mounts, with_bind_mounts
 from holdfast.model.private_files import make_private_folder
 from holdfast.model.real_path import StepBudget, real_path
@@ -48,7 +49,7 @@ class InvalidWorkspace:
     file: Path
     message: str
     path: str = ""
-    """The path of the workspace's folder; empty if it is not known. Then no session can be opened in any folder."""
+    """The workspace's folder; empty if it is not known. Then no session can be opened in any folder."""
 
     def to_error(self) -> HoldfastError:
         return HoldfastError(codes.BAD_WORKSPACE_FILE, f"{self.file}: {self.describe()}")
@@ -65,10 +66,7 @@ class InvalidWorkspace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlap:
-    """A session's folder and a workspace's folder that overlap: they are the same, or one contains the other.
-
-    A folder that is bound to a workspace counts as a workspace's folder.
-    """
+    """A session's folder and a workspace's folder that are the same, or of which one contains the other."""
 
     root: str
     """The session's folder."""
@@ -79,7 +77,7 @@ class Overlap:
     """The workspace's trust; `sandboxed` if its file is invalid."""
 
     def describe(self) -> str:
-        """Tell the user that the session is sandboxed because this workspace is, and what to do about it."""
+        """Why the session is sandboxed, and what to do about it."""
         slug = self.file.stem
         if self.root == self.folder:
             relation = f"This folder belongs to the workspace {slug!r}"
@@ -95,18 +93,13 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """The file of a workspace, and the folder that it names."""
-
     content: Workspace | InvalidWorkspace
     folder: Path | None
-    """The real path of the workspace's folder at this moment; None if the file names none, or if the path cannot be resolved.
-
-    Such a file is invalid.
-    """
+    """The real path of the workspace's folder at this moment; None if it is not known. Such an entry is invalid."""
 
 
 class Registry:
-    """The workspaces whose files are in `folder`, a folder in Holdfast's data folder. It is created with the first workspace."""
+    """The workspaces whose files are in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -144,7 +137,7 @@ class Registry:
             return self._create_unique(new)
 
     def add_below(self, path: Path, parents: Iterable[Path], *, at_most: int) -> Workspace:
-        """Register a folder, sandboxed. The caller has checked that it lies below one of `parents`.
+        """Register a folder below one of `parents`, sandboxed.
 
         Raise if it overlaps with another workspace, or once `at_most` workspaces lie below these folders.
         """
@@ -171,18 +164,18 @@ class Registry:
             return self._create_unique(Workspace(slug=slugify(name), name=name, path=str(folder)))
 
     def bind(self, folder: str, slug: str) -> Workspace:
-        """Make a (resolved) folder a part of a workspace. Raise if it is a workspace itself. The caller has asked the user."""
+        """Make a (resolved) folder a part of a workspace. Raise if it is a workspace itself."""
         workspace = self.get(slug)
         self._check_unregistered(self._check_folder(Path(folder)))
         self._change_bindings(lambda bindings: bindings.bind(folder, slug))
         return workspace
 
     def decline_binding(self, folder: str, slug: str) -> None:
-        """Store that the user does not want this folder to be a part of the workspace that it names."""
+        """Store that the user does not want this folder to be a part of the workspace."""
         self._change_bindings(lambda bindings: bindings.decline(folder, slug))
 
     def unbind(self, folder: str) -> str:
-        """Forget the answer about a folder. Return the slug of the workspace that it was bound to; empty if it was not."""
+        """Forget the answer about a folder. Return the slug of the workspace that it was bound to; empty if there is none."""
         slug = read_bindings(self._folder).bound.get(folder, "")
         self._change_bindings(lambda bindings: bindings.forget(folder))
         return slug
@@ -223,7 +216,7 @@ class Registry:
         return tuple(entry.content for entry in self._scan() if isinstance(entry.content, InvalidWorkspace))
 
     def get(self, slug: str) -> Workspace:
-        """The workspace with this slug; raises UNKNOWN_WORKSPACE if there is none, BAD_WORKSPACE_FILE if its file is invalid."""
+        """The workspace with this slug. Raise UNKNOWN_WORKSPACE if there is none, BAD_WORKSPACE_FILE if its file is invalid."""
         entry = self._entry_of(slug)
         if entry is None:
             raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {slug!r}.")
@@ -234,10 +227,7 @@ class Registry:
         return self._folder / f"{parse_slug(slug)}{SUFFIX}"
 
     def remove(self, slug: str) -> None:
-        """Unregister a workspace, valid or not. Its folder is not touched. Folders that were bound to it belong to no workspace.
-
-        No other folder gets its slug: the tasks and sessions that are stored with the slug belong to this folder.
-        """
+        """Unregister a workspace, valid or not, and unbind its folders. No other folder gets its slug."""
         file = self.file_of(slug)
         if (entry := self._entry_of(slug)) is not None:
             path = entry.content.path
@@ -253,9 +243,8 @@ class Registry:
     def find(self, address: str) -> Workspace | None:
         """Find a workspace by its slug, its name, or an absolute path in it, in a folder bound to it, or in one of their git worktrees.
 
-        Return the innermost of nested workspaces, and None if no workspace matches. Raise for a relative path, and if the
-        file of the workspace is invalid: otherwise a session would run without the workspace's limits. If the folder of any
-        workspace is unknown, raise for every path: it could be in that folder.
+        Return the innermost of nested workspaces, and None if none matches. Raise for a relative path, and if the workspace's file
+        is invalid. If the folder of any workspace is unknown, raise for every path, which could be in that folder.
         """
         address = address.strip()
         if not address:
@@ -274,7 +263,7 @@ class Registry:
         return self._find_by_slug_or_name(address)
 
     def find_overlaps(self, roots: Iterable[str]) -> tuple[Overlap, ...]:
-        """Every overlap of these (resolved) folders with a workspace or a bound folder. A git worktree counts as part of its repository.
+        """Every overlap of these (resolved) folders with a workspace or a bound folder. A git worktree is part of its repository.
 
         Raise if the folder of any workspace is unknown.
         """
@@ -342,7 +331,7 @@ class Registry:
                 yield Path(folder), by_slug[slug]
 
     def _scan(self) -> tuple[_Entry, ...]:
-        """All files, sorted by slug. A file is read again only if it has changed."""
+        """All files, sorted by slug."""
         try:
             with os.scandir(self._folder) as items:
                 names = [item.name for item in items if item.name.endswith(SUFFIX)]
@@ -357,11 +346,10 @@ class Registry:
         return tuple(entry for entry in entries if entry is not None)
 
     def _entry_of(self, slug: str) -> _Entry | None:
-        """The entry of one slug; None if it has no file."""
         return self._load(self.file_of(slug).name)
 
     def _load(self, name: str) -> _Entry | None:
-        """The entry of a file, which is read again if it has changed; None if there is no such file."""
+        """The entry of a file, which is read again only if it has changed; None if there is no such file."""
         file = self._folder / name
         for _ in range(_MAX_READS):
             version = _version(file)
@@ -371,7 +359,7 @@ class Registry:
             if content is not None and cached == version:
                 break
             content = _parse_file(file)
-            # A mistake in a file that was replaced or deleted while it was read says nothing about the workspace: read it again.
+            # If an invalid file was replaced or deleted while it was read, read it again.
             if isinstance(content, Workspace) or _version(file) == version:
                 self._parsed[name] = version, content
                 break
@@ -380,7 +368,7 @@ class Registry:
         return self._locate(content, file)
 
     def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _Entry:
-        """Find the folder of a workspace. This is not cached: a link in its path can change at any time."""
+        """Find the folder of a workspace. This is not cached, because a link in its path can change at any time."""
         if not content.path:
             return _Entry(content=content, folder=None)
         try:
@@ -408,7 +396,7 @@ class Registry:
         return folder
 
     def can_add(self, path: Path) -> bool:
-        """Whether this folder could be a workspace. Not if it contains Holdfast's data folder, as a home does."""
+        """Whether this folder could be a workspace."""
         try:
             self._check_folder(path)
         except HoldfastError:
@@ -416,7 +404,7 @@ class Registry:
         return True
 
     def _check_outside_data_folder(self, folder: Path) -> None:
-        """Raise if the folder overlaps with the data folder: a session could change the registry and the keys."""
+        """Raise if the folder overlaps with the data folder, where a session could change the registry and the keys."""
         data_folder = _resolve(str(self._folder.parent.absolute()))
         if data_folder.is_relative_to(folder) or folder.is_relative_to(data_folder):
             raise HoldfastError(
@@ -438,9 +426,9 @@ class Registry:
             write_bindings(self._folder, change(read_bindings(self._folder)))
 
     def _create_unique(self, new: Workspace) -> Workspace:
-        """Create the file, under another slug if this one is taken, or was that of another folder. The caller holds the lock.
+        """Create the file, under another slug if this one is taken or was another folder's. The caller holds the lock.
 
-        A folder that was registered before keeps its slug, even with another name: its tasks are stored with the slug.
+        A folder that was registered before keeps its slug.
         """
         bindings = read_bindings(self._folder)
         registered = {_slug(entry).lower() for entry in self._scan()}
@@ -451,12 +439,12 @@ class Registry:
         ]
         slug = unique_slug(new.slug, registered | (bindings.slug_folders.keys() - set(earlier)))
         workspace = replace(new, slug=slug if slug in earlier or not earlier else earlier[-1])
-        write_bindings(self._folder, bindings.with_slug_folder(workspace.slug, workspace.path))
-        self._create(workspace)
+        with name_file_in_errors(self.file_of(workspace.slug)):
+            write_bindings(self._folder, bindings.with_slug_folder(workspace.slug, workspace.path))
+            self._create(workspace)
         return workspace
 
     def _create(self, workspace: Workspace) -> None:
-        """Create the file atomically; fail if it exists."""
         from tempfile import mkstemp
 
         text = format_workspace(workspace)
@@ -489,7 +477,7 @@ def _parse_name(name: str) -> str:
 
 
 def _version(file: Path) -> tuple[int, ...] | None:
-    """A value that changes when the file is written, replaced or given to another user; None if there is no such file."""
+    """A value that changes when the file is written, replaced or given to another user; None if there is no file."""
     try:
         status = os.lstat(file)
     except FileNotFoundError:
@@ -508,7 +496,7 @@ def _parse_file(file: Path) -> Workspace | InvalidWorkspace:
 
 
 def _require_folders(entries: Iterable[_Entry]) -> Iterator[tuple[Path, _Entry]]:
-    """Each entry with its folder. Raise if a folder is unknown: any session may be in it, and would not have its limits."""
+    """Each entry with its folder. Raise if a folder is unknown, because a session in it would not have its limits."""
     for entry in entries:
         if entry.folder is None:
             assert isinstance(entry.content, InvalidWorkspace)
@@ -537,12 +525,10 @@ def _trust(entry: _Entry) -> Trust:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    """Whether a resolved path is the folder, or lies in it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _repositories(path: Path) -> Iterator[str]:
-    """The repositories of the git worktrees that this path lies in."""
     budget = StepBudget()
     for folder in (path, *path.parents):
         if repository := find_repository(folder, budget):

@@ -1,4 +1,4 @@
-"""Find the repository of a git worktree without running git."""
+"""Finds the repository of a git worktree without running git."""
 
 import os
 from pathlib import Path
@@ -12,8 +12,8 @@ _MAX_FILE_BYTES = 4096
 def find_repository(folder: Path, budget: StepBudget | None = None) -> Path | None:
     """The repository that this (resolved) folder is a worktree of; None if it is not a worktree.
 
-    Any folder can contain a `.git` file that names another repository. So the repository must list the worktree: an
-    entry in its `worktrees/` folder must point back at this folder. Once the `budget` is used up, the result is None.
+    Any folder can have a `.git` file that names another repository, so the repository must list the worktree: an entry in
+    its `worktrees/` folder must point back at this folder. Once the `budget` is used up, the result is None.
     """
     link = _read_line(folder / ".git")
     if not link.startswith("gitdir:"):
@@ -38,7 +38,6 @@ def _follow(base: Path, target: str, budget: StepBudget | None) -> Path | None:
 
 
 def _read_line(file: Path) -> str:
-    """The line in a small regular file; empty if the file cannot be read."""
     try:
         content = read_untrusted_file(file, limit=_MAX_FILE_BYTES, follow_link=False)
     except OSError:
