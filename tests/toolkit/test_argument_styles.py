@@ -89,6 +89,12 @@ class Unread(pydantic.BaseModel):
     x: Annotated[int, Meta(ge=0)]
 
 
+@dataclasses.dataclass
+class Computed:
+    x: int
+    doubled: int = dataclasses.field(init=False, default=0)
+
+
 class Corner(NamedTuple):
     x: Annotated[int, pydantic.Field(ge=0)]
 
@@ -222,6 +228,8 @@ REFUSED = {
     "a: Shouting": "could take forever",
     "a: Mixed": "it mixes types of msgspec and pydantic.",
     "a: Unread": "a field has a Meta, which pydantic does not read. Use Field there.",
+    "a: Computed": "the field 'doubled' of Computed has init=False, so no caller may set it. Use a property in its place.",
+    "a: list[Computed]": "the field 'doubled' of Computed has init=False",
     "a: Callable[[], int]": "Callable is not a JSON type.",
     "a: type[int]": "type is not a JSON type.",
     "a: Final[int] = 3": "Final is for variables. Leave it out.",

@@ -178,11 +178,11 @@ async def test_holdfast_error_keeps_its_code():
 @pytest.mark.promise("KIT-07")
 async def test_undeclared_code_is_logged(caplog: pytest.LogCaptureFixture):
     async def it() -> None:
-        raise ToolError(codes.NOT_RUNNING, "It does not run.")
+        raise ToolError(codes.FILE_EXISTS, "It exists.")
 
     await dispatch(box_with(it))
 
-    assert [record.getMessage() for record in caplog.records] == ["undeclared code of it: NOT_RUNNING"]
+    assert [record.getMessage() for record in caplog.records] == ["undeclared code of it: FILE_EXISTS"]
 
 
 @pytest.mark.promise("KIT-08", "CTX-10")

@@ -90,7 +90,8 @@ async def test_questions_page_works_as_documented():
 def test_questions_page_has_the_real_limits():
     page = (DOCS / "tool-questions.md").read_text(encoding="utf-8")
 
-    assert f"at most {MAX_WAITING_PER_CALLER} waiting calls for a caller, and {MAX_WAITING:,} in all" in page
+    assert f"at most {MAX_WAITING:,} waiting calls" in page
+    assert f"at most {MAX_WAITING_PER_CALLER} of each caller" in page
     assert f"within {ANSWER_SECONDS / 60:g} minutes" in page
 
 

@@ -142,11 +142,14 @@ async def test_an_issuers_tokens_are_verified_with_its_keys(audience: str):
                 await who(url, Authorization=f"Bearer {token}") for token in (without_scope, foreign, "x.y.z")
             ]
             status, headers, _ = await get(url, "/tools/mcp", "POST")
+            lacking = await get(url, "/tools/mcp", "POST", Authorization=f"Bearer {without_scope}")
             metadata = await get(url, "/tools/.well-known/oauth-protected-resource")
 
     assert (ann["user"], refused, status) == ("ann", [None] * 3, 401)
     found = "http://127.0.0.1/tools/.well-known/oauth-protected-resource"
     assert f'resource_metadata="{found}"' in headers["WWW-Authenticate"]
+    named = f'Bearer realm="mcp", resource_metadata="{found}", error="insufficient_scope", scope="tools"'
+    assert (lacking[0], lacking[1]["WWW-Authenticate"]) == (403, named)
     assert json.loads(metadata[2]) == {
         "resource": own_url,
         "authorization_servers": [issuer_url],

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 
 from holdfast.toolkit.http_server import ConnectionLimits, bind, serve_app
@@ -132,6 +133,39 @@ async def test_json_response_is_complete(port: int, start: bytes, connection: by
         assert headers.pop(b"connection", b"") == connection
         assert headers == {b"content-type": b"application/json", b"content-length": b"2"}
     writer.close()
+
+
+async def fail_after_head(scope: Any, receive: Any, send: Any) -> None:
+    """Send the head of a JSON response, and then fail as the path says."""
+    body = b"" if scope["path"].startswith("/empty") else b"{}"
+    head = {
+        "type": "http.response.start",
+        "status": 200,
+        "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))],
+    }
+    await send(head)
+    match scope["path"].rpartition("/")[2]:
+        case "raise":
+            raise ValueError("a bug")
+        case "return":
+            return
+        case "cancel":
+            raise asyncio.CancelledError
+        case "head-again":
+            await send(head)
+        case _:
+            await send({"type": "http.response.body", "body": body})
+
+
+@pytest.mark.parametrize("kind", ["full", "empty"])
+@pytest.mark.parametrize("failure", ["raise", "return", "cancel", "head-again"])
+async def test_failure_after_the_head_of_a_json_response_is_a_500(kind: str, failure: str):
+    sock = bind("127.0.0.1", 0)
+    async with serve_app(fail_after_head, sock), httpx.AsyncClient(timeout=5) as client:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}/{kind}"
+        responses = [await client.get(f"{url}/{path}") for path in (failure, "succeed")]
+
+        assert [response.status_code for response in responses] == [500, 200]
 
 
 async def test_client_that_sends_too_large_a_head_is_disconnected(port: int):

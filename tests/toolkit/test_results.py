@@ -701,3 +701,42 @@ def test_clients_get_plain_data_over_the_wire(transport_and_era: tuple[str, Era]
     assert (failed["isError"], failed["_meta"][ENVELOPE_KEY]["code"]) == (True, "TOOL_FAILED")
     assert failed["content"] == [text(f"TOOL_FAILED: No division by zero.\n{codes.TOOL_FAILED.hint}")]
     assert "structuredContent" not in failed
+
+
+@dataclasses.dataclass
+class Counted:
+    x: int
+    unit: str = dataclasses.field(init=False, default="cm")
+    doubled: int = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.doubled = 2 * self.x
+
+
+COUNTED = {"x": 2, "unit": "cm", "doubled": 4}
+
+
+@pytest.mark.promise("KIT-20")
+@pytest.mark.parametrize(
+    ("annotation", "returned", "sent"),
+    [
+        (Counted, Counted(2), COUNTED),
+        (list[Counted], [Counted(2)], [COUNTED]),
+        (dict[str, Any], {"a": Counted(2)}, {"a": COUNTED}),
+        (dict, {"a": [Counted(2)]}, {"a": [COUNTED]}),
+        (Any, Counted(2), COUNTED),
+    ],
+)
+async def test_fields_that_a_dataclass_sets_itself_are_sent(annotation: Any, returned: Any, sent: Any):
+    def handler() -> Any:
+        """Return a dataclass with a default that stands in the class."""
+        return returned
+
+    handler.__annotations__["return"] = annotation
+    box = Toolbox("shop", envelope="meta")
+    box.add(define_tool(handler))
+
+    async with box.client() as client:
+        answer = await client.call("handler", {})
+
+    assert json.loads(answer.text) == sent

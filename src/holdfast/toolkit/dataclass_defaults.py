@@ -1,7 +1,7 @@
-"""Copy the defaults of decoded dataclasses from the class into the instance.
+"""Copy the defaults of dataclasses from the class into the instance.
 
-msgspec leaves a default such as `count: int = 1` in the class, but encodes only what the instance itself has. Without the copy,
-a result, `vars(…)` or a copy of an argument would lack the fields that the caller left out.
+msgspec encodes only what the instance itself has. A default such as `count: int = 1` is missing there if msgspec decoded the
+instance, and if the field has `init=False`. Without the copy, a result, `vars(…)` or a copy of an argument would lack the field.
 """
 
 import dataclasses
@@ -12,6 +12,8 @@ import msgspec
 
 from holdfast.toolkit.type_support import walk_types
 
+_UNTYPED: tuple[Any, ...] = (Any, dict, list, tuple, set, frozenset)
+
 
 def has_defaults(annotation: Any) -> bool:
     """Whether a type contains a dataclass with a default that is kept in the class."""
@@ -21,24 +23,28 @@ def has_defaults(annotation: Any) -> bool:
     )
 
 
+def may_have_defaults(annotation: Any) -> bool:
+    """Whether a value of the type may contain a dataclass with a default that is kept in the class."""
+    return has_defaults(annotation) or any(part in _UNTYPED for part in walk_types(annotation))
+
+
 def set_defaults(value: Any) -> None:
-    """Set the missing fields of all dataclasses inside a decoded value."""
-    if isinstance(value, str | bytes | int | float | None):
-        return
-    if dataclasses.is_dataclass(value):
-        _complete(value)
-        _set_in(getattr(value, field.name, None) for field in dataclasses.fields(value))
-    elif isinstance(value, msgspec.Struct):
-        _set_in(getattr(value, name, None) for name in value.__struct_fields__)
-    elif isinstance(value, Mapping):
-        _set_in(cast("Mapping[Any, Any]", value).values())
-    elif isinstance(value, list | tuple | set | frozenset):
-        _set_in(cast("Iterable[Any]", value))
-
-
-def _set_in(values: Iterable[Any]) -> None:
-    for value in values:
-        set_defaults(value)
+    """Set the missing fields of all dataclasses inside a value, which may be deep or contain itself."""
+    left, seen = [value], set[int]()
+    while left:
+        value = left.pop()
+        if isinstance(value, str | bytes | int | float | None) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        if dataclasses.is_dataclass(value):
+            _complete(value)
+            left += [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+        elif isinstance(value, msgspec.Struct):
+            left += [getattr(value, name, None) for name in value.__struct_fields__]
+        elif isinstance(value, Mapping):
+            left += cast("Mapping[Any, Any]", value).values()
+        elif isinstance(value, list | tuple | set | frozenset):
+            left += cast("Iterable[Any]", value)
 
 
 def _complete(value: Any) -> None:

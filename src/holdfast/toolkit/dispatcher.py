@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.similar_names import suggest_tool
 from holdfast.model.visible_text import to_line
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit import envelope, meta_envelope
@@ -81,7 +82,10 @@ class Dispatcher(msgspec.Struct, frozen=True):
         tool = self.tools.get(call.tool)
         try:
             if tool is None:
-                raise HoldfastError(codes.UNKNOWN_TOOL, f"There is no tool {call.tool[:80]!r} here.")
+                suggestion = suggest_tool(call.tool, self.tools)
+                raise HoldfastError(
+                    codes.UNKNOWN_TOOL, f"There is no tool {call.tool[:80]!r} here.{suggestion}"
+                )
             with bind_call(call):
                 returned = await self._parse_and_run(tool, call, arguments)
             stats = _stats(call, start)

@@ -28,10 +28,17 @@ _OWN_FILES = (
     contextlib.__file__,
 )
 
-# The codes of questions to the client that failed, and of results that are too large. Handlers need not declare them, because
-# the toolkit raises them.
+# The codes of failed questions to the client, of driven sessions that are gone, and of results that are too large. Handlers
+# need not declare them, because the toolkit raises them.
 _TOOLKIT_CODES = frozenset(
-    {codes.BAD_ANSWER, codes.DECLINED, codes.MISSING_CAPABILITY, codes.PEER_ERROR, codes.TOO_LARGE}
+    {
+        codes.BAD_ANSWER,
+        codes.DECLINED,
+        codes.MISSING_CAPABILITY,
+        codes.NOT_RUNNING,
+        codes.PEER_ERROR,
+        codes.TOO_LARGE,
+    }
 )
 
 

@@ -129,7 +129,7 @@ class BoxApp:
             scope["headers"] = self._replace_forwarding_headers(scope, headers)
             session = None if self._check is None else await self._check(headers)
         except HoldfastError as error:
-            await send_error(send, error, challenge=self._challenge)
+            await self._send_refusal(send, error)
             return
         except Exception:
             log.exception("authentication failed")
@@ -145,6 +145,14 @@ class BoxApp:
             await self._app(scope, receive, send)
         finally:
             identified.reset(token)
+
+    async def _send_refusal(self, send: Send, error: HoldfastError) -> None:
+        """Send the error. A token without the scopes is a 403 that names them, so that a client can ask the issuer for them."""
+        if isinstance(self._auth, JwtIssuer) and error.details.get("reason") == "scope":
+            lacking = f'error="insufficient_scope", scope="{" ".join(self._auth.scopes)}"'
+            await send_error(send, error, status=403, challenge=f"{self._challenge}, {lacking}")
+        else:
+            await send_error(send, error, challenge=self._challenge)
 
     def _check_peer(self, scope: Mapping[str, Any], headers: Mapping[str, str]) -> None:
         """Without authentication, refuse everything that does not come directly from this machine."""

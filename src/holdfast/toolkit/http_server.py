@@ -146,6 +146,8 @@ class BoundedConnection(asyncio.Protocol):
         self._is_parse_scheduled = False
         self.throttle = connections.throttle_of("")
         """Limits the time to parse this connection. All connections of one caller have the same throttle."""
+        self._throttle_of_turns = self.throttle
+        self._turns = self.throttle.task_turns  # kept, because it is read several times for each request
         self._is_new = True  # whether nothing was parsed yet
         self._parseable = -1  # how many more bytes of a refused request are parsed; -1 means no limit
 
@@ -175,7 +177,7 @@ class BoundedConnection(asyncio.Protocol):
             started = monotonic()
             # `free_at` is compared first because that is cheaper than the call of `must_wait`.
             is_late = self.throttle.free_at > started and self.throttle.must_wait(started)
-            if is_late or self.throttle.task_turns.must_wait:
+            if is_late or self.find_turns().must_wait():
                 self._wait_turn()
             else:
                 self._parse()
@@ -195,7 +197,7 @@ class BoundedConnection(asyncio.Protocol):
             # After a piece of a head, let the application start: the rest may be a body.
             if not self._running or monotonic() - started > _SLICE_SECONDS:
                 break
-        self.throttle.task_turns.charge(monotonic() - started)
+        self.find_turns().charge(monotonic() - started)
         must_pause = self.throttle.charge_since(started) and self.throttle.begin_pause() > 0
         if self._transport.is_closing():
             return
@@ -259,7 +261,10 @@ class BoundedConnection(asyncio.Protocol):
 
     def find_turns(self) -> TaskTurns:
         """The turns of the tasks that answer the requests on this connection: those of its caller, if the caller is known."""
-        return self.throttle.task_turns
+        throttle = self.throttle
+        if throttle is not self._throttle_of_turns:
+            self._throttle_of_turns, self._turns = throttle, throttle.task_turns
+        return self._turns
 
     def request_started(self) -> None:
         """Stop the head timer: the head is complete. The application has its own deadline for the body."""
@@ -339,8 +344,6 @@ class _HttpProtocol(HttpToolsProtocol):
         self._is_head_complete = True
         self.heads += 1
         super().on_headers_complete()
-        if type(self.cycle) is RequestResponseCycle:
-            self.cycle.__class__ = _Cycle  # the request was accepted, and its task has not started yet
         if self.parser is not None and self.parser.should_upgrade():
             self.cycle.keep_alive = False
 
@@ -353,45 +356,52 @@ class _HttpProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
 
-class _Cycle(RequestResponseCycle):
-    """A request and its response. A JSON response with status 200 is written in one piece; uvicorn would write its head first."""
+class _Sender:
+    """Sends the response of one request. A JSON response with status 200 is written in one piece; uvicorn would write its head first.
 
-    _json_head: Any = None
-    """The head of such a response, until its body follows."""
+    uvicorn does not know of a head that is held back: if the application then fails, uvicorn answers 500.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._json_head: Any = None  # the head of such a response, until its body follows
 
     async def send(self, message: Any) -> None:
-        if self._json_head is None:
-            if message.get("status") == 200 and not self.response_started and _is_json_head(message):
+        cycle, head = self._cycle, self._json_head
+        if head is None:
+            if message.get("status") == 200 and not cycle.response_started and _is_json_head(message):
                 self._json_head = message
             else:
-                await super().send(message)
+                await cycle.send(message)
             return
-        head, self._json_head = self._json_head, None
+        if message["type"] != "http.response.body":
+            raise RuntimeError(f"Expected ASGI message 'http.response.body', but got {message['type']!r}.")
+        self._json_head = None
         body: bytes = message.get("body", b"")
         if (
-            not self.keep_alive
-            or self.scope["method"] == "HEAD"
-            or self.disconnected
-            or self.flow.write_paused
+            not cycle.keep_alive
+            or cycle.scope["method"] == "HEAD"
+            or cycle.disconnected
+            or cycle.flow.write_paused
             or message.get("more_body")
             or int(head["headers"][1][1]) != len(body)
         ):
-            await super().send(head)
-            await super().send(message)
+            await cycle.send(head)
+            await cycle.send(message)
             return
-        self.response_started = self.response_complete = True
-        self.waiting_for_100_continue = False
-        defaults = b"".join([b"%b: %b\r\n" % header for header in self.default_headers])
-        self.transport.write(_JSON_RESPONSE % (defaults, len(body), body))
-        self.message_event.set()
-        self.on_response()
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        defaults = b"".join([b"%b: %b\r\n" % header for header in cycle.default_headers])
+        cycle.transport.write(_JSON_RESPONSE % (defaults, len(body), body))
+        cycle.message_event.set()
+        cycle.on_response()
 
 
 _JSON_RESPONSE = b"HTTP/1.1 200 OK\r\n%%b%b: %b\r\ncontent-length: %%d\r\n\r\n%%b" % JSON_HEADER
 
 
 def _is_json_head(message: Any) -> bool:
-    headers = message["headers"]
+    headers = message.get("headers", ())
     return len(headers) == 2 and headers[0] == JSON_HEADER and headers[1][0] == b"content-length"
 
 
@@ -410,6 +420,9 @@ async def serve_app(
         scope["extensions"] = {CONNECTION_EXTENSION: connection}
         connection.request_started()
         current_turns.set(connection.find_turns)
+        cycle = getattr(send, "__self__", None)  # with uvicorn's trace log, `send` is a function of the log
+        if isinstance(cycle, RequestResponseCycle):
+            send = _Sender(cycle).send
         try:
             await run_in_turns(app(scope, receive, send), connection.find_turns)
         finally:

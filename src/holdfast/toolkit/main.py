@@ -151,11 +151,11 @@ def _print_manifest(manifest: dict[str, Any]) -> None:
 
 
 def _configure_logging() -> None:
-    from holdfast import telemetry
+    from holdfast import log_output
 
     level = os.environ.get("HOLDFAST_LOG_LEVEL")
     log_format = os.environ.get("HOLDFAST_LOG_FORMAT")
-    telemetry.configure(
+    log_output.configure(
         level if level in ("debug", "warning", "error") else "info",
         "json" if log_format == "json" else "human",
     )

@@ -1,5 +1,6 @@
 """One parameter of a handler that callers fill in: its name, type and default."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeAlias, Union, get_args, get_origin
 
@@ -129,6 +130,7 @@ def _read_type(tool: str, name: str, annotation: Any, default: Default) -> Param
     except UnsupportedTypeError as error:
         raise UnsupportedTypeError(f"{error}. Use another type. {_GIVEN_ADVICE}") from None
     if library == "msgspec":
+        _check_dataclass_fields(kind)
         check_patterns(tool, name, msgspec.inspect.type_info(kind))
         return Parameter(name=name, annotation=kind, default=default)
     from holdfast.toolkit import pydantic_types
@@ -139,6 +141,18 @@ def _read_type(tool: str, name: str, annotation: Any, default: Default) -> Param
     for pattern, max_length in pydantic_types.patterns(kind):
         check_pattern(tool, name, pattern, max_length)
     return Parameter(name=name, annotation=kind, default=default, uses_pydantic=True)
+
+
+def _check_dataclass_fields(annotation: Any) -> None:
+    """Raise `UnsupportedTypeError` for a field that the dataclass sets itself: msgspec would take it from the caller."""
+    for part in walk_types(annotation):
+        if isinstance(part, type) and dataclasses.is_dataclass(part):
+            for field in dataclasses.fields(part):
+                if not field.init:
+                    raise UnsupportedTypeError(
+                        f"the field {field.name!r} of {part.__name__} has init=False, so no caller may set it. "
+                        "Use a property in its place"
+                    )
 
 
 def _check_markers(annotation: Any) -> None:

@@ -24,6 +24,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.argument_schema import add_enum_types, drop_repeated_titles, order_choices
 from holdfast.toolkit.content import CONTENT_TYPES, Reply
+from holdfast.toolkit.dataclass_defaults import may_have_defaults, set_defaults
 from holdfast.toolkit.errors import ResultMismatchError
 from holdfast.toolkit.json_values import encode_json, is_finite
 from holdfast.toolkit.paging import Page
@@ -78,6 +79,8 @@ class ReturnType:
             from holdfast.toolkit import pydantic_types
 
             returned = pydantic_types.dump(self.annotation, returned)
+        elif self._may_have_defaults:
+            set_defaults(returned)
         body = encode_json(returned)
         if b"null" in body and not is_finite(returned):
             raise ResultMismatchError("The result has a NaN or an infinity, which JSON does not have.")
@@ -102,6 +105,10 @@ class ReturnType:
             return msgspec.json.Decoder(self.annotation).decode
         except TypeError:  # a union of types that msgspec cannot tell apart
             return _decode_as_one_of([msgspec.json.Decoder(member).decode for member in members])
+
+    @cached_property
+    def _may_have_defaults(self) -> bool:
+        return may_have_defaults(self.annotation)
 
     @cached_property
     def _check_limits(self) -> Callable[[bytes], None] | None:

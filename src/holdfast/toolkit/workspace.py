@@ -100,7 +100,7 @@ class LocalWorkspaces:
             raise HoldfastError(
                 codes.UNKNOWN_WORKSPACE,
                 f"{folder} names the workspace {slug!r}, but does not belong to it yet.",
-                hint=f"Agree to it: {shlex.join(['holdfast', 'workspaces', 'bind', folder])}",
+                hint=f"To accept this: {shlex.join(['holdfast', 'workspaces', 'bind', folder])}",
             )
         return register_if_allowed(self._registry, address, self._settings)
 
