@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 
@@ -89,7 +89,7 @@ class Client:
         self.session_id = ""
         self._next_id = 0
 
-    async def __aenter__(self) -> "Client":
+    async def __aenter__(self) -> Self:
         answer = await self.initialize()
         assert answer.status_code == 200, answer.text
         self.session_id = answer.headers["mcp-session-id"]

@@ -120,6 +120,18 @@ async def test_pages_of_another_scheme_or_port_are_refused_even_with_a_token(tmp
     assert statuses == [200, 200, 403, 403, 403, 403, 403]
 
 
+async def test_the_status_names_configured_built_in_servers_that_the_session_did_not_get(tmp_path: Path):
+    async with (
+        running_gateway(tmp_path, {"HOLDFAST_GATEWAY_BUILTIN": "files, tasks, task"}) as running,
+        Client(running.url, running.token()) as client,
+    ):
+        status = str(await client.call("holdfast__status"))
+
+    assert "Server tasks: not offered (load). It needs a workspace." in status
+    assert "Server task: not offered (load). There is no built-in server of this name. There are: " in status
+    assert "Server files: not offered" not in status
+
+
 @pytest.mark.slow
 @pytest.mark.promise("GW-06")
 async def test_the_scope_of_a_token_holds_for_its_sessions(tmp_path: Path):

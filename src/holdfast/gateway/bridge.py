@@ -14,7 +14,7 @@ _RESOURCE_NOT_FOUND = -32002
 _URL_ELICITATION_REQUIRED = -32042
 _INVALID_PARAMS = -32602
 _INTERNAL_ERROR = -32603
-_MODERN_MEMBERS = ("resultType", "ttlMs", "cacheScope")
+_MODERN_MEMBERS = ("resultType", "ttlMs", "cacheScope", "inputRequests", "requestState")
 _INFO = OwnInfo(implementation=GATEWAY)
 _decode_members = make_decoder(dict[str, Raw])
 
@@ -23,14 +23,16 @@ def bridge_result(result: Any, method: str, *, server: Era, client: Era) -> Any:
     """Convert a server's result for a client of another era. If the eras are the same, it is not changed."""
     if server is client:
         return result
-    if client is Era.MODERN:
-        return modern_result(result, method)
     try:
         members = _decode_members(result) if isinstance(result, Raw) else {**result}
     except DECODE_ERRORS:
-        return result
+        return modern_result(result, method) if client is Era.MODERN else result
     for name in _MODERN_MEMBERS:
         members.pop(name, None)
+    if (
+        client is Era.MODERN
+    ):  # a server of the other era cannot ask in its result: no one has cleaned such a question
+        return modern_result(members, method)
     structured = members.get("structuredContent")
     if structured is not None and not bytes(structured).lstrip().startswith(b"{"):
         del members["structuredContent"]  # the handshake era allows objects only; `content` has the same data

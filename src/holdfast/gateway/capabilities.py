@@ -1,5 +1,6 @@
 """What a gateway tells a client about itself: the capabilities and instructions of all servers together."""
 
+import re
 from collections.abc import Mapping
 
 from holdfast import __version__
@@ -13,6 +14,8 @@ _MERGED = ("prompts", "resources", "completions", "logging")
 _NOT_PASSED_ON = frozenset({CONTEXT_EXTENSION, "io.modelcontextprotocol/tasks"})
 """Extensions that are not passed on: the session context is Holdfast's own, and the gateway does not forward tasks."""
 _MAX_INSTRUCTIONS = 16 * 1024
+_HEADING = re.compile(r"^(\s*#)", re.MULTILINE)
+_UNDERLINE = re.compile(r"^\s*=+\s*$", re.MULTILINE)  # it makes a heading of the line above it
 INFO_BEFORE_START = OwnInfo(
     implementation=GATEWAY,
     capabilities={
@@ -73,7 +76,14 @@ def _union(values: list[Json]) -> JsonObject:
 
 
 def _merge_instructions(infos: Mapping[str, ServerInfo]) -> str:
+    """The instructions of all servers. If there are several, each gets an equal share, below a heading with its name."""
     found = {name: info.instructions for name, info in infos.items() if info.instructions}
     if len(infos) == 1:
         return "".join(found.values())[:_MAX_INSTRUCTIONS]
-    return "\n\n".join(f"# {name}\n{text}" for name, text in found.items())[:_MAX_INSTRUCTIONS]
+    share = _MAX_INSTRUCTIONS // max(1, len(found))
+    return "\n\n".join(f"# {name}\n{_below_heading(text)}"[:share] for name, text in found.items())
+
+
+def _below_heading(text: str) -> str:
+    """The text with all headings one level lower, so that a server cannot pose as another one."""
+    return _UNDERLINE.sub("", _HEADING.sub(r"\1#", text))

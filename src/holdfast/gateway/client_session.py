@@ -63,6 +63,7 @@ class ClientSession:
         """The `Mcp-Session-Id`, the handle, or an internal key. It is valid for this credential only."""
         self.credential = credential
         self.client_info = client_info
+        self.era = client_info.era
         self.options = options
         self.last_used = time.monotonic()
         self.is_used = False
@@ -235,12 +236,12 @@ class ClientSession:
     # The client, as the session's servers see it
 
     @property
-    def era(self) -> Era:
-        return self.client_info.era
-
-    @property
     def capabilities(self) -> JsonObject:
         return passed_on(self.client_info.capabilities)
+
+    @property
+    def is_limited_to_folder(self) -> bool:
+        return bool(self.credential.cwd or self.credential.workspace)
 
     async def ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         """Send a server's request on the stream of the call that it belongs to, or else outside of calls."""

@@ -21,6 +21,7 @@ import msgspec
 from holdfast.gateway.credential import Credential, NotAuthenticatedError
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_errors import name_file_in_errors
 from holdfast.model.permission import Mode
 from holdfast.model.private_files import make_private_folder
 from holdfast.model.tool_pattern import parse_tool_pattern
@@ -113,7 +114,8 @@ class Tokens:
             tools=None if scope.tools is None else tuple(map(str, scope.tools)),
             user_id=scope.user_id,
         )
-        self._write(stored)
+        with name_file_in_errors(self._folder / f"{stored.id}.json"):
+            self._write(stored)
         return f"{PREFIX}_{token_id}_{secret}", stored
 
     def list(self) -> tuple[StoredToken, ...]:

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import MutableMapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -66,17 +65,13 @@ def _accept_as_local(headers: Headers, peer: str) -> Credential:
     return LOCAL
 
 
-@dataclass(frozen=True, slots=True)
-class Sender:
+class Sender(msgspec.Struct, frozen=True):
     """Who sent a request: a credential, and the handle of one of its sessions if the request names one."""
 
     credential: Credential
-    handle: str = ""
-
-    @property
-    def caller_id(self) -> str:
-        """The id that limits are counted by: the credential's."""
-        return self.credential.id
+    handle: str
+    caller_id: str
+    """The id that limits are counted by: the credential's."""
 
 
 class GatewayApp:
@@ -143,7 +138,8 @@ class GatewayApp:
         """The credential that a request presents, and the handle in its path or header."""
         handle = _read_handle(scope, headers)
         peer = scope.get("client")
-        return Sender(self._authenticate(headers, str(peer[0]) if peer else ""), handle)
+        credential = self._authenticate(headers, str(peer[0]) if peer else "")
+        return Sender(credential, handle, credential.id)
 
     def on_refusal(self, error: HoldfastError, caller: Sender | None) -> None:
         """Report a refused request."""

@@ -45,6 +45,11 @@ class OfferedTools:
             for name, tool in self._tools.items()
         ]
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the tools, as the client uses them."""
+        return [*self._tools]
+
     def find(self, name: str) -> CatalogTool | None:
         return self._tools.get(name)
 

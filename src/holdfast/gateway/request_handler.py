@@ -23,15 +23,25 @@ from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_call_id
+from holdfast.model.similar_names import suggest_tool
 from holdfast.session.session import Session
 from holdfast.wire.mcp.eras import Era, OwnInfo
 from holdfast.wire.messages import EMPTY_OBJECT, Id, Notification, PeerError, Raw, encode
 
 _INITIALIZE_SECONDS, _DISCOVER_SECONDS = 4.0, 4.0
+_MAX_COMPARED = 300  # difflib is slow with more names
 _NOT_FOUND_CODES = (-32002, -32602)
 _PASSED_NOTIFICATIONS = frozenset({"notifications/roots/list_changed"})
-_INTERRUPTIBLE = ("tools/call", "prompts/get", "resources/read")
-"""Requests that a server may interrupt to ask the client."""
+_CONTINUATION = ("requestState", "inputResponses")
+_INTERRUPTIBLE = {
+    "tools/call": frozenset({"name", "arguments"}),
+    "prompts/get": frozenset({"name", "arguments"}),
+    "resources/read": frozenset({"uri"}),
+}
+"""Requests that a server may interrupt to ask the client, each with the params that are passed on.
+
+Other params are left out. No question shows them and no record contains them, but a server may read `Arguments` as `arguments`.
+"""
 
 
 class RequestHandler:
@@ -97,7 +107,11 @@ class RequestHandler:
         try:
             members = read_members(params)
             members.pop("_meta", None)
-            if method in _INTERRUPTIBLE:
+            if known := _INTERRUPTIBLE.get(method):
+                if isinstance(call, ModernCall):
+                    # The client continues a request only with a state that the gateway has signed.
+                    known = known.union(_CONTINUATION)
+                members = {key: value for key, value in members.items() if key in known}
                 if isinstance(call, ModernCall):
                     return await self._answer_interruptible(method, members, call)
                 return await self._dispatch_interruptible(method, members, call)
@@ -200,16 +214,16 @@ class RequestHandler:
 
     async def _call_tool(self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str) -> Any:
         name = read_text(members, "name")
-        tool = (await offer.tools()).find(name)
+        offered = await offer.tools()
+        tool = offered.find(name)
         arguments = bytes(members.pop("arguments", EMPTY_OBJECT))
         if tool is None:
             if name == STATUS_TOOL:  # also if it is not listed, because nothing is missing
                 return await self._status(offer.session, call)
-            return await _refuse_unknown(offer.session, name, arguments)
+            suggestion = suggest_tool(name, offered.names[:_MAX_COMPARED])
+            return await _refuse_unknown(offer.session, name, arguments, suggestion)
         _check_asker(asked_by, tool.server.name)
         del members["name"]
-        # The gateway does not declare tasks, so `task` is ignored and the client gets a plain result.
-        members.pop("task", None)
         return await self._requests.call_tool(tool, arguments, members, call, is_permitted=bool(asked_by))
 
     async def _status(self, session: Session, call: ClientCall) -> dict[str, object]:
@@ -305,11 +319,11 @@ async def _list(offer: Offer, method: str, members: dict[str, Raw]) -> dict[str,
             raise _no_method(method)
 
 
-async def _refuse_unknown(session: Session, name: str, arguments: bytes) -> Any:
+async def _refuse_unknown(session: Session, name: str, arguments: bytes, suggestion: str) -> Any:
     """Record a call of a tool that is not offered, and refuse it."""
     error = HoldfastError(
         codes.UNKNOWN_TOOL,
-        f"There is no tool {name[:120]!r} here. Call {STATUS_TOOL}: it lists the servers, and the tools that await approval.",
+        f"There is no tool {name[:120]!r} here.{suggestion} Call {STATUS_TOOL}: it lists the servers, and the tools that await approval.",
     )
     tool_call = ToolCall(call_id=new_call_id(), server="", tool=name[:120], arguments=arguments)
     await session.record.calls.audit_call_without_events(tool_call, failed_result(error))

@@ -1,10 +1,10 @@
 """Send the requests of one client to its servers, and convert what they answer for the client."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
@@ -111,7 +111,7 @@ class RequestsToServers:
         if result.code == codes.LOGIN_NEEDED.name and await self._client_session.logins.ask(
             session, server, call
         ):
-            again = replace(tool_call, call_id=new_call_id())
+            again = structs.replace(tool_call, call_id=new_call_id())
             result = await session.perform(again, timeout=options.call_seconds, on_progress=progress)
         return self._read_result(server, method, result)
 
