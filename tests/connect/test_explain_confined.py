@@ -138,7 +138,7 @@ def test_write_to_another_read_only_path_says_where_the_server_can_write():
 
 @pytest.mark.promise("BOX-07")
 def test_granted_host_that_is_refused_is_named_with_the_reason_of_the_proxy():
-    reason = "api.example:443 is at 10.0.0.8, a private address. To allow it, add it to servers.reachable in the settings."
+    reason = "api.example:443 is at 10.0.0.8, a private address. To allow it, change the settings."
     command = "holdfast servers approve s --confined --network"
     refused = [
         RefusedHost(endpoint="other.example:443"),

@@ -5,7 +5,7 @@ import json
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.masking.configured_secrets import secrets_in_mapping
@@ -14,7 +14,7 @@ from holdfast.masking.known_secrets import MIN_SECRET_LENGTH
 from holdfast.masking.likely_secrets import mask_url_passwords
 from holdfast.masking.mask import MASKED, Mask, mask_json
 from holdfast.masking.secret_names import is_secret_name
-from holdfast.model.event import ModelResponded
+from holdfast.model.event import ModelResponded, Outcome, ToolCalled, ToolEnded
 from holdfast.model.json import Json
 from holdfast.resolve.server_environment import without_keys_and_tokens
 
@@ -252,6 +252,34 @@ def test_one_search_in_all_texts_masks_the_same_as_one_in_each(value: Json, by_n
     masked = mask.mask_all_in_json(value) if by_name else mask.mask_known_in_json(value)
 
     assert masked == mask_json(value, mask.find, mask_text, by_name=by_name)
+
+
+@pytest.mark.promise("AUD-03")
+@example(value={"a": 12.5e15}, ascii_only=False)  # written as 1.25e+16, and masked as 12500000000000000
+@example(value={"a": 'a"b\\c\td'}, ascii_only=False)
+@example(value={"hunter22": 1234567890}, ascii_only=True)
+@given(value=secret_values, ascii_only=st.booleans())
+def test_a_search_in_the_json_text_of_an_event_masks_the_same_as_one_in_its_values(
+    value: Json, ascii_only: bool
+) -> None:
+    mask = Mask.of(["hunter22", "1234567890", "12500000000000000", 'a"b\\c\td', "pässwörd"])
+    arguments: dict[str, Json] = value if isinstance(value, dict) else {"value": value}
+    called = ToolCalled(call_id="c", server="s", tool="t", arguments=arguments, title="x")
+    ended = ToolEnded(call_id="c", outcome=Outcome.COMPLETED, content=(arguments,), structured=value)
+    raw = json.dumps(arguments, ensure_ascii=ascii_only).encode()
+    raw_result = b"%b,%b" % (raw, json.dumps(value, ensure_ascii=ascii_only).encode())
+
+    assert mask_event(called, mask, raw) == mask_event(called, mask)
+    assert mask_event(ended, mask, raw_result) == mask_event(ended, mask)
+
+
+def test_a_secret_in_the_name_of_a_tool_is_masked_if_the_json_text_is_searched() -> None:
+    called = ToolCalled(call_id="c", server="hunter22", tool="t", arguments={}, title="x")
+
+    masked = mask_event(called, Mask.of(["hunter22"]), b"{}")
+
+    assert isinstance(masked, ToolCalled)
+    assert masked.server == MASKED
 
 
 def test_json_without_secrets_is_not_copied() -> None:

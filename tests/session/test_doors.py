@@ -103,7 +103,7 @@ async def test_a_rejection_names_the_door_if_others_were_asked_too(doors: Doors)
         acpx.answer.set_result(Decision.REJECT)
         await question
 
-    assert [doors.take_rejected_by(CALL.call_id) for _ in range(2)] == ["acpx", ""]
+    assert [doors.pop_rejected_by(CALL.call_id) for _ in range(2)] == ["acpx", ""]
 
 
 async def test_a_door_that_leaves_while_asked_changes_nothing_for_the_rest(doors: Doors):

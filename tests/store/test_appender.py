@@ -153,7 +153,7 @@ async def test_full_disk_error_is_raised_for_every_waiting_event(tmp_path: Path)
         for event in pending:
             with raises_code(codes.STORE_FULL) as caught:
                 await event.wait_durable()
-            assert "Free some space on that disk, then try again." in caught.value.message
+            assert f"No space is left to write '{tmp_path / 'holdfast.db'}'." in caught.value.message
         disk.fails_with = 0
 
 

@@ -1,8 +1,8 @@
-"""Check the arguments of a call against the tool's own schema, before the call is made.
+"""Checks the arguments of a call against the tool's own schema, before the call is made.
 
 The schema comes from a server, so it may be hostile. jsonschema-rs matches patterns in linear time, but a check cannot be
-stopped and holds Python's global lock. So a schema is used only if `schema_cost` finds an upper bound for the work, and
-arguments are checked only if that bound is low enough. Otherwise the call is sent without a check; servers also check arguments.
+stopped and holds Python's global lock. So arguments are checked only if `schema_cost` finds a low upper bound for the work.
+Otherwise the call is made without a check.
 """
 
 import asyncio
@@ -41,15 +41,13 @@ _MAX_MEMORY = 32 * 1024 * 1024
 _MEMORY_FACTOR = 20  # a compiled schema takes this many times the memory of its text, without its patterns
 _MAX_WARNED = 1000  # tools that are remembered, so that each warning is logged once
 _CHECK_SECONDS = 2.0
-"""How long a call waits for its schema to be compiled, and again for the check, each with the time in the queue behind other calls of its
-session."""
+"""How long a call waits for its schema to be compiled, and then for the check, including the time in the queue."""
 
 _LOOP_LIMIT = SizeLimit(bytes=64 * 1024, values=500)  # larger arguments are checked in a thread
 _NS_PER_STEP = 100
 _MAX_NS_ON_LOOP = 1_000_000
 _MAX_NS = 20_000_000
-# For each limit of the compiled size of a pattern: how many nanoseconds it takes at most to match one byte. Most patterns
-# are small. Large patterns are matched only against short arguments.
+# For each limit of the compiled size of a pattern: the most nanoseconds that matching one byte takes.
 _PATTERN_SIZES = ((2 * 1024, 400), (16 * 1024, 3000), (64 * 1024, 16_000), (256 * 1024, 60_000))
 # Above these limits, at most one error is reported. An error contains a copy of the value, and an error of `anyOf` contains
 # the errors of all alternatives, each with a copy.
@@ -72,10 +70,10 @@ _THREADS = WorkerThreads("arguments", threads=4, per_owner=1)
 
 
 class ArgumentChecker:
-    """Checks arguments. Compiles the schema of a tool when the tool is first called; sessions share the compiled schemas."""
+    """Checks arguments. The schema of a tool is compiled when the tool is first called."""
 
     def __init__(self) -> None:
-        """Raise an error if the library is not installed. Without it, no arguments would be checked."""
+        """Raise if the library is not installed."""
         if find_spec(_LIBRARY) is None:
             raise _missing_library("it is not installed")
         self._compiled: OrderedDict[bytes, CompiledSchema] = OrderedDict()
@@ -85,10 +83,9 @@ class ArgumentChecker:
     async def find_error(
         self, tool: CatalogTool, arguments: bytes, *, owner: str, decoded: Json = None
     ) -> HoldfastError | None:
-        """Return an error if the arguments do not fit the tool's schema. None if they fit, or cannot be checked.
+        """The error if the arguments do not fit the tool's schema. None if they fit, or cannot be checked.
 
-        `owner` is the session's id: each session gets one thread at a time. Pass the arguments as `decoded` if they are
-        already decoded.
+        `owner` is the session's id: each session gets one thread at a time. `decoded` is the arguments, if they are decoded already.
         """
         try:
             compiled = self._find_compiled(tool) or await self._compile(tool, owner)
@@ -118,7 +115,6 @@ class ArgumentChecker:
         )
 
     def _find_compiled(self, tool: CatalogTool) -> "CompiledSchema | None":
-        """The compiled schema of the tool; None if it is not compiled yet."""
         raw = tool.definition.input_schema
         if len(raw) > MAX_SCHEMA_BYTES:
             raise UncheckableSchemaError(f"it has more than {MAX_SCHEMA_BYTES // 1024} KiB")
@@ -143,7 +139,7 @@ class ArgumentChecker:
             self._memory -= oldest.memory
 
     def _warn(self, tool: CatalogTool, reason: str) -> None:
-        """Log that the arguments of a tool are not checked. Log it again only if the length of its schema changes."""
+        """Log once that the arguments of a tool are not checked."""
         key = (tool.server.name, tool.definition.name, len(tool.definition.input_schema))
         if key in self._warned:
             return
@@ -166,15 +162,15 @@ class CompiledSchema:
     """A validator of jsonschema-rs; None if there is nothing to check."""
     cost: SchemaCost | None = None
     ns_per_byte: int = 0
-    """How long matching one byte against a pattern takes at most."""
+    """The most nanoseconds that matching one byte against a pattern takes."""
     memory: int = 0
-    """About how many bytes of memory it takes at most."""
+    """About how many bytes it takes at most."""
     problem: str = ""
-    """Why arguments cannot be checked; empty if they can."""
+    """Why arguments cannot be checked; else empty."""
 
 
 def compile_schema(raw: bytes) -> CompiledSchema:
-    """Compile a schema. A bad schema gives a result with a `problem`. Raise only if the library cannot be loaded."""
+    """Compile a schema. The result of a bad schema has a `problem`. Raise only if the library cannot be loaded."""
     try:
         if not is_nested_within(raw, _MAX_SCHEMA_DEPTH):
             raise UncheckableSchemaError(f"it is nested more than {_MAX_SCHEMA_DEPTH} levels deep")
@@ -208,7 +204,7 @@ def _missing_library(reason: str) -> HoldfastError:
 
 
 def _allows_any_object(schema: JsonObject) -> bool:
-    """Whether every object fits the schema. Then the library is not needed."""
+    """Whether every object fits the schema, so that the library is not needed."""
     return (
         schema.get("type", "object") == "object"
         and not schema.get("properties")
@@ -220,7 +216,7 @@ def _allows_any_object(schema: JsonObject) -> bool:
 
 
 def _make_validator(schema: JsonObject) -> tuple[Any, int, int]:
-    """A validator, the compiled size of its largest pattern, and how long matching a byte takes at most."""
+    """A validator, the compiled size of its largest pattern, and the most nanoseconds that matching a byte takes."""
     draft = _DEFAULT_DRAFT
     if "$schema" in schema:
         address = str(schema["$schema"]).partition("://")[2].rstrip("#")
@@ -264,7 +260,7 @@ def _decode_and_check(compiled: CompiledSchema, arguments: bytes) -> str | None:
 
 
 def _check_document(compiled: CompiledSchema, document: "_Document", work: int) -> str | None:
-    """Check a document; `work` is how many nanoseconds that takes at most."""
+    """Check a document. `work` is how many nanoseconds that takes at most."""
     assert compiled.cost is not None
     if work > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION:
         raise UncheckableSchemaError("it makes checking these arguments too costly")
@@ -275,7 +271,7 @@ def _check_document(compiled: CompiledSchema, document: "_Document", work: int) 
 
 
 def _list_errors(compiled: CompiledSchema, document: "_Document") -> "list[ValidationError]":
-    """The first errors. If it could take long to list them, one error or none."""
+    """The first errors. If listing them could take long: one error, or none."""
     assert compiled.cost is not None
     steps = document.values * compiled.cost.steps_at(document.depth)
     if steps <= _MAX_STEPS_TO_LIST_ERRORS and steps * document.size <= _MAX_BYTES_TO_LIST_ERRORS:
@@ -290,7 +286,6 @@ def _list_errors(compiled: CompiledSchema, document: "_Document") -> "list[Valid
 
 
 def _estimate_ns(compiled: CompiledSchema, document: "_Document") -> int:
-    """How many nanoseconds a check takes at most."""
     assert compiled.cost is not None
     steps = document.values * compiled.cost.steps_at(document.depth)
     return (
@@ -312,8 +307,6 @@ def _call_library(function: Callable[..., T], *args: Any) -> T:
 
 @dataclass(slots=True)
 class _Document:
-    """Decoded arguments, and how large they are."""
-
     value: Json
     size: int
     values: int
@@ -321,7 +314,6 @@ class _Document:
 
     @classmethod
     def read(cls, raw: bytes, decoded: Json = None) -> "_Document | None":
-        """Decode arguments, unless they are decoded already; None if they cannot be decoded."""
         try:
             value = decode_json(raw) if decoded is None else decoded
         except DECODE_ERRORS:

@@ -1,7 +1,7 @@
-"""Say in plain words why arguments do not fit a tool's schema. The values of arguments are not repeated: they may be secret.
+"""Says in plain words why arguments do not fit a tool's schema.
 
-The server chooses the texts in the schema, and the caller chooses the names of arguments. So both are shortened and put in
-quotation marks, on one line.
+The values of arguments are not repeated, because they may be secret. The server chooses the texts in the schema, and the
+caller the names of arguments, so both are shortened and quoted, on one line.
 """
 
 from collections.abc import Iterable, Sequence
@@ -157,7 +157,6 @@ def _quote_name(name: Any) -> str:
 
 
 def _format_constant(value: Any) -> str:
-    """A value that the schema expects."""
     match value:
         case None | bool():
             return {None: "null", True: "true", False: "false"}[value]

@@ -22,12 +22,9 @@ class BackOff:
         return min(self.longest, self.first * 2.0 ** min(failures - 2, 64))
 
     def has_recovered(self, uptime: float, failures: int) -> bool:
-        """Whether a server that ran this long, after this many failures in a row, has recovered.
-
-        It has if it ran for longer than its last delay and for more than ten times `first`, which is 5 seconds by default.
-        """
+        """Whether a server that ran this long, after this many failures in a row, has recovered."""
         return uptime > max(self.delay(failures), _RECOVERY_FACTOR * self.first)
 
 
 NO_BACK_OFF = BackOff(first=0.0, longest=0.0)
-"""No delays, for tests: every call may start the server again."""
+"""No delays, for tests."""

@@ -1,4 +1,4 @@
-"""Call a tool over a link. Every failure becomes a `ToolResult`."""
+"""Calls a tool over a link. Every failure becomes a `ToolResult`."""
 
 import asyncio
 import base64
@@ -6,11 +6,11 @@ import re
 import time
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import msgspec
-from msgspec import Raw, UnsetType
+from msgspec import Raw, UnsetType, structs
 
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import Connection, ForwardOptions
@@ -64,7 +64,7 @@ _ERA_HELP = (
 )
 # How many characters and blocks of a failure are searched for paths and hosts.
 _MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = 4000, 4
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because reading an enum member is slow in Python 3.11.
 _HOST = Lifetime.HOST
 _FAILED = Outcome.FAILED
 _COMPLETED = Outcome.COMPLETED
@@ -89,19 +89,18 @@ class ResultImage:
 
 
 @advise_about_names(_OTHER_NAMES)
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ToolResult:
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a tool call: its content, and whether and why it failed."""
 
     result: CallResult
     outcome: Outcome
     code: str = ""
-    """Why the call failed: a code of Holdfast or, if the server uses the toolkit, of the tool. Empty if there is no code."""
+    """Why the call failed: a code of Holdfast or of the tool. May be empty."""
     message: str = ""
     raw: Raw | None = None
-    """The whole result as the server sent it, with Holdfast's notices added, if the call came from a client of the gateway."""
+    """The whole result as the server sent it, with Holdfast's notices added, for a client of the gateway."""
     error: PeerError | None = None
-    """The server's error response, if it sent one. The gateway passes it on to its client."""
+    """The server's error response, if it sent one."""
 
     def __repr__(self) -> str:
         first = " ".join(" ".join(block.text.split()) for block in self.first_blocks(3, _REPR_LENGTH))
@@ -110,14 +109,14 @@ class ToolResult:
         return f"<ToolResult {self.outcome.value}{code}: {text!r}>"
 
     def raise_for_error(self) -> Self:
-        """Return the result if the call succeeded. Otherwise raise an error with the code and message of the result."""
+        """The result itself if the call succeeded. Otherwise raise an error with its code and message."""
         if self.ok:
             return self
         raise HoldfastError(self.code or codes.TOOL_FAILED, self.message or self.text)
 
     @property
     def images(self) -> list[ResultImage]:
-        """The image blocks, decoded. A block that cannot be decoded is left out."""
+        """The image blocks that can be decoded."""
         return [image for block in self.content if (image := _decode_image(block)) is not None]
 
     @property
@@ -132,7 +131,6 @@ class ToolResult:
 
     @property
     def content(self) -> list[JsonObject]:
-        """The content blocks."""
         return [_decode_block(raw) for raw in self.result.content]
 
     @property
@@ -149,19 +147,22 @@ class ToolResult:
             0 if isinstance(structured, UnsetType) else len(structured)
         )
 
+    @property
+    def raw_parts(self) -> bytes:
+        """The content and the structured content as received, with commas between."""
+        structured = self.result.structured_content
+        content = self.result.content
+        return b",".join(content if isinstance(structured, UnsetType) else [*content, structured])
+
     def exceeds(self, limit: SizeLimit) -> bool:
         """Whether the content and the structured content have more bytes or values than the limit."""
         size = self.size
         if size <= limit.values:
             return False
-        structured = self.result.structured_content
-        parts = (
-            self.result.content if isinstance(structured, UnsetType) else [*self.result.content, structured]
-        )
-        return size > limit.bytes or has_more_values(b",".join(parts), limit.values)
+        return size > limit.bytes or has_more_values(self.raw_parts, limit.values)
 
     def first_blocks(self, count: int, length: int) -> "list[BlockStart]":
-        """The first content blocks, and up to this many characters of each. The rest is not decoded."""
+        """The first content blocks, with up to this many characters of each. The rest is not decoded."""
         return [_read_block_start(raw, length) for raw in self.result.content[:count]]
 
     def start_of_data(self, length: int) -> str:
@@ -184,9 +185,10 @@ async def call(
     timeout: float,
     on_progress: OnProgress | None = None,
 ) -> ToolResult:
-    """Call a tool over the scope's link. Every failure becomes a result, except cancellation by the caller.
+    """Call a tool over the scope's link. Every failure becomes a result, except a cancellation by the caller.
 
-    If the call has a `method`, such as `resources/read`, send that request instead. Its result becomes the structured content.
+    If the call has a `method`, such as `resources/read`, that request is sent instead, and its result becomes the structured
+    content.
     """
     spec = tool.server
     link: Link | None = None
@@ -241,7 +243,7 @@ async def call(
                 written = connection.stderr.text_since(stderr_start) if connection.stderr is not None else ""
                 why = await _explain_failure(spec, view, refused, result, written)
             if why:
-                result = msgspec.structs.replace(result, content=[*result.content, _text_block(why)])
+                result = structs.replace(result, content=[*result.content, _text_block(why)])
                 raw = raw and _replace_content(raw, result)
         code, message = read_failure(result) if result.is_error else ("", "")
         tool_result = ToolResult(
@@ -259,7 +261,6 @@ async def call(
 
 
 def _text_of(result: CallResult) -> str:
-    """The beginning of the text of a result."""
     blocks = result.content[:_MAX_EXPLAINED_BLOCKS]
     return "\n".join(_read_block_start(raw, _MAX_EXPLAINED).text for raw in blocks)
 
@@ -282,7 +283,7 @@ async def _send(
     options: ForwardOptions,
     owner: str,
 ) -> tuple[Raw | None, CallResult]:
-    """Send the request of a call. Return the result as the server sent it, if the call is forwarded, and the decoded result."""
+    """Send the request of a call. Return the server's own result, if the call is forwarded, and the decoded result."""
     if tool_call.forwarding is not None:
         options["capabilities"] = tool_call.forwarding.capabilities
         method, params = tool_call.method or "tools/call", _forwarded_params(tool, tool_call)
@@ -305,7 +306,6 @@ async def _send(
 
 
 def _forwarded_params(tool: CatalogTool, tool_call: ToolCall) -> dict[str, Any]:
-    """The params of a call that comes from a client of the gateway."""
     assert tool_call.forwarding is not None
     if tool_call.method:
         params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
@@ -328,7 +328,7 @@ def _peer_error_result(tool: CatalogTool, error: PeerError) -> ToolResult:
     message = f"The server answered {tool.name} with an error: {reason} ({error.rpc_code})"
     if _NO_BACK_CHANNEL.search(reason):
         message += f" {_ERA_HELP}"
-    return replace(failed_result(HoldfastError(codes.PEER_ERROR, message)), error=error)
+    return structs.replace(failed_result(HoldfastError(codes.PEER_ERROR, message)), error=error)
 
 
 def _timeout_error(tool: CatalogTool, seconds: float) -> HoldfastError:
@@ -367,7 +367,7 @@ def _call_facts(tool_call: ToolCall) -> JsonObject:
 
 
 def _is_reserved(key: str, aliases: ContextAliases) -> bool:
-    """Whether only the host may set this key. Other spellings that a server might accept for such a key also count."""
+    """Whether only the host may set this key. Other spellings that a server might accept also count."""
     if key in _CLIENT_KEYS:
         return False
     plain = unicodedata.normalize("NFKC", key).strip().casefold()
@@ -375,7 +375,7 @@ def _is_reserved(key: str, aliases: ContextAliases) -> bool:
 
 
 def failed_result(error: HoldfastError, stderr: str = "") -> ToolResult:
-    """The result of a failed call. `stderr` is the part of the server's standard error that the session may see."""
+    """The result of a failed call. `stderr` is what the session may see of the server's standard error."""
     message = f"{error.message}\n{stderr}" if stderr else error.message
     text = f"{error.code.name}: {message}"
     return ToolResult(
@@ -391,13 +391,13 @@ def _add_state_lost(tool_result: ToolResult, server: str, link: Link) -> ToolRes
     changed = link.changed_file
     why = f", because {quote_line(changed, _MAX_PATH)} was changed" if changed else ""
     notice = f"{codes.STATE_LOST.name}: {server} was restarted{why}. Its state from earlier calls is lost."
-    result = msgspec.structs.replace(
+    result = structs.replace(
         tool_result.result,
         content=[_text_block(notice), *tool_result.result.content],
         meta={**tool_result.result.meta, STATE_LOST_KEY: True},
     )
     raw = tool_result.raw and _replace_content(tool_result.raw, result)
-    return replace(tool_result, result=result, raw=raw)
+    return structs.replace(tool_result, result=result, raw=raw)
 
 
 def _text_block(text: str) -> Raw:
@@ -405,7 +405,7 @@ def _text_block(text: str) -> Raw:
 
 
 def _decode_or_text(raw: Raw) -> Json:
-    """Decode JSON; return the text itself if it cannot be decoded (too deep, a huge number, invalid UTF-8)."""
+    """Decode JSON, or return the text itself if it cannot be decoded (too deep, a huge number, invalid UTF-8)."""
     text = bytes(raw)
     try:
         if is_nested_within(text, DEFAULT_LIMITS.depth):
@@ -416,7 +416,6 @@ def _decode_or_text(raw: Raw) -> Json:
 
 
 def _decode_block(raw: Raw) -> JsonObject:
-    """Decode a content block. If it is not a JSON object, return it as a text block."""
     value = _decode_or_text(raw)
     if isinstance(value, dict):
         return value

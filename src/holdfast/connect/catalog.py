@@ -38,7 +38,7 @@ _INVALID_IN_MODEL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 @advise_about_names(_OTHER_NAMES)
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CatalogTool:
-    """One tool of one server: `name` is `server.tool`, `model_name` is `server__tool`."""
+    """One tool of one server. `name` is `server.tool`, `model_name` is `server__tool`."""
 
     server: ServerSpec
     definition: Tool
@@ -50,7 +50,7 @@ class CatalogTool:
 
     @property
     def description(self) -> str:
-        """What the server says that the tool does."""
+        """The server's description of the tool."""
         return self.definition.description or ""
 
     @property
@@ -72,14 +72,14 @@ def _decode_schema(raw: Raw) -> JsonObject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """The tools that a session can call. A new catalog is built when the tools of a server change."""
+    """The tools that a session can call."""
 
     tools: tuple[CatalogTool, ...] = ()
     _by_name: Mapping[str, CatalogTool] = field(default_factory=dict[str, CatalogTool], repr=False)
 
     @staticmethod
     def merge(catalogs: "Iterable[Catalog]") -> "Catalog":
-        """Merge the catalogs of different groups of servers (see `group_servers`)."""
+        """Merge the catalogs of groups of servers (see `group_servers`)."""
         tools: list[CatalogTool] = []
         by_name: dict[str, CatalogTool] = {}
         for catalog in catalogs:
@@ -124,8 +124,7 @@ def catalog_steps(
     """The work of `build_catalog`, in short steps.
 
     No two tools get the same name. A name that is not unique gets a suffix, which is a hash of the server's and the tool's
-    names. A model name that looks as if it had a suffix also gets one: otherwise a server could give its tool the name of
-    another. A display name cannot look so: screening refuses tools with a `#` in their names.
+    names. A model name that looks as if it had a suffix also gets one, so that no server can give its tool the name of another.
     """
     named: list[tuple[ServerSpec, Tool, str, str]] = []
     for server, listed in tools:
@@ -158,13 +157,10 @@ def catalog_steps(
 
 
 def group_servers(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Group the servers whose tools could get the same names, such as `a` and `a.b`. Return the group of each server.
-
-    The names of the tools of a group do not depend on the other groups.
-    """
+    """Group the servers whose tools could get the same names, such as `a` and `a.b`. Return the group of each server."""
     groups: list[list[str]] = []
     first = ""
-    # In sorted order, the prefixes that begin with another prefix follow it directly.
+    # In sorted order, the prefixes that begin with another prefix come directly after it.
     for prefix, name in sorted((f"{_INVALID_IN_MODEL_NAME.sub('_', name)}_", name) for name in names):
         if groups and prefix.startswith(first):
             groups[-1].append(name)

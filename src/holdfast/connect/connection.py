@@ -24,7 +24,7 @@ from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.client import Client, ServerInfo
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.tools import CallResult, Tool
-from holdfast.wire.messages import Raw
+from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error, make_decoder
 
@@ -34,7 +34,7 @@ _MAX_INPUT_REQUESTS = 10
 _POLL_SECONDS = 0.1  # how long to wait if the server wants the request again but asks for no input
 
 OnTools: TypeAlias = Callable[[Sequence[Tool]], Awaitable[None]]
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because reading an enum member is slow in Python 3.11.
 _HANDSHAKE = Era.HANDSHAKE
 
 
@@ -45,7 +45,7 @@ class ConnectOptions:
     limits: Limits = DEFAULT_LIMITS
     connect_seconds: float = DEFAULT_LINK_SETTINGS.connect_seconds
     connect_setting: str = ""
-    """The setting that gives a server more time to connect, for messages; empty if none does."""
+    """The setting to name in a message if a server needs more time to connect."""
     list_seconds: float = DEFAULT_LINK_SETTINGS.list_seconds
     call_seconds: float = DEFAULT_LINK_SETTINGS.call_seconds
     end_seconds: float = 2.0
@@ -53,16 +53,16 @@ class ConnectOptions:
     back_off: BackOff = field(default_factory=BackOff)
     """The delays before a server that keeps failing is started again."""
     eras: dict[str, Era] = field(default_factory=dict[str, Era])
-    """The era that each server used last. It is tried first when the server is connected again."""
+    """The era that each server used last."""
 
 
 class ForwardOptions(TypedDict, total=False):
-    """Options for a request that comes from the session's gateway client."""
+    """Options for a request of the session's gateway client."""
 
     meta: JsonObject | None
-    """The client's `_meta`. The host's own entries replace entries with the same keys."""
+    """The client's `_meta`. The host's own entries have precedence."""
     capabilities: JsonObject | None
-    """The capabilities of the client, if this request declares them."""
+    """The client's capabilities, if this request declares them."""
     timeout: float | None
     on_progress: OnProgress | None
 
@@ -84,7 +84,6 @@ class Connection:
         self._on_tools = on_tools
         self._server_messages = server_messages
         self.ended = ended
-        """Set when the connection has ended."""
         self.stderr = stderr
         """The server's standard error; None if the host did not start the server."""
         self.view: SandboxView | None = None
@@ -97,7 +96,7 @@ class Connection:
     async def list_tools(
         self, *, meta: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> list[Tool]:
-        """All tools that the server lists, including those that are not approved."""
+        """All tools that the server lists, also those that are not approved."""
         if "tools" not in self.server_info.capabilities:
             return []
         tools = await self._client.list_tools(meta=meta, timeout=timeout)
@@ -108,10 +107,7 @@ class Connection:
     async def list_all(
         self, method: str, key: str, *, meta: Mapping[str, Any] | None = None, owner: str = ""
     ) -> list[JsonObject]:
-        """All objects that the server lists under `key`, from all pages. Raise if there are too many, or the pages do not end.
-
-        `owner`: see `call`.
-        """
+        """All objects that the server lists under `key`, from all pages. `owner`: see `call`."""
         what = key.removesuffix("s")
         pages = [raw async for raw in self._client.list_pages(method, what, meta=meta, owner=owner)]
         if sum(map(len, pages)) <= LONG_LINE_BYTES:
@@ -130,8 +126,8 @@ class Connection:
     ) -> CallResult:
         """Call a tool. If the server asks for input first, answer what the session allows.
 
-        If sessions share the server, `owner` is the id of the calling session: request slots and threads are limited for
-        each owner. Otherwise it is empty.
+        If sessions share the server, `owner` is the id of the calling session, whose request slots and threads are limited. Otherwise
+        it is empty.
         """
         if on_progress is not None:
             with self._server_messages.listen_for_progress(on_progress) as token:
@@ -175,10 +171,10 @@ class Connection:
         owner: str = "",
         **options: Unpack[ForwardOptions],
     ) -> Raw:
-        """Send the request of the session's gateway client, and return the result as the server sent it.
+        """Send a request of the session's gateway client, and return the result as the server sent it. `owner`: see `call`.
 
         A modern server asks for input in its result. A modern client gets that result, with sanitized questions, if
-        `may_pass_on_questions`. Otherwise each question is checked, and the client is asked through the relay. `owner`: see `call`.
+        `may_pass_on_questions`. Otherwise each question is checked, and the client is asked through the relay.
         """
         on_progress = options.pop("on_progress", None)
         if on_progress is not None:
@@ -190,15 +186,18 @@ class Connection:
         if capabilities is not None:
             capabilities = requests.allowed_capabilities(capabilities)
 
-        def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
-            return self._client.request(
-                method,
-                {**params, **more},
-                meta=options.get("meta"),
-                capabilities=capabilities,
-                timeout=timeout,
-                owner=owner,
-            )
+        async def send(more: Mapping[str, Any]) -> Raw:
+            try:
+                return await self._client.request(
+                    method,
+                    {**params, **more},
+                    meta=options.get("meta"),
+                    capabilities=capabilities,
+                    timeout=timeout,
+                    owner=owner,
+                )
+            except PeerError as error:
+                raise requests.sanitize_error(error) from None
 
         raw = await send({})
         if self.server_info.era is Era.HANDSHAKE:
@@ -210,11 +209,11 @@ class Connection:
             return await self._resolve_input_requests(raw, send)
 
     async def notify(self, method: str, params: Any) -> None:
-        """Send a notification from the session's gateway client to the server."""
+        """Send a notification of the session's gateway client."""
         await self._client.peer.notify(method, params)
 
     async def decode_forwarded(self, raw: Raw, *, is_call: bool) -> CallResult:
-        """Decode a forwarded result for the session's record. The client gets `raw`, even if it cannot be decoded."""
+        """Decode a forwarded result for the session's record."""
         if is_call:
             try:
                 return await self._client.decode_result(raw)
@@ -270,7 +269,6 @@ _decode_fields = make_decoder(dict[str, Json])
 
 
 def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
-    """The objects in the lists under this key, from all pages."""
     found: list[JsonObject] = []
     for page in pages:
         try:
@@ -283,7 +281,7 @@ def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
 
 
 Connect: TypeAlias = Callable[[ServerSpec, Scope | None], AbstractAsyncContextManager[Connection]]
-"""Opens a connection for a scope. Without a scope, as for a shared server, the connection itself has no session context."""
+"""Opens a connection. Without a scope, as for a shared server, it has no session context."""
 
 
 def reads_context(server_info: ServerInfo) -> bool:

@@ -1,4 +1,4 @@
-"""Open a connection to a server over its transport, with the session's context in `_meta`."""
+"""Opens a connection to a server over its transport."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -39,10 +39,9 @@ def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
 
 
 CheckProgram: TypeAlias = Callable[[ServerSpec, str], Awaitable[frozenset[tuple[str, int, int]]]]
-"""Raises an error if a project's server is no longer approved, or if its program has changed since the approval.
+"""Raises if a project's server is no longer approved, or if its program has changed since the approval.
 
-The second parameter is the session's folder, which relative paths in the server's command refer to. Returns the path of each file
-of the program and its stamp, two numbers that change when the file changes.
+The second argument is the session's folder. Returns the path of each file of the program and two numbers that change with it.
 """
 
 
@@ -63,7 +62,6 @@ class Connector:
 
     keeper: Keeper
     warm: WarmPool
-    """Starts servers in advance."""
     remote: RemoteConnector
     options: ConnectOptions
     empty_folders: Path
@@ -73,21 +71,16 @@ class Connector:
     check_program: CheckProgram = _skip_check
     """Called before and after a program is started, and before a project's remote server is connected."""
     prepare_confined: PrepareConfined = _keep_spec
-    """Called before a confined server is started. Returns the spec to start: one that runs the fetched package, if a package runner such
-    as `npx` starts the server."""
+    """Called before a confined server is started. Returns the spec to start, which may run a fetched package instead of `npx`."""
     find_read_only: FindReadOnly = every_root
-    """Finds the paths that a sandboxed session may not change now.
-
-    Built-in servers that run as a process and write files get them with the roots.
-    """
+    """Finds the paths that a sandboxed session may not change now."""
     services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
-    """Factories of the built-in servers in the host's process, by service name. An application's toolboxes are in `Scope.services`."""
+    """Makes the built-in servers in the host's process, by service name."""
     confined_folders: ConfinedFolders = field(default_factory=ConfinedFolders)
     server_logs: ServerLogs | None = None
-    """Where the servers' standard error is logged."""
 
     def open(self, spec: ServerSpec, scope: Scope | None) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection for a scope. Without a scope, as for a shared server, the connection itself has no session context."""
+        """Open a connection. Without a scope, as for a shared server, it has no session context."""
         door = scope.session_scope.door if scope is not None else None
         requests = ServerRequests(
             spec, scope, door, lambda: self.on_tools_changed(spec, scope), self.find_read_only
@@ -184,10 +177,10 @@ class Connector:
         meta: JsonObject,
         warm: WarmServer | None = None,
     ) -> AsyncIterator[Connection]:
-        """Check the program right before it is started, and again when it runs: it must not have changed in between.
+        """Check the program right before it is started, and again when it runs, because it must not have changed in between.
 
-        The roots of a confined server are registered from before it starts until it has ended. `warm` is a process that was
-        started in advance. This is one function, because every idle link keeps the frames of its context managers in memory.
+        `warm` is a process that was started in advance. This is one function, because every idle link keeps the frames of its
+        context managers in memory.
         """
         assert isinstance(spec.transport, Stdio)
         server_log = requests.server_log
@@ -247,7 +240,7 @@ def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAlia
 
 
 def _kept_for(spec: ServerSpec, scope: Scope | None) -> KeptFor | None:
-    """For whom a container of this server is kept: for a stored session, if the server runs as long as the session."""
+    """The session that a container is kept for. Only servers that run as long as their stored session have one."""
     if spec.confinement is None or spec.lifetime is not Lifetime.SESSION:
         return None
     if scope is None or not scope.session_scope.is_stored:
@@ -256,7 +249,7 @@ def _kept_for(spec: ServerSpec, scope: Scope | None) -> KeptFor | None:
 
 
 def _describe_context(spec: ServerSpec, scope: Scope | None) -> str:
-    """Describe the context that a server gets, and how it gets it. Toolkit servers log the same session, workspace and trust when they start."""
+    """The context that a server gets, and how it gets it."""
     match spec.transport:
         case Stdio():
             carrier = "the environment and _meta"

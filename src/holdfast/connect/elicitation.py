@@ -1,4 +1,4 @@
-"""Sanitize a server's question to the user: name the server, limit its size, remove invisible text, check its URL."""
+"""Sanitizes a server's question to the user: names the server, limits the size, removes invisible text, checks the URL."""
 
 import ipaddress
 import re
@@ -21,7 +21,7 @@ MAX_TEXT = 500
 MAX_URL = 2000
 _MAX_DEPTH = 8
 _DISPLAYED_KEYWORDS = frozenset({"title", "description"})
-"""The keywords of a field that are only shown. The values of others, such as `enum`, are part of the answer."""
+"""Keywords that are only shown. The values of others, such as `enum`, are part of the answer."""
 _NOT_FOR_SECRETS = "Never enter a password, key or token in this form."
 _SECRET_WORDS = re.compile(
     r"pass ?(?:wor[dt]|wd|phrase|code)|\bpwd\b|\b(?:api|access|private|secret|signing) ?keys?\b|\bsecrets?\b|\btokens?\b"
@@ -35,8 +35,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 def sanitize_elicitation(spec: ServerSpec, params: Raw, *, is_restricted: bool) -> JsonObject:
     """The question to show, as MCP params. Raise BAD_ARGUMENT with the reason if it must not be shown.
 
-    A server is restricted if it is confined or its session is sandboxed. A restricted server may not ask the user to open
-    local addresses.
+    A restricted server may not ask the user to open local addresses.
     """
     question = _decode(params)
     message, mode = question.get("message"), question.get("mode", "form")
@@ -114,7 +113,7 @@ def _sanitize_field(name: str, field: Json) -> Json:
 
 
 def _sanitize_json(value: Json) -> Json:
-    """Clean the texts that are only shown. Refuse invisible characters in values that become part of the answer."""
+    """Clean the texts that are only shown. Refuse invisible characters in values that are part of the answer."""
     match value:
         case str():
             return _check_value(value, "a value")

@@ -1,4 +1,4 @@
-"""Explain why a confined server failed: which paths it cannot see, which hosts it may not reach, and how to allow them."""
+"""Explains why a confined server failed: which paths it cannot see, which hosts it may not reach, and how to allow them."""
 
 import json
 import os
@@ -44,7 +44,7 @@ _PRIVATE_NAMES = re.compile(
 def explain_start(spec: ServerSpec, view: SandboxView, written: str) -> str:
     """Why a confined server may have failed to start, and how to correct it; empty if nothing was found.
 
-    `written` is what the server wrote to standard error. Accesses files, so call this in a thread.
+    `written` is what the server wrote to standard error. Call this in a thread, because it accesses files.
     """
     written = written[-_MAX_SCANNED:]
     paths = _hidden_paths(spec, view, (*_paths_in_command(spec), *_paths_in_text(written)))
@@ -61,9 +61,9 @@ def explain_start(spec: ServerSpec, view: SandboxView, written: str) -> str:
 def explain_call(spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], written: str) -> str:
     """Why a call of a confined server may have failed, and how to correct it; empty if nothing was found.
 
-    `refused` are the hosts that it was refused during the call. `written` is what the server wrote to standard error during
-    the call, and what the tool answered. The answer may repeat any path that the model chose, so only paths of the server's
-    own command and variables are named, and guarded names in its folder. Accesses files, so call this in a thread.
+    `refused` are the hosts that it was refused during the call. `written` is what the server wrote to standard error, and what
+    the tool answered. The answer may repeat any path that the model chose, so only paths of the server's own command and
+    variables are named, and guarded names in its folder. Call this in a thread, because it accesses files.
     """
     written = written[-_MAX_SCANNED:]
     named = [path for path in _paths_in_command(spec) if path in written]
@@ -89,14 +89,14 @@ def _unresolved_hosts(written: str) -> Iterator[RefusedHost]:
 
 
 def _explain_no_network(spec: ServerSpec, hosts: Sequence[RefusedHost], written: str) -> Iterator[str]:
-    """The explanation for a server without network whose output does not name the host that it could not reach."""
+    """For a server without network whose output does not name the host that it could not reach."""
     has_network = spec.confinement is None or bool(spec.confinement.network)
     if not hosts and not has_network and _NO_NETWORK.search(written):
         yield f"It runs confined and has no network: {_how_to_grant(spec, 'network', ['HOST'])}"
 
 
 def _explain_read_only(spec: ServerSpec, written: str) -> Iterator[str]:
-    """The explanation for a server that tried to write where it may only read."""
+    """For a server that tried to write where it may only read."""
     confinement = spec.confinement
     if confinement is None or not (lines := _READ_ONLY.findall(written)):
         return
@@ -119,7 +119,7 @@ def _explain_read_only(spec: ServerSpec, written: str) -> Iterator[str]:
 
 
 def _read_only_names(confinement: Confinement, path: str) -> Iterator[str]:
-    """The name that the user can make writable so that the server can change this path; `.` if its whole folder is read-only."""
+    """The name to make writable so that the server can change this path; `.` if its whole folder is read-only."""
     for root in confinement.roots:
         real = os.path.normpath(os.path.join(root, path))  # noqa: PTH118 - not a path yet
         if not real.startswith(f"{root}/"):
@@ -147,7 +147,7 @@ def _explanations(spec: ServerSpec, paths: Sequence[str], refused: Sequence[Refu
 
 
 def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
-    """The line to add, or the command to run, that grants these paths or hosts to a server."""
+    """The line to add, or the command to run, that grants these paths or hosts."""
     match spec.source:
         case Source.PROJECT:
             options = [word for value in values for word in (f"--{key}", value)]
@@ -160,7 +160,7 @@ def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
 
 
 def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]) -> Iterator[str]:
-    """The paths among these that exist but are hidden from the server by its sandbox."""
+    """The paths among these that exist but are hidden from the server."""
     found: dict[str, None] = {}
     for path in dict.fromkeys(candidates):
         normal = os.path.normpath(path)
@@ -173,7 +173,7 @@ def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]
 
 
 def _is_never_suggested(spec: ServerSpec, path: str) -> bool:
-    """Whether a path must not be suggested: every sandbox replaces it (such as `/tmp`), it holds keys, or it belongs to Holdfast."""
+    """Whether a path must not be suggested: every sandbox replaces it, it holds keys, or it belongs to Holdfast."""
     protected = spec.confinement.protected if spec.confinement is not None else ()
     return (
         path in _REPLACED_FOLDERS

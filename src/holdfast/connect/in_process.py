@@ -1,4 +1,4 @@
-"""Connect to a server in this process: MCP over memory instead of a pipe."""
+"""Connects to a server in this process: MCP over memory instead of a pipe."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,14 +17,14 @@ from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 
 MakeService: TypeAlias = Callable[[SessionContext, Door | None], Service]
-"""Makes a server for one session, from the session's context and its door."""
+"""Makes a server for one session."""
 
 
 @asynccontextmanager
 async def open_in_process(
     spec: ServerSpec, service: Service, *, server_requests: ServerRequests, options: ConnectOptions
 ) -> AsyncIterator[Connection]:
-    """Connect to a service that was made for one session. Its requests need no session context."""
+    """Connect to a service that was made for one session."""
     server_messages = ServerMessages(server_requests)
     peer = Peer(
         on_request=server_messages.answer,

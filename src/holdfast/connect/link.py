@@ -18,8 +18,7 @@ from holdfast.model.visible_text import to_line
 
 log = logging.getLogger(__name__)
 
-# With these errors, the server did not fail: Holdfast refused to connect, or a login is missing. They do not delay later
-# calls, because the user may have corrected the cause.
+# With these errors, Holdfast refused to connect, or a login is missing. They do not delay later calls.
 _NOT_SERVER_FAILURES = (
     codes.LOGIN_NEEDED,
     codes.NO_SANDBOX,
@@ -39,12 +38,12 @@ class LinkState(StrEnum):
     CLOSED = "closed"
 
 
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because reading an enum member is slow in Python 3.11.
 _LIVE = LinkState.LIVE
 
 
 class Link:
-    """A link to one server. Its own task opens, holds and closes the connection, so any other task may use or close it."""
+    """A link to one server. Its own task opens, holds and closes the connection, so that any other task may use or close it."""
 
     def __init__(
         self,
@@ -59,11 +58,11 @@ class Link:
         self.spec = spec
         self.state = LinkState.CONNECTING
         self.was_live = False
-        """Whether the link has ever been connected."""
+        """Whether the link was ever connected."""
         self.scripts = ScriptFiles()
         """The scripts in the server's command, as they were when the link was opened."""
         self.changed_file = ""
-        """The script whose change made this link replace another one; empty if there is no such script."""
+        """The changed script that made this link replace another one; else empty."""
         self._back_off = back_off
         self._failures_before = replaces.failures if replaces is not None and replaces.spec == spec else 0
         self._live_since = 0.0
@@ -72,13 +71,16 @@ class Link:
         self._is_delay_logged = False
         self._stderr_report = ""
         self._stderr_start = 0
-        """What the server wrote to its standard error before this position is about its start, which succeeded."""
+        """What the server wrote to standard error before this position is about its start, which succeeded."""
         self._lost_state = lost_state or (replaces is not None and replaces.replacement_loses_state)
         self._idle_seconds = idle_seconds
         self._use_count = 0
         self._in_use = _InUse(self)
         self._last_used = time.monotonic()
         self._closing = LightEvent()
+        self._is_closing = False  # like `_closing`, but read without a call of a function
+        self._connection: Connection | None = None
+        """The connection, once the link was live."""
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self._ready.add_done_callback(_retrieve_exception)
         self._task = asyncio.create_task(self._run(opener), name=f"link to {spec.name}")
@@ -87,10 +89,11 @@ class Link:
     @property
     def is_usable(self) -> bool:
         """Whether the link is connecting or live, is not being closed, and its server has not ended."""
-        if self._closing.is_set():
+        if self._is_closing:
             return False
         if self.state is _LIVE:
-            return not self._ready.result().ended.is_set()
+            connection = self._connection
+            return connection is not None and not connection.ended.is_set()
         return self.state is LinkState.CONNECTING
 
     @property
@@ -115,7 +118,7 @@ class Link:
         return 1 if self._back_off.has_recovered(uptime, self._failures_before) else self._failures_before + 1
 
     def restart_error(self) -> HoldfastError | None:
-        """The error for a call if it is too early to start the server again; None if it may be started."""
+        """The error if it is too early to start the server again; else None."""
         failures = self.failures
         delay = self._back_off.delay(failures)
         seconds = self._note_end() + delay - self._back_off.clock() if delay else 0.0
@@ -133,20 +136,19 @@ class Link:
         )
 
     async def wait_for_connection(self) -> Connection:
-        """Wait until the link is live. Raise an error with the reason if connecting fails."""
+        """Wait until the link is live. Raise if connecting fails."""
         return await asyncio.shield(self._ready)
 
     @property
     def live_connection(self) -> Connection | None:
-        """The connection if the link is live, else None."""
-        return self._ready.result() if self.state is _LIVE else None
+        return self._connection if self.state is _LIVE else None
 
     def touch(self) -> None:
         """Restart the idle time."""
         self._last_used = time.monotonic()
 
     def use(self) -> "_InUse":
-        """Return a context manager. Inside its block the link does not count as idle."""
+        """A context manager. Inside its block, the link does not count as idle."""
         return self._in_use
 
     def begin_use(self) -> None:
@@ -157,13 +159,14 @@ class Link:
         self._last_used = time.monotonic()
 
     def pop_lost_state(self) -> bool:
-        """Return whether the server has lost the state of earlier calls, and reset that, so that it is reported once."""
+        """Whether the server has lost the state of earlier calls. True only once."""
         lost, self._lost_state = self._lost_state, False
         return lost
 
     async def close(self) -> None:
         """Close the connection and wait until it is closed. Errors are logged, not raised."""
         if not self._closing.is_set():
+            self._is_closing = True
             self._closing.set()
             if self.state is LinkState.CONNECTING:
                 self._task.cancel()  # not again: a second cancel would interrupt the cleanup
@@ -172,6 +175,7 @@ class Link:
     async def _run(self, opener: AbstractAsyncContextManager[Connection]) -> None:
         try:
             async with opener as connection:
+                self._connection = connection
                 self.state, self.was_live = LinkState.LIVE, True
                 self._live_since = self._back_off.clock()
                 if connection.stderr is not None:
@@ -230,18 +234,17 @@ class Link:
 
     @property
     def _connect_error(self) -> HoldfastError | None:
-        """Why connecting failed; None if it did not fail."""
         error = self._ready.exception() if self._ready.done() else None
         return error if isinstance(error, HoldfastError) else None
 
     def _note_end(self) -> float:
-        """Return when the server ended. The first call records the time."""
+        """When the server ended. The first call records the time."""
         if self._ended_at is None:
             self._ended_at = self._back_off.clock()
         return self._ended_at
 
     def _describe_last_failure(self) -> str:
-        """Why the server failed last: the error, or what the server wrote to its standard error after it had started."""
+        """Why the server failed last: the error, or what it wrote to standard error after it had started."""
         error = self._connect_error
         if error is not None:
             return f"The last failure: {error.message}"
@@ -259,8 +262,6 @@ class Link:
 
 
 class _InUse:
-    """Marks a link as in use for the length of a block."""
-
     __slots__ = ("_link",)
 
     def __init__(self, link: Link) -> None:
@@ -274,7 +275,7 @@ class _InUse:
 
 
 def _format_seconds(seconds: float) -> str:
-    """Round up: to tenths below 10 s, else to whole seconds."""
+    """Rounded up: to tenths below 10 s, else to whole seconds."""
     return f"{math.ceil(seconds * 10) / 10:g}" if seconds < 10 else f"{math.ceil(seconds)}"
 
 

@@ -16,13 +16,13 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.server import InProcess, Lifetime, ServerSpec, Source
 
 Key = TypeVar("Key")
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because reading an enum member is slow in Python 3.11.
 _HOST = Lifetime.HOST
 _SESSION = Lifetime.SESSION
 
 
 class LinkPool:
-    """Opens links on first use. The owner of a scope closes it with `close_scope`; `close` closes every link."""
+    """Opens links on first use."""
 
     def __init__(
         self,
@@ -48,8 +48,7 @@ class LinkPool:
     def get_or_open(self, scope: Scope, spec: ServerSpec, *, ignore_back_off: bool = False) -> Link:
         """The scope's link to a server. Opens a new one if there is no usable link.
 
-        Unless `ignore_back_off` is set, raise `RESTART_DELAYED` if the server keeps failing and it is too early to start it
-        again.
+        Unless `ignore_back_off`, raise RESTART_DELAYED if the server keeps failing and it is too early to start it again.
         """
         scope.check_open()
         _check_trust(scope, spec)
@@ -70,7 +69,7 @@ class LinkPool:
         return link.restart_error()
 
     def is_outdated(self, scope: Scope, spec: ServerSpec) -> bool:
-        """Whether a script in a server's command was changed since it was started. The next call starts it again."""
+        """Whether a script in a server's command was changed since the server was started."""
         link = self._find(scope, spec)
         return link is not None and link.is_outdated
 
@@ -87,9 +86,21 @@ class LinkPool:
     def open_and_get_if_live(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
         """Open the link if there is none. Return it and its connection if it is live already.
 
-        None if the link is still connecting. None also for a shared server: only `connect` checks that it reads the context.
+        None if the link is still connecting, and for a shared server, because only `connect` checks that it reads the context.
         """
-        link = self.get_or_open(scope, spec)
+        link = self._find(scope, spec)
+        if (
+            link is None
+            or link.spec is not spec
+            or link.scripts.stamps
+            or not link.is_usable
+            or scope.is_closed
+            or scope.session_scope.is_closed
+            or not spec.may_be_connected_by(scope.context.trust_level)
+        ):
+            link = self.get_or_open(scope, spec)  # also finds out why it may not be used
+        else:  # the usual case
+            link.touch()
         connection = link.live_connection
         return (link, connection) if connection is not None and spec.lifetime is not _HOST else None
 
@@ -98,9 +109,8 @@ class LinkPool:
     ) -> tuple[Link, Connection]:
         """Open the link if there is none, and wait for it. Return it and its connection.
 
-        Close the link and raise if a shared server does not read the context.
-
-        With `ignore_back_off`, a server that keeps failing is started without delay. Use this if the user asked for it.
+        Close the link and raise if a shared server does not read the context. With `ignore_back_off`, a server that keeps failing is
+        started without delay.
         """
         link = self.get_or_open(scope, spec, ignore_back_off=ignore_back_off)
         connection = await link.wait_for_connection()
@@ -114,16 +124,12 @@ class LinkPool:
         return link, connection
 
     async def close_scope(self, scope: Scope) -> None:
-        """Close a scope and all its links concurrently. A link that fails to close does not stop the others."""
         scope.is_closed = True
         links = [link for inner in self._scopes_within(scope) for link in self._by_scope.pop(inner).values()]
         await self._close_all(links)
 
     async def close_links(self, scope: Scope, servers: AbstractSet[str] | None = None) -> None:
-        """Close the scope's links, but not the scope. The next call reconnects and reports the lost state.
-
-        With `servers`, close only the links to servers with these names.
-        """
+        """Close the scope's links, but not the scope. With `servers`, close only the links to these servers."""
         await self._close_all(
             [
                 link
@@ -134,11 +140,11 @@ class LinkPool:
         )
 
     def specs(self) -> list[ServerSpec]:
-        """The specs of the servers with a live or connecting link."""
+        """The specs of the servers with a usable link."""
         return [link.spec for link in self._iter_links() if link.is_usable]
 
     async def close_matching(self, matches: Callable[[ServerSpec], bool]) -> None:
-        """Close the links to the servers that match. The next call reconnects and reports the lost state."""
+        """Close the links to the servers that match. A later call connects again."""
         await self._close_all([link for link in self._iter_links() if link.is_usable and matches(link.spec)])
 
     async def close(self) -> None:
@@ -168,7 +174,7 @@ class LinkPool:
         *,
         ignore_back_off: bool,
     ) -> Link:
-        """The current link if it is usable and its spec is unchanged. Otherwise replace it with a new one."""
+        """The current link if it is usable and its spec is unchanged. Otherwise a new one."""
         link = links.get(key)
         changed = "" if link is None or not link.is_outdated else link.scripts.first_changed()
         if link is not None and not changed and link.is_usable and (link.spec is spec or link.spec == spec):
@@ -220,10 +226,7 @@ class LinkPool:
             yield from links.values()
 
     def _check_limit(self, spec: ServerSpec, owning_scope: Scope | None) -> None:
-        """Raise if too many servers are connected.
-
-        A session may connect another server only while it has fewer connections than are still free.
-        """
+        """Raise if too many servers are connected, or if this session has as many connections as are still free."""
         free = self._max_links - _count_open(self._iter_links())
         if free <= 0:
             raise HoldfastError(
@@ -246,17 +249,16 @@ class LinkPool:
 
 
 def _was_used_before(spec: ServerSpec, owning_scope: Scope | None) -> bool:
-    """Whether this is a resumed session that used the server before. The server's state is then lost."""
+    """Whether this is a resumed session that used the server before, so that the server's state is lost."""
     return (
         owning_scope is not None
         and spec.name in owning_scope.used_before
-        # `stage` says itself that no browser is open; the other built-in servers keep nothing in memory.
+        # Built-in servers keep nothing in memory, or report a loss themselves.
         and spec.source is not Source.BUILTIN
     )
 
 
 def _owning_scope(scope: Scope, spec: ServerSpec) -> Scope:
-    """The scope that owns the link to a server that sessions do not share."""
     return scope.session_scope if spec.lifetime is _SESSION else scope
 
 

@@ -1,4 +1,4 @@
-"""The log files of servers. Each session has a folder with one file per server. The size of the files is limited."""
+"""The log files of servers: a folder for each session, with one file per server, limited in size."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ LOG_FOLDER = "logs"
 SHARED = "shared"
 """The name of the folder with the logs of servers that sessions share."""
 MAX_FILE_BYTES = 256 * 1024
-"""When a log file reaches this size, it replaces the older part and a new file begins. So a log has at most twice this many bytes."""
+"""A log file that would exceed this size becomes the older part, and a new file begins."""
 _MAX_TOTAL = 64 * 1024 * 1024
 _MAX_SESSIONS = 1000
 _MAX_NAME = 200
@@ -32,7 +32,7 @@ class LogFile:
     server: str
     size: int
     written: float
-    """When it was last written to, in seconds since 1970."""
+    """In seconds since 1970."""
 
 
 def logs_command(server: str) -> str:
@@ -41,7 +41,7 @@ def logs_command(server: str) -> str:
 
 
 def log_path(folder: Path, session_id: str, server: str) -> Path:
-    """Where the log of a server is written. `session_id` is empty for a server that sessions share."""
+    """Where the log of a server is. `session_id` is empty for a server that sessions share."""
     name = quote(server, safe="")
     if len(name) > _MAX_NAME:
         name = f"{name[:_MAX_NAME]}-{hashlib.sha256(server.encode(errors='replace')).hexdigest()[:16]}"
@@ -49,7 +49,7 @@ def log_path(folder: Path, session_id: str, server: str) -> Path:
 
 
 def append(path: Path, data: bytes) -> None:
-    """Append lines to a log file. If it would get too long, keep it as the older part and begin a new file."""
+    """Append lines to a log file. If it would get too long, make it the older part and begin a new file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
         if path.stat().st_size + len(data) > MAX_FILE_BYTES:
@@ -68,7 +68,7 @@ def find_logs(folder: Path) -> list[LogFile]:
 
 
 def read_log(path: Path) -> str:
-    """The whole log, beginning with its older part."""
+    """The whole log, the older part first."""
     parts: list[bytes] = []
     for part in (path.with_suffix(_OLDER), path):
         with suppress(FileNotFoundError):

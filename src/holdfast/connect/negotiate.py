@@ -23,10 +23,10 @@ async def negotiate(
     options: ConnectOptions,
     likely_era: Era | None = None,
 ) -> mcp_client.Client:
-    """Agree with the server on an era, version and capabilities. Remember the era in `options.eras`.
+    """Agree with the server on an era, version and capabilities.
 
-    If the spec names an era, use only that one. Otherwise, first try the era that the server used last. If that is not known,
-    first try the era of the session's gateway client or, without such a client, `likely_era`.
+    If the spec names an era, only that one is used. Otherwise the first try is the era that the server used last, or else that of
+    the session's gateway client, or else `likely_era`.
     """
     client_info = OwnInfo(implementation=CLIENT_INFO, capabilities=server_requests.capabilities, meta=meta)
     key = f"{spec.name} {spec.digest}"

@@ -1,4 +1,4 @@
-"""The interface through which a session's servers reach the MCP client that uses the session through the gateway."""
+"""How a session's servers reach the MCP client that uses the session through the gateway."""
 
 from typing import Protocol
 
@@ -13,7 +13,7 @@ class Relay(Protocol):
 
     @property
     def era(self) -> Era:
-        """The client's era. Holdfast uses it with servers that support both eras."""
+        """The client's era."""
         ...
 
     @property
@@ -21,10 +21,15 @@ class Relay(Protocol):
         """The capabilities that the client declared."""
         ...
 
+    @property
+    def is_limited_to_folder(self) -> bool:
+        """Whether the client may use one folder or workspace only. It then may not name other folders as roots."""
+        ...
+
     async def ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         """Send a server's request to the client, and return the answer. Raise if the client cannot be asked."""
         ...
 
     def notify(self, server: ServerSpec, notification: Notification) -> None:
-        """Send a server's notification to the client, without waiting. Not called for the progress of calls."""
+        """Send a server's notification to the client, without waiting."""
         ...

@@ -1,7 +1,7 @@
-"""Compute, from a JSON schema alone, an upper bound for the work of checking a document.
+"""Computes, from a JSON schema alone, an upper bound for the work of checking a document.
 
-The library jsonschema-rs cannot be stopped during a check, and blocks the event loop. A small schema can make it check every value
-millions of times, for example if each of `$defs/1`, `$defs/2`, … refers to the next one twice.
+A small schema can make a check visit every value millions of times, for example if each of `$defs/1`, `$defs/2`, … refers
+to the next one twice.
 """
 
 from collections.abc import Iterator
@@ -53,11 +53,10 @@ class SchemaCost:
     steps: tuple[int, ...]
     matches: tuple[int, ...]
     patterns: int
-    """How many patterns the schema has."""
     chain: int
     """The length of the longest chain of nested subschemas that apply to the same value."""
     has_alternatives: bool
-    """Whether the schema has `anyOf` or `oneOf`. An error there contains the errors of each alternative."""
+    """Whether the schema has `anyOf` or `oneOf`, whose errors contain the errors of each alternative."""
 
     def steps_at(self, depth: int) -> int:
         """The most steps for one value, in a document of this depth."""
@@ -106,7 +105,7 @@ class _Node:
 
 
 class _SchemaReader:
-    """Turns each subschema that is used into one node."""
+    """Makes one node of each subschema that is used."""
 
     def __init__(self, schema: Json) -> None:
         self._root = schema
@@ -212,7 +211,7 @@ class _SchemaReader:
 
 
 def _sort_nodes(nodes: list[_Node]) -> tuple[list[int], int]:
-    """Order the nodes so that each follows the nodes in its `same`. Return the order, and the length of the longest chain.
+    """Order the nodes so that each comes after the nodes in its `same`. Return the order, and the length of the longest chain.
 
     Raise if the nodes form a circle, or if the chain is too long.
     """
@@ -243,8 +242,8 @@ def _sort_nodes(nodes: list[_Node]) -> tuple[list[int], int]:
 def _bounds_by_depth(nodes: list[_Node], order: list[int], own: list[int]) -> tuple[int, ...]:
     """The most work that the root causes for one value, for documents of depth 0, 1, 2 and so on.
 
-    The work for a value inside a member or item is at most the sum over all subschemas that apply to that member or item.
-    The list ends where the bounds no longer change, or reach the maximum.
+    The work for a value inside a member or item is at most the sum over all subschemas that apply to it. The list ends where the
+    bounds no longer change, or reach the maximum.
     """
     at_value = [0] * len(nodes)
     for number in order:

@@ -19,7 +19,7 @@ OpenService: TypeAlias = Callable[[SessionContext], AbstractAsyncContextManager[
 
 
 class Scope:
-    """A session or one of its runs, as the owner of links. In a closed scope, code that needs a link gets an error."""
+    """A session or one of its runs, as the owner of links."""
 
     __slots__ = (
         "_context",
@@ -46,32 +46,32 @@ class Scope:
         self._context = context
         self.is_closed = False
         self.door: Door | None = None
-        """The way to the user, for the session's servers. Only the scope of a session has one."""
+        """How the session's servers reach the user. Only the scope of a session has one."""
         self.relay: Relay | None = None
-        """The way to the MCP client, if one uses the session through the gateway. Only the scope of a session has one."""
+        """How the session's servers reach the gateway's client. Only the scope of a session may have one."""
         self.session_scope: Scope = session_scope or self
-        """The scope of the session. It owns the links of lifetime `session`; this scope owns those of lifetime `run`."""
+        """The scope of the session, which owns the links of lifetime `session`. This scope owns those of lifetime `run`."""
 
         self.used_before = used_before
-        """The servers that a resumed session had used before it was resumed. Their state is lost."""
+        """The servers that a resumed session used before. Their state is lost."""
         self.services: Mapping[str, OpenService] = services or {}
         """The application's toolboxes, by service name. Only set in the scope of a session."""
         self.capability_advice = ""
-        """What the application can do if a server needs a capability of its client. Only used in the scope of a session."""
+        """What the application can do if a server needs a capability of its client. Only set in the scope of a session."""
         self.is_stored = False
-        """Whether the session is stored, and so can be opened again. Only used in the scope of a session."""
+        """Whether the session can be opened again. Only set in the scope of a session."""
         self.keeps_logs = True
-        """Whether the standard error of its servers is written to log files. Only used in the scope of a session."""
+        """Whether the standard error of servers is written to log files. Only set in the scope of a session."""
         self.throttle: LoopThrottle = (
             session_scope.throttle
             if session_scope is not None
             else LoopThrottle(context.session_id, burst_seconds=BURST_SECONDS)
         )
-        """Limits how much of the event loop's time the messages from the session's servers take."""
+        """Limits how much of the event loop's time the messages of the session's servers take."""
 
     @property
     def context(self) -> SessionContext:
-        """The session's current context. Its trust may be lowered while the session runs."""
+        """The session's current context."""
         return self.session_scope._context
 
     def update_context(self, context: SessionContext) -> None:
@@ -79,7 +79,7 @@ class Scope:
         self.session_scope._context = context
 
     def find_caller_scope(self) -> "Scope":
-        """The scope of the run that the calling code belongs to, if it is a run of this session; otherwise this scope.
+        """The scope of the run that the calling code is part of, if it is a run of this session; else this scope.
 
         Call this only on the scope of a session.
         """
@@ -97,10 +97,7 @@ class Scope:
 
 _current: BlockVar[Scope] = BlockVar("holdfast_scope")
 look_up_owner: ContextVar[str] = ContextVar("holdfast_look_up_owner", default="")
-"""The owner of the current task's name look-ups, whose quota they use: a session's id, or a name for a server that sessions share.
-
-A `Pool` sets it for each request.
-"""
+"""Whose quota the current task's name look-ups use: a session's id, or the name of a shared server."""
 
 
 def current_scope() -> Scope | None:

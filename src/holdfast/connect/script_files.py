@@ -1,4 +1,4 @@
-"""Detect that a script in the command of a running server was changed, so that the next call starts the new version."""
+"""Detects that a script in the command of a running server was changed."""
 
 import os
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class ScriptFiles:
     stamps: tuple[tuple[str, Stamp], ...] = ()
 
     def first_changed(self) -> str:
-        """The first file that has changed since then; empty if there is none. A missing file counts as unchanged: an editor may be saving it."""
+        """The first file that has changed; empty if there is none. A missing file counts as unchanged, because an editor may be saving it."""
         for path, stamp in self.stamps:
             now = _stamp(path)
             if now is not None and now != stamp:
@@ -28,11 +28,7 @@ class ScriptFiles:
 
 
 def read_script_files(spec: ServerSpec, folder: str) -> ScriptFiles:
-    """The scripts in the command of a server in the user's or the operator's list.
-
-    Empty if the server is confined, or comes from an application, a project or a client.
-    `folder` is the folder of the session.
-    """
+    """The scripts in the command of an unconfined server from the user's or the operator's list; else none."""
     stdio = spec.transport
     if (
         spec.source not in (Source.USER, Source.OPERATOR)

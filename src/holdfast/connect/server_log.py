@@ -1,4 +1,4 @@
-"""Write the standard error of servers to log files, line by line, with secrets masked."""
+"""Writes the standard error of servers to log files, line by line, with secrets masked."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ from holdfast.model.worker_threads import WorkerThreads
 log = logging.getLogger(__name__)
 
 FROM_SERVER, FROM_HOST = "|", "#"
-"""The mark between the time and the text of a line: the server wrote the text, or Holdfast did."""
+"""The mark between the time and the text of a line: who wrote the text."""
 _MAX_PENDING = 32 * 1024
 _PAUSE_SECONDS = 0.25  # between two writes, so that a server cannot keep the disk busy
 _MAX_LINE = 8 * 1024
@@ -31,7 +31,7 @@ _THREADS = WorkerThreads("server-log", threads=2, per_owner=1)
 
 
 class ServerLog:
-    """The log of one server in one session. If the server writes too fast, some of its output is skipped, and the log says how much."""
+    """The log of one server in one session. If the server writes too fast, some of its output is skipped."""
 
     __slots__ = (
         "__weakref__",
@@ -83,7 +83,7 @@ class ServerLog:
                 log.warning("server log not written", extra={"path": str(self._path), "reason": reason})
 
     async def finish(self) -> None:
-        """Write the rest, because the server has ended."""
+        """Write the rest. Call this when the server has ended."""
         self._ended.set()
         await self.flush()
 
@@ -92,7 +92,6 @@ class ServerLog:
             self._writing = asyncio.create_task(self._write_pending())
 
     async def _write_pending(self) -> None:
-        """Write the pending lines, and those that arrive during the pauses between writes."""
         while self._notes or self._has_line():
             await self.flush()
             with suppress(TimeoutError):
@@ -103,7 +102,6 @@ class ServerLog:
         return bool(self._pending) and (self._ended.is_set() or b"\n" in self._pending)
 
     def _take(self) -> tuple[list[str], int, bytes]:
-        """Take the pending notes, the number of skipped bytes, and the complete lines."""
         end = len(self._pending) if self._ended.is_set() else self._pending.rfind(b"\n") + 1
         lines = bytes(self._pending[:end])
         del self._pending[:end]
@@ -158,5 +156,4 @@ class ServerLogs:
         return await _THREADS.run(log_files.read_log, path, owner=session_id)
 
     async def remove(self, session_id: str) -> None:
-        """Remove the logs of a session that was deleted."""
         await _THREADS.run(log_files.remove_session_logs, self._folder, session_id)

@@ -1,4 +1,4 @@
-"""Messages that a server sends without being asked: requests, the progress of calls, changes of its tools."""
+"""The messages that a server sends on its own: requests, progress, and changes of its tools."""
 
 import asyncio
 import itertools
@@ -25,10 +25,7 @@ OnProgress: TypeAlias = Callable[[Mapping[str, Any]], None]
 
 
 class ServerMessages:
-    """Passes requests and tool changes to `ServerRequests`, and progress to the call that it is about.
-
-    Other notifications go to the session's gateway client, if it has one.
-    """
+    """Passes requests and tool changes to `ServerRequests`, progress to its call, and the rest to the gateway's client."""
 
     def __init__(self, server_requests: ServerRequests) -> None:
         self.server_requests = server_requests
@@ -55,7 +52,7 @@ class ServerMessages:
 
     @contextmanager
     def listen_for_progress(self, on_progress: OnProgress) -> Iterator[int]:
-        """Call `on_progress` for every progress notification that carries the token yielded here."""
+        """Call `on_progress` for every progress notification that has the yielded token."""
         token = next(self._tokens)
         self._listeners[token] = on_progress
         try:
@@ -64,7 +61,7 @@ class ServerMessages:
             del self._listeners[token]
 
     def report_progress(self, params: Mapping[str, Any]) -> None:
-        """Pass progress to the listener for its token. Progress of a finished call is ignored."""
+        """Pass progress to the listener for its token, if there is one."""
         token = params.get("progressToken")
         listener = self._listeners.get(token) if isinstance(token, int) else None
         if listener is not None:
@@ -75,7 +72,7 @@ _LISTS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resourc
 
 
 def wanted_changes(client: Client, server_requests: ServerRequests) -> dict[str, bool]:
-    """The list changes to subscribe to; empty if the server announces none. In the handshake era, no subscription is needed.
+    """The list changes to subscribe to. In the handshake era, no subscription is needed.
 
     Changes of prompts and resources are only for the session's gateway client.
     """

@@ -15,26 +15,43 @@ from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
-from holdfast.model.json import JsonObject
+from holdfast.model.json import Json, JsonObject
 from holdfast.model.meta_keys import READ_ONLY_KEY
 from holdfast.model.server import Http, ServerSpec, Sse
 from holdfast.model.trust import Trust
 from holdfast.wire.loop_throttle import BURST_SECONDS, LoopThrottle
-from holdfast.wire.messages import Raw, encode
-from holdfast.wire.strict_json import make_decoder
+from holdfast.wire.messages import PeerError, Raw, encode
+from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitation/create"
 _CAPABILITY_OF = {ROOTS: "roots", SAMPLING: "sampling", ELICITATION: "elicitation"}
 _FIRST_REQUESTS = ("initialize", "server/discover")  # only clients send them
 OWN_KEY_PREFIX = "holdfast-"
-"""The keys of Holdfast's own questions to a modern client begin with it."""
+"""The prefix of the keys of Holdfast's own questions to a modern client."""
 _decode_members = make_decoder(dict[str, Raw])
-_decode_questions = make_decoder(dict[str, dict[str, Raw]])
+INPUT_REQUIRED = "input_required"
+URL_ELICITATION_REQUIRED, _INTERNAL_ERROR = -32042, -32603
 _ANSWER_SECONDS = 0.0001  # about how long it takes to answer a request, without the parts that are measured
 _COPY_SECONDS_PER_BYTE = 2e-9  # about how long it takes to copy and send an answer
 _MAX_OPEN_QUESTIONS = 3
 
 
+class _Question(msgspec.Struct, omit_defaults=True):
+    method: str
+    params: Raw = Raw(b"{}")
+
+
+class _ResultType(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+
+
+class _PagesToOpen(msgspec.Struct):
+    elicitations: list[JsonObject]
+
+
+_decode_questions = make_decoder(dict[str, _Question])
+_decode_type = make_decoder(_ResultType)
+_decode_pages = make_decoder(_PagesToOpen)
 T = TypeVar("T")
 
 FindReadOnly: TypeAlias = Callable[[Sequence[str]], Awaitable[list[str]]]
@@ -46,14 +63,14 @@ def _ignore() -> None:
 
 
 async def every_root(roots: Sequence[str]) -> list[str]:
-    """A `FindReadOnly` that returns every root: nothing may be changed."""
+    """Every root: nothing may be changed."""
     return [*roots]
 
 
 class ServerRequests:
     """Answers the requests of one server: roots from the session's context, the others through the session's door.
 
-    In a session of a gateway client, the client answers, except for roots if `_must_protect_files`.
+    In a session of a gateway client, the client answers, except for roots if `_must_protect_files` or `_must_list_own_roots`.
     """
 
     def __init__(
@@ -76,9 +93,8 @@ class ServerRequests:
             if scope is not None
             else LoopThrottle(f"server {spec.name}", burst_seconds=BURST_SECONDS)
         )
-        """Limits how much of the event loop's time the server's messages, and the answers to them, take."""
+        """Limits how much of the event loop's time the server's messages, and the answers, take."""
         self.on_tools_changed = on_tools_changed
-        """Called when the server announces that its tools have changed."""
         self.server_log: ServerLog | None = None
 
     @property
@@ -90,14 +106,16 @@ class ServerRequests:
         if self._can_list_roots():
             capabilities["roots"] = {}
         if self._can_elicit():
-            capabilities["elicitation"] = {}
+            # An empty object would mean forms only.
+            by_url: JsonObject = {"url": {}} if self._can_elicit_by_url() else {}
+            capabilities["elicitation"] = {"form": {}, **by_url}
         if self._can_sample():
             capabilities["sampling"] = {}
         return capabilities
 
     @property
     def relay(self) -> Relay | None:
-        """The way to the MCP client that answers the server's requests, if the session belongs to a client of the gateway."""
+        """How to reach the gateway's client, if the session has one."""
         return self._scope.session_scope.relay if self._scope is not None else None
 
     def allowed_capabilities(self, capabilities: JsonObject) -> JsonObject:
@@ -107,19 +125,20 @@ class ServerRequests:
             for name, value in capabilities.items()
             if name not in ("roots", "elicitation", "sampling") or self._is_allowed(name)
         }
-        return {**allowed, "roots": {}} if self._must_protect_files else allowed
+        return {**allowed, "roots": {}} if self._must_protect_files or self._must_list_own_roots else allowed
 
     @property
     def may_pass_on_questions(self) -> bool:
-        """Whether a modern client may get the server's questions in the server's own result, sanitized.
-
-        True if the server is not restricted, and may send every kind of request.
-        """
+        """Whether a modern client may get the server's questions in the server's own result, sanitized."""
         kinds = ("roots", "elicitation", "sampling")
-        return not self._is_restricted and all(self._is_allowed(kind) for kind in kinds)
+        return (
+            not self._is_restricted
+            and not self._must_list_own_roots
+            and all(self._is_allowed(kind) for kind in kinds)
+        )
 
     async def answer(self, method: str, params: Raw) -> Any:
-        """Answer one request, or raise if the session does not allow it."""
+        """Answer one request. Raise if the session does not allow it."""
         self.throttle.charge(_ANSWER_SECONDS)
         if self.throttle.must_wait(monotonic()):
             await self.throttle.pause()
@@ -149,8 +168,7 @@ class ServerRequests:
             )
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
-        # A program that repeats its input (`cat`) also repeats this error. So Holdfast gets the error as the answer to its own request,
-        # and shows it to the user.
+        # A program that repeats its input (`cat`) also repeats this error, so that the user sees it.
         if method in _FIRST_REQUESTS:
             raise HoldfastError(
                 codes.METHOD_NOT_FOUND,
@@ -159,28 +177,33 @@ class ServerRequests:
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
     async def _relay_request(self, relay: Relay, method: str, params: Raw) -> Raw:
-        """Send a request of the server to the session's gateway client, if the server may send this kind of request."""
         what = _CAPABILITY_OF.get(method)
-        if what is not None and not (what in relay.capabilities and self._is_allowed(what)):
+        # Some clients may read `Elicitation/create` as a question, and nothing has cleaned it.
+        if what is None:
+            raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
+        if method == ROOTS and self._must_list_own_roots and self._scope is not None:
+            return self._list_roots(self._scope.context.roots or (self._scope.context.cwd,))
+        if not (what in relay.capabilities and self._is_allowed(what)):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
         if method == ELICITATION:
             return await self._within_question_limit(self._relay_elicitation(relay, params))
         return await relay.ask(self.spec, method, params)
 
     async def _relay_elicitation(self, relay: Relay, params: Raw) -> Raw:
-        """Ask the client's user. The question names the server."""
         return await relay.ask(self.spec, ELICITATION, Raw(msgspec.json.encode(self._sanitize(params))))
 
     def sanitize_questions(self, raw: Raw) -> Raw:
-        """The result of a modern server for a modern client, in which each question names the server.
+        """The result of a modern server for a modern client, with sanitized questions.
 
-        Raise if the key of a question begins like the keys of Holdfast's own questions.
+        Raise if the key of a question has the prefix of Holdfast's own keys.
         """
-        if b'"input_required"' not in bytes(raw):
+        # The values are decoded before they are compared: JSON has many spellings of one text, such as `elicitation\\/create`.
+        try:
+            if _decode_type(raw).result_type != INPUT_REQUIRED:
+                return raw
+        except msgspec.ValidationError:
             return raw
         members: dict[str, Raw] = _decode_members(raw)
-        if members.get("resultType") != Raw(b'"input_required"'):
-            return raw
         try:
             asked = _decode_questions(members.get("inputRequests", Raw(b"{}")))
         except msgspec.ValidationError:
@@ -190,13 +213,32 @@ class ServerRequests:
                 raise HoldfastError(
                     codes.BAD_ANSWER, f"Keys of inputRequests may not begin with {OWN_KEY_PREFIX!r}."
                 )
-            if question.get("method") == Raw(encode(ELICITATION)):
-                params = question.get("params", Raw(b"{}"))
-                question["params"] = Raw(msgspec.json.encode(self._sanitize(params)))
+            if question.method not in _CAPABILITY_OF:
+                raise HoldfastError(
+                    codes.BAD_ANSWER, f"There is no method {question.method[:80]!r} in inputRequests."
+                )
+            if question.method == ELICITATION:
+                question.params = Raw(msgspec.json.encode(self._sanitize(question.params)))
+        members["resultType"] = Raw(encode(INPUT_REQUIRED))
         return Raw(msgspec.json.encode({**members, "inputRequests": asked}))
 
+    def sanitize_error(self, error: PeerError) -> PeerError:
+        """The server's error for a client. If it asks the user to open pages, each question names the server, or none is left."""
+        if error.rpc_code != URL_ELICITATION_REQUIRED:
+            return error
+        try:
+            if not self._is_allowed("elicitation"):
+                raise HoldfastError(
+                    codes.NOT_GRANTED, f"This server may not use {ELICITATION} in this session."
+                )
+            asked = _decode_pages(encode(error.data)).elicitations
+            shown: list[Json] = [self._sanitize(Raw(msgspec.json.encode(page))) for page in asked]
+        except (HoldfastError, *DECODE_ERRORS):
+            return PeerError(_INTERNAL_ERROR, error.message)
+        return PeerError(error.rpc_code, error.message, {"elicitations": shown})
+
     def _list_roots(self, roots: tuple[str, ...]) -> Raw:
-        """The answer with these roots. It is encoded once; the throttle's owner is charged for the time to copy it."""
+        """The answer with these roots, encoded once."""
         if self._encoded_roots is None or self._encoded_roots[0] is not roots:
             answer = {"roots": [{"uri": Path(root).as_uri()} for root in roots]}
             self._encoded_roots = (roots, Raw(msgspec.json.encode(answer)))
@@ -205,7 +247,7 @@ class ServerRequests:
         return encoded
 
     async def _list_protected_roots(self, context: SessionContext) -> JsonObject:
-        """The session's own roots, and what may not be changed in them. A client of the gateway is not asked: it could name any folder."""
+        """The session's own roots, and what may not be changed in them. The gateway's client is not asked, because it could name any folder."""
         roots = context.roots or (context.cwd,)
         read_only = await self._find_read_only(roots)
         return {
@@ -224,7 +266,6 @@ class ServerRequests:
             self.throttle.charge_since(began)  # a refused question also costs time
 
     async def _within_question_limit(self, question: Coroutine[Any, Any, T]) -> T:
-        """Ask the user, unless this server already has too many open questions."""
         if self._open_questions >= _MAX_OPEN_QUESTIONS:
             question.close()
             raise HoldfastError(
@@ -247,8 +288,14 @@ class ServerRequests:
 
     @property
     def _must_protect_files(self) -> bool:
-        """Whether the server reads and writes files for a sandboxed session without being confined."""
+        """Whether the server, without being confined itself, reads and writes files for a sandboxed session."""
         return self.spec.confines_what_it_runs and self._is_sandboxed
+
+    @property
+    def _must_list_own_roots(self) -> bool:
+        """Whether the session's own roots are listed for a client of the gateway: its token limits it to a folder, and it could name any."""
+        relay = self.relay
+        return relay is not None and relay.is_limited_to_folder and self._is_allowed("roots")
 
     def _can_list_roots(self) -> bool:
         return self._scope is not None and self._is_allowed("roots")
@@ -257,6 +304,9 @@ class ServerRequests:
         return (
             self._door is not None and self._door.capabilities.elicitation and self._is_allowed("elicitation")
         )
+
+    def _can_elicit_by_url(self) -> bool:
+        return self._door is not None and self._door.capabilities.elicitation_url
 
     def _can_sample(self) -> bool:
         return self._door is not None and self._door.capabilities.sampling and self._is_allowed("sampling")

@@ -1,4 +1,4 @@
-"""Clean text from a server before a message of Holdfast quotes it. The text may contain secrets."""
+"""Cleans text from a server, which may contain secrets, before a message quotes it."""
 
 from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.mask import Mask
@@ -7,7 +7,7 @@ from holdfast.model.context import current_context
 from holdfast.model.server import ServerSpec
 from holdfast.model.visible_text import to_line
 
-# More text is masked than is quoted: a secret at the end of the quoted part must be complete to be recognised.
+# More text is masked than is quoted, because a secret must be complete to be recognised.
 MAX_LENGTH, _MAX_MASKED = 2000, 8000
 _MAX_START, _MAX_START_MASKED = 200, 16 * 1024
 
@@ -19,7 +19,7 @@ def clean_server_text(spec: ServerSpec, text: str) -> str:
 
 
 def start_of_server_text(text: str) -> str:
-    """The first characters of a text, in which the secrets that this process has obtained are masked."""
+    """The first characters of a text, with the secrets masked that this process has obtained."""
     return _for_current_session(Mask()).mask_all(text[:_MAX_START_MASKED])[:_MAX_START]
 
 

@@ -1,4 +1,4 @@
-"""The folder that a local server is started in. Some servers get an empty folder, so that they load no code from a project."""
+"""The folder that a local server is started in. An empty folder keeps it from loading code from a project."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ _REMOVE_SECONDS = 60.0
 async def start_folder(
     stdio: Stdio, *, session_folder: str, is_confined: bool, empty_folders: Path
 ) -> AsyncIterator[str]:
-    """Yield the folder that the entry names, the session's folder, or an empty one in `empty_folders`."""
+    """The folder that the entry names, the session's folder, or an empty one in `empty_folders`."""
     if not stdio.has_empty_folder:
         yield stdio.cwd if stdio.cwd.startswith("/") else session_folder
     elif is_confined:
@@ -28,7 +28,6 @@ async def start_folder(
 
 @asynccontextmanager
 async def _empty_folder(parent: Path) -> AsyncIterator[str]:
-    """Create a folder that only this user can access. On exit, remove it and everything in it."""
     path = await run_with_file_timeout(_create, parent, path=str(parent))
     try:
         yield path

@@ -1,4 +1,4 @@
-"""Capture a server's standard error: show its last lines to the session, and log all of it."""
+"""Captures a server's standard error: shows its last lines to the session, and logs all of it."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ MAX_SHOWN = 2000
 """How many characters of a server's standard error are shown to the session after a failure."""
 _KEPT_BYTES = 20 * 1024
 _REPORTED_BYTES = 8 * 1024
-"""How much is masked for a report. It is more than is shown, so that a secret at the beginning of the shown part is recognised."""
+"""How much is masked for a report. More than is shown, so that a secret at the beginning is recognised."""
 _READ_SECONDS = 20e-6  # about how long the event loop takes to read a chunk
 _NEWLINE = ord("\n")
 
@@ -28,14 +28,12 @@ _NEWLINE = ord("\n")
 class ServerStderr(asyncio.Protocol):
     """Keeps the last bytes that a server wrote to its standard error.
 
-    A session may see the lines that its own server wrote. The lines of a server that sessions share are only logged,
-    because they may be about another session.
+    The lines of a server that sessions share are only logged, because they may be about another session.
     """
 
     def __init__(
         self, spec: ServerSpec, throttle: LoopThrottle | None = None, server_log: ServerLog | None = None
     ) -> None:
-        """The owner of the throttle is charged for reading and masking."""
         self._throttle = throttle or LoopThrottle()
         self._server_log = server_log
         self._transport: asyncio.ReadTransport | None = None
@@ -48,7 +46,6 @@ class ServerStderr(asyncio.Protocol):
         self.position = 0
         """How many bytes the server has written so far."""
         self.closed = LightEvent()
-        """Set at the end of the stream."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not subclasses of ReadTransport.
@@ -81,7 +78,7 @@ class ServerStderr(asyncio.Protocol):
         return report
 
     def report_since(self, position: int) -> str:
-        """The lines since this position that the session may see, as a paragraph; empty if there are none. Long output is also logged."""
+        """The lines since this position that the session may see, as a paragraph; empty if there are none."""
         written = self._lines_since(position)
         if not written:
             return ""
@@ -93,15 +90,15 @@ class ServerStderr(asyncio.Protocol):
         return "\n".join(["It wrote to stderr:", *(f"| {line}" for line in _last_lines(written))])
 
     def text_since(self, position: int) -> str:
-        """The lines since this position, to find out why the server failed; empty if several sessions share the server."""
+        """The lines since this position; empty if sessions share the server."""
         return "" if self._is_shared else self._lines_since(position)
 
     def _lines_since(self, position: int) -> str:
-        """The last whole lines that began after this position, without control characters and with secrets masked."""
+        """The last whole lines that began after this position, masked and without control characters."""
         kept = self._kept
         start = position - (self.position - len(kept))
         if start < 0 or (start > 0 and kept[start - 1] != _NEWLINE):
-            # The line began before this position. A part of it may contain a part of a secret, which is not masked.
+            # The line began before this position. Its rest may begin with a part of a secret, which is not masked.
             start = kept.find(b"\n", max(start, 0)) + 1 or len(kept)
         is_cut = len(kept) - start > _REPORTED_BYTES
         if is_cut:
@@ -112,7 +109,7 @@ class ServerStderr(asyncio.Protocol):
         if self._masked[:2] != (begin, self.position):
             text = strip_invisible(bytes(kept[start:]).decode(errors="replace"))
             masked = self._mask.mask_all(text.replace("\t", "    "))
-            # The text may begin with the rest of a secret, which is not recognised. It is shorter than one piece, so drop that much.
+            # The text may begin with the rest of a secret, which is not recognised but shorter than one piece.
             shown = masked[MAX_PIECE_LENGTH:] if is_cut else masked
             self._masked = (begin, self.position, shown.strip())
         return self._masked[2]
@@ -129,7 +126,7 @@ async def capture_stderr(
 
 
 def _last_lines(text: str) -> list[str]:
-    """The last lines, together at most `MAX_SHOWN` characters. A longer last line is cut at its start."""
+    """The last lines, at most `MAX_SHOWN` characters. A longer last line is cut at its start."""
     if len(text) <= MAX_SHOWN:
         return text.split("\n")
     kept = text[-MAX_SHOWN:]

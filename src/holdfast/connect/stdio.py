@@ -1,4 +1,4 @@
-"""Connect to a stdio server: start the program, negotiate with it, and end all its processes on exit."""
+"""Connects to a stdio server: starts the program, negotiates with it, and ends its processes on exit."""
 
 import asyncio
 import contextlib
@@ -47,7 +47,7 @@ async def open_stdio(
 ) -> AsyncIterator[Connection]:
     """Start the program in `folder` (`""` means the home folder), and negotiate with it. On exit, end all its processes.
 
-    `spawn` starts the program, or returns a process of it that was started in advance.
+    `spawn` starts the program, or returns a process that was started in advance.
     """
     assert isinstance(spec.transport, Stdio)
     server_log = server_requests.server_log
@@ -155,7 +155,6 @@ def _misses_its_folder(spec: ServerSpec, written: str) -> bool:
 
 
 async def _explain(spec: ServerSpec, view: SandboxView, written: str) -> str:
-    """Why the sandbox may have made the server fail; empty if no reason is found."""
     try:
         folder = spec.confinement.roots[0] if spec.confinement and spec.confinement.roots else "/"
         return await run_with_file_timeout(explain_start, spec, view, written, path=folder)
@@ -164,7 +163,6 @@ async def _explain(spec: ServerSpec, view: SandboxView, written: str) -> str:
 
 
 async def _exit_status(child: Child) -> int | None:
-    """The exit status; None if the process is still running."""
     try:
         return await asyncio.wait_for(child.wait(), _EXIT_SECONDS)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""Read the code and the message of a failed tool call from the toolkit's envelope, if the result has one."""
+"""Reads the code and message of a failed tool call from the toolkit's envelope."""
 
 import re
 

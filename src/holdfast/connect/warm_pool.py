@@ -1,7 +1,7 @@
-"""Start processes of servers before a session needs them.
+"""Starts processes of servers before a session needs them.
 
-Such a process belongs to no session when it starts: its environment says that the session context is in each request, as for a
-server that sessions share. Later, exactly one session uses it.
+Such a process belongs to no session when it starts: it gets the session context with each request. Later, exactly one session
+uses it.
 """
 
 import asyncio
@@ -47,15 +47,13 @@ class WarmServer:
 
     @asynccontextmanager
     async def hold_folder(self) -> AsyncIterator[str]:
-        """Yield an empty string, because the process runs already. On exit, remove the folder of the process, if it has its own."""
+        """On exit, remove the folder of the process, if it has its own."""
         async with self.folder:
             yield ""
 
 
 @dataclass(slots=True, eq=False)
 class _IdleServers:
-    """The processes of one command that wait for sessions."""
-
     servers: list[WarmServer] = field(default_factory=list[WarmServer])
     filling: asyncio.Task[None] | None = None
 
@@ -84,11 +82,10 @@ class WarmPool:
 
     @property
     def pids(self) -> frozenset[int]:
-        """The processes that wait for a session."""
         return frozenset(server.child.pid for idle in self._idle.values() for server in idle.servers)
 
     def take(self, spec: ServerSpec, session_folder: str) -> WarmServer | None:
-        """A process for one session; None if none is waiting. The session must end it. Processes whose scripts have changed are ended."""
+        """A process for one session, which must end it; None if none is waiting."""
         if not spec.warm or not (idle := self._idle.get(_key(spec, session_folder))):
             return None
         while idle.servers:
@@ -150,7 +147,6 @@ class WarmPool:
         raise AssertionError  # the stack hides no errors
 
     def _on_gone(self, idle: _IdleServers, server: WarmServer) -> None:
-        """Called when a process has ended. Remove it, unless a session has taken it."""
         if server in idle.servers:
             idle.servers.remove(server)
             self.end_unused(server)

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 
-from holdfast.masking.mask import Mask, mask_by_name, texts_in
+from msgspec import structs
+
+from holdfast.masking.mask import Mask, mask_by_name, searchable_json, texts_in
 from holdfast.masking.prompts import mask_prompts
 from holdfast.masking.stream_mask import StreamMask
 from holdfast.model.event import (
@@ -38,17 +40,20 @@ ENDS_OF_MESSAGES = (Prompted, MessageReceived, Replied, Thought, ToolCalled, Tur
 count."""
 
 
-def mask_event(event: Event, mask: Mask) -> Event:  # noqa: PLR0912 - a case for each kind of event
+def mask_event(event: Event, mask: Mask, raw: bytes | None = None) -> Event:  # noqa: PLR0912 - a case for each kind of event
     """Mask the secrets in an event.
+
+    `raw` is the JSON text of a call's arguments, or of its content and structured content: to search it is faster than to
+    search the decoded values.
 
     Known secrets are masked in all texts. Likely secrets are masked in the arguments of calls, in `/call` commands
     that the user typed, and in the reasons of refusals and of the session's end.
     """
     match event:
-        case ToolCalled(arguments=arguments):
-            return _mask_tool_called(event, arguments, mask)
-        case ToolEnded(content=content, structured=structured):
-            return _mask_tool_ended(event, content, structured, mask)
+        case ToolCalled():
+            return _mask_tool_called(event, raw, mask)
+        case ToolEnded():
+            return _mask_tool_ended(event, raw, mask)
         case Prompted(blocks=blocks):
             return replace(event, blocks=_mask_prompt(blocks, mask))
         case ServersResolved(servers=servers, refusals=refusals, server_seconds=seconds):
@@ -146,16 +151,24 @@ def _mask_unknown_body(body: bytes, mask: Mask) -> bytes:
     return body if masked == value else json.dumps(masked).encode()
 
 
-def _mask_tool_called(event: ToolCalled, arguments: JsonObject, mask: Mask) -> ToolCalled:
-    texts = texts_in(event.server, event.tool, event.title, arguments)
+def _mask_tool_called(event: ToolCalled, raw: bytes | None, mask: Mask) -> ToolCalled:
+    arguments = event.arguments
+    text = None if raw is None else searchable_json(raw)
+    texts = (
+        texts_in(event.server, event.tool, event.title, arguments)
+        if text is None
+        else f"{event.server}\n{event.tool}\n{event.title}\n{text}"
+    )
     if not mask.contains(texts):
         masked = _as_object(mask_by_name(arguments))
-        return event if masked == arguments else replace(event, arguments=masked)
-    return replace(_mask_tool_name(event, mask), arguments=_as_object(mask.mask_all_in_json(arguments)))
+        return event if masked == arguments else structs.replace(event, arguments=masked)
+    return structs.replace(
+        _mask_tool_name(event, mask), arguments=_as_object(mask.mask_all_in_json(arguments))
+    )
 
 
 def _mask_tool_name(event: ToolCalled, mask: Mask) -> ToolCalled:
-    return replace(
+    return structs.replace(
         event,
         server=mask.mask_known(event.server),
         tool=mask.mask_known(event.tool),
@@ -163,15 +176,18 @@ def _mask_tool_name(event: ToolCalled, mask: Mask) -> ToolCalled:
     )
 
 
-def _mask_tool_ended(
-    event: ToolEnded, content: tuple[JsonObject, ...], structured: Json, mask: Mask
-) -> ToolEnded:
-    texts = texts_in(*content, structured)
-    if len(content) > 1:  # a secret may be spread over the texts of several blocks
-        texts = "\n".join((texts, "".join(_texts(content))))
+def _mask_tool_ended(event: ToolEnded, raw: bytes | None, mask: Mask) -> ToolEnded:
+    content, structured = event.content, event.structured
+    texts = None if raw is None or len(content) > 1 else searchable_json(raw)
+    if texts is None:
+        texts = texts_in(*content, structured)
+        if len(content) > 1:  # a secret may be spread over the texts of several blocks
+            texts = "\n".join((texts, "".join(_texts(content))))
     if not mask.contains(texts):
         return event
-    return replace(event, content=_mask_blocks(content, mask), structured=mask.mask_known_in_json(structured))
+    return structs.replace(
+        event, content=_mask_blocks(content, mask), structured=mask.mask_known_in_json(structured)
+    )
 
 
 def _mask_prompt(blocks: tuple[JsonObject, ...], mask: Mask) -> tuple[JsonObject, ...]:

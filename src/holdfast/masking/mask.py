@@ -11,6 +11,10 @@ from holdfast.masking.likely_secrets import MASKED, mask_likely_secrets, mask_ur
 from holdfast.masking.secret_names import is_secret_value, value_name
 from holdfast.model.json import Json
 
+# Digits become 0, and what follows the digits of a float becomes a dot. This is several times as fast as a regular expression.
+_MARK_NUMBERS = bytes.maketrans(b"123456789eE", b"000000000..")
+_LONG_INTEGER = b"0" * 16
+
 FindSpans = Callable[[str], list[Span]]
 """Finds the spans of the known secrets in a text, in order."""
 
@@ -214,6 +218,20 @@ def texts_in(*values: Json) -> str:
             case _:
                 pass
     return "\n".join(texts)
+
+
+def searchable_json(raw: bytes) -> str | None:
+    """JSON text to search in place of `texts_in` of its value. None if a key, a string or a number is written differently in the value.
+
+    Such are escapes, floats, and integers of more digits than a float has.
+    """
+    marked = raw.translate(_MARK_NUMBERS)
+    if raw.find(b"\\") >= 0 or marked.find(b"0.") >= 0 or marked.find(_LONG_INTEGER) >= 0:
+        return None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def mask_by_name(value: Json) -> Json:

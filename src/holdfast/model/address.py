@@ -5,6 +5,7 @@ embed another address are blocked.
 """
 
 import ipaddress
+import json
 import re
 import socket
 from typing import TypeAlias
@@ -161,3 +162,8 @@ def _parse_numeric_ipv4(name: str) -> ipaddress.IPv4Address | None:
         return ipaddress.IPv4Address(value)
     except ValueError:
         return None
+
+
+def how_to_allow(host: str) -> str:
+    """The sentence that says how the user allows a private host, with the line to add."""
+    return f"To allow it, add this line to the settings, under [servers]: reachable = [{json.dumps(host)}]"

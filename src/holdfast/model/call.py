@@ -1,28 +1,32 @@
 """A tool call."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from holdfast.model.event import OWN_AGENT, Origin
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forwarding:
+# Structs, because each call creates two or three: a frozen dataclass takes several times as long.
+class Forwarding(msgspec.Struct, frozen=True, kw_only=True):
     """What a gateway passes on from the request of its client, besides the arguments."""
 
-    params: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    params: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     """Further members of the request's params, without `_meta`. The values are JSON that is not decoded."""
     capabilities: JsonObject | None = None
     """The capabilities of the client, if the request declares them."""
     is_permitted: bool = False
     """Whether the user permitted this call before: its server then asked for input, and the client now repeats the call with that input."""
 
+    def __repr__(self) -> str:
+        """Without the params: they may be secret."""
+        return f"<Forwarding {'permitted' if self.is_permitted else 'not permitted'}>"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCall:
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """One call to a server's tool. The arguments are the original JSON text."""
 
     call_id: str
@@ -30,8 +34,8 @@ class ToolCall:
     """The name of the server. It may be empty until the session has found the tool."""
     tool: str
     """The full name, `server.tool`. After the session has found the tool: the name that the server gave it."""
-    arguments: bytes = field(default=b"{}", repr=False)
-    meta: JsonObject | None = field(default=None, repr=False)
+    arguments: bytes = b"{}"
+    meta: JsonObject | None = None
     """The caller's `_meta`. The host's own entries replace entries with the same keys."""
     is_preview: bool = False
     """Whether a built-in file tool only returns the change that it would make, without making it."""
@@ -43,5 +47,9 @@ class ToolCall:
     """Whether a person or a rule allowed this call. False if only the mode allows it, and always in the mode `auto`."""
     method: str = ""
     """The method of a request other than `tools/call`, such as `resources/read`. `arguments` are then its params."""
-    forwarding: Forwarding | None = field(default=None, repr=False)
+    forwarding: Forwarding | None = None
     """Set if the call comes from a client of the gateway. The result is then kept as the server sent it."""
+
+    def __repr__(self) -> str:
+        """Without the arguments and everything else that the caller sent: it may be secret."""
+        return f"<ToolCall {self.call_id} {self.server} {self.tool}>"

@@ -264,7 +264,7 @@ HOST_NOT_OPEN = _add("HOST_NOT_OPEN", 503, "Use the host inside `async with Host
 SERVER_REFUSED = _add(
     "SERVER_REFUSED",
     503,
-    "The message says why the session did not get the tool's server. Correct that, and open a new session.",
+    "Correct the reason in the message, then open a new session.",
 )
 RESTART_DELAYED = _add(
     "RESTART_DELAYED",
@@ -293,7 +293,9 @@ UNSUPPORTED_BY_CLIENT = _add(
 )
 UNKNOWN_SERVER = _add("UNKNOWN_SERVER", 404, "`holdfast servers list` shows all servers.", rpc_code=-32602)
 NOT_REACHABLE = _add(
-    "NOT_REACHABLE", 403, "To allow a private address, add its host to servers.reachable in the settings."
+    "NOT_REACHABLE",
+    403,
+    'To allow a private address, add its host to the settings, under [servers]: reachable = ["HOST"]. `holdfast settings path` prints the file.',
 )
 LOGIN_NEEDED = _add("LOGIN_NEEDED", 401, "Run `holdfast servers login NAME`, then try again.")
 
@@ -324,7 +326,7 @@ HEADER_MISMATCH = _add(
 MISSING_CAPABILITY = _add(
     "MISSING_CAPABILITY",
     400,
-    "Use a client that has the capability in the message. People answer questions in a terminal or an editor, not with piped input or `holdfast call`. Terminals and editors have no sampling: use an MCP client of `holdfast up`, `host.session(sample=…)` in Python, or `box.client(sample=…)` in a test.",
+    "Use a client that has the capability in the message. People answer questions in a terminal or an editor, not with piped input or `holdfast call`; in Python, pass `host.session(elicit=…)`. Terminals and editors have no sampling: use an MCP client of `holdfast up`, `host.session(sample=…)` in Python, or `box.client(sample=…)` in a test.",
     rpc_code=-32021,
 )
 HOST_NOT_ALLOWED = _add(

@@ -15,6 +15,8 @@ class DoorCapabilities:
 
     permission: bool = False
     elicitation: bool = False
+    elicitation_url: bool = False
+    """With `elicitation`: whether it can also show the address of a page that the user should open."""
     sampling: bool = False
     read_files: bool = False
     write_files: bool = False

@@ -16,7 +16,9 @@ FILES_SERVER = "files"
 """The name of the built-in file server. No other server can have this name."""
 SHELL_SERVER = "shell"
 """The name of the built-in server that runs commands."""
-SPAWNING_TOOLS = frozenset({("agents", "delegate"), ("team", "create_session")})
+DELEGATE = ("agents", "delegate")
+CREATE_SESSION = ("team", "create_session")
+SPAWNING_TOOLS = frozenset({DELEGATE, CREATE_SESSION})
 """The tools that start further agents, as server and tool. A session that may start no further agent does not get them."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 # Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.

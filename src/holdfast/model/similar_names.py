@@ -21,3 +21,14 @@ def closest_tool(name: str, tools: Iterable[str]) -> str:
         for similar_tool in get_close_matches(tool, by_server[similar_server], n=1):
             return f"{similar_server}.{similar_tool}"
     return ""
+
+
+def suggest_tool(name: str, tools: Iterable[str]) -> str:
+    """` Did you mean …?` with the most similar of these names; empty if none is. A prefix that another host or server gives its tools is ignored."""
+    from difflib import get_close_matches
+
+    known = [*tools]
+    words = name[:120].replace(".", "_")
+    meant = [tool for tool in known if words.endswith(f"_{tool.replace('.', '_')}")]
+    meant = meant or get_close_matches(words, known, n=1)
+    return f" Did you mean {max(meant, key=len)!r}?" if meant else ""

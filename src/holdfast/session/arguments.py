@@ -40,7 +40,7 @@ def not_a_tool_name(name: object) -> HoldfastError:
 
 
 def _plain(arguments: object) -> object:
-    if isinstance(arguments, dict):  # the usual case, and faster than to ask whether it is a mapping
+    if isinstance(arguments, dict):  # checked first, because the check for a mapping is slow
         return cast("dict[str, Any]", arguments)
     if isinstance(arguments, Mapping):
         return dict(cast("Mapping[str, Any]", arguments))

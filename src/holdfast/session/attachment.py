@@ -1,4 +1,4 @@
-"""A door's attachment to a live session: through it, the door gets the session's events and sends prompts."""
+"""A door's attachment to a live session. Through it, the door gets events and sends prompts."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,12 @@ class Attachment:
 
     @property
     def may_answer(self) -> bool:
-        """Whether the door may answer the session's questions."""
         return self._attached.may_answer
 
     def subscribe(self, after: int = 0) -> Subscription:
-        """Subscribe to the events after this number. Prompts that this attachment sends from now on are left out.
+        """Subscribe to the events after this number. Prompts that this door sends from now on are left out.
 
-        A question to the door waits until the subscription's reader has handled all events before the question.
+        A question to the door waits until the reader has handled all events before it.
         """
         subscription = self._events.subscribe(after)
         self._attached.add(subscription)

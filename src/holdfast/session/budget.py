@@ -2,9 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Set
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from math import inf
 from typing import Protocol
 
 from holdfast.model import codes
@@ -26,19 +28,84 @@ class _Usage(Protocol):
 
 
 class TimeUsedUpError(HoldfastError):
-    """The time of an agent is used up, so it was ended."""
+    """An agent was ended because its time is used up."""
 
     def __init__(self, message: str) -> None:
         super().__init__(codes.BUDGET_EXHAUSTED, message)
 
 
-class BudgetPool:
+class _Budget(ABC):
+    """The budget of an agent. The shares of its sub-agents are parts of it.
+
+    All methods but `limit_time` run on the event loop without waiting, so that no other task runs between a check and its
+    reservation.
+    """
+
+    @property
+    @abstractmethod
+    def root(self) -> "BudgetPool":
+        """The pool of the root session."""
+
+    @abstractmethod
+    def check(self, reserved: Set[int] = frozenset()) -> None:
+        """Raise BUDGET_EXHAUSTED if a limit is reached. Limits in `reserved` are not checked: a sub-agent has reserved a part of them, which already counts as taken."""
+
+    @abstractmethod
+    def remaining(self, index: int) -> float:
+        """How much is neither used nor reserved."""
+
+    @abstractmethod
+    def take(self, index: int, amount: float) -> None:
+        """Count an amount as taken, here and above. A negative amount is given back."""
+
+    @abstractmethod
+    def limit_time(
+        self, seconds: int = 0, reserved: Set[int] = frozenset()
+    ) -> AbstractAsyncContextManager[None]:
+        """Count the time of an agent that runs. Once it is used up, end the agent and raise `TimeUsedUpError`.
+
+        Time in which several agents run at once is counted once. `seconds` limits this agent alone; 0 means no limit.
+        """
+
+    def start_child(self, wanted: BudgetLimits) -> "BudgetShare":
+        """Reserve a sub-agent and its share, or raise. The caller ends the share.
+
+        Seconds are not reserved: they pass for all agents at the same time.
+        """
+        root = self.root
+        if root.children >= root.max_children:
+            raise HoldfastError(
+                codes.TOO_MANY_CHILDREN,
+                f"{root.children} sub-agents are running, which is the limit. Wait until one has ended.",
+            )
+        self.check()
+        reserved = replace(wanted, seconds=0)
+        for index, amount in enumerate(reserved.amounts):
+            if amount > self.remaining(index):
+                raise _exhausted(
+                    f"Only {self.remaining(index):g} {BUDGET_NAMES[index]} of the budget are left."
+                )
+        for index, amount in enumerate(reserved.amounts):
+            self.take(index, amount)
+        root.count_child(1)
+        return BudgetShare(self, reserved, wanted.seconds)
+
+    def start_request(self) -> None:
+        self.check()
+
+    def start_call(self) -> None:
+        self.check()
+        self.take(_CALLS, 1)
+
+    def add_usage(self, usage: _Usage) -> None:
+        self.take(_TOKENS, usage.input_tokens + usage.output_tokens)
+        self.take(_CENTS, usage.cost * 100)
+
+
+class BudgetPool(_Budget):
     """What the agents of one root session may use together, and how many sub-agents may run at a time.
 
     The pool of a child session has a `parent`: what the child uses also counts there, and the limits of both apply.
-
-    All methods but `limit_time` run on the event loop without waiting, so that no other task can come between a check and its
-    reservation.
     """
 
     def __init__(
@@ -49,63 +116,40 @@ class BudgetPool:
         self._running = 0
         self._since = 0.0
         self._levels: tuple[BudgetPool, ...] = (self,) if parent is None else (self, *parent._levels)
-        """This pool and those above it. The last one is that of the root session."""
+        """This pool and its ancestors. The last one is the pool of the root session."""
         self._children = 0
         self.max_children: int = max_children if parent is None else parent.max_children
 
     @property
-    def children(self) -> int:
-        """How many sub-agents run now, below the root session."""
-        return self._levels[-1]._children
+    def root(self) -> "BudgetPool":
+        return self._levels[-1]
 
-    def check(self, reserved: BudgetLimits = NO_LIMITS) -> None:
-        """Raise BUDGET_EXHAUSTED if a limit is reached. Limits of which a part is `reserved` are not checked, because that part already counts as taken."""
+    @property
+    def children(self) -> int:
+        """How many sub-agents are running below the root session."""
+        return self.root._children
+
+    def count_child(self, change: int) -> None:
+        """Count a sub-agent that starts (1) or ends (-1)."""
+        self.root._children += change
+
+    def check(self, reserved: Set[int] = frozenset()) -> None:
         for level in self._levels:
-            for index, own in enumerate(reserved.amounts):
-                limit = level._limits[index]
-                if limit and not own and level._used(index) >= limit:
+            for index, limit in enumerate(level._limits):
+                if limit and index not in reserved and level._used(index) >= limit:
                     raise _exhausted(_used_up(limit, BUDGET_NAMES[index]))
 
-    def start_child(self, wanted: BudgetLimits) -> "BudgetShare":
-        """Reserve a sub-agent and its share, or raise. The caller ends the share.
-
-        Seconds are not reserved: they pass for all agents at the same time.
-        """
-        if self.children >= self.max_children:
-            raise HoldfastError(
-                codes.TOO_MANY_CHILDREN,
-                f"{self.children} sub-agents are running, which is the limit. Wait until one has ended.",
-            )
-        self.check()
-        reserved = replace(wanted, seconds=0)
-        for level in self._levels:
-            for index, amount in enumerate(reserved.amounts):
-                limit, taken = level._limits[index], level._taken[index]
-                if limit and amount and taken + amount > limit:
-                    raise _exhausted(
-                        f"Only {max(0, limit - taken):g} {BUDGET_NAMES[index]} of the session's budget are left."
-                    )
-        for index, amount in enumerate(reserved.amounts):
-            self.take(index, amount)
-        self._levels[-1]._children += 1
-        return BudgetShare(self, reserved, wanted.seconds)
-
-    def end_child(self) -> None:
-        """Count one sub-agent less."""
-        self._levels[-1]._children -= 1
+    def remaining(self, index: int) -> float:
+        limited = (level for level in self._levels if level._limits[index])
+        return min((max(0.0, level._limits[index] - level._used(index)) for level in limited), default=inf)
 
     def take(self, index: int, amount: float) -> None:
-        """Count an amount as taken, in this pool and in those above it. A negative amount is given back."""
         for level in self._levels:
             level._taken[index] += amount
 
     @asynccontextmanager
-    async def limit_time(self, seconds: int = 0) -> AsyncIterator[None]:
-        """Count the time of an agent that runs. Once it is used up, end the agent and raise `TimeUsedUpError`.
-
-        The time in which several agents run counts once. `seconds` is a limit of this agent's own; 0 means no limit.
-        """
-        self.check()
+    async def limit_time(self, seconds: int = 0, reserved: Set[int] = frozenset()) -> AsyncIterator[None]:
+        self.check(reserved)
         limits = [
             (limit - level._used(_SECONDS), _used_up(limit, "seconds"))
             for level in self._levels
@@ -126,80 +170,70 @@ class BudgetPool:
         finally:
             self._count_running(-1)
 
-    def _count_running(self, more: int) -> None:
+    def _count_running(self, change: int) -> None:
         now = time.monotonic()
         for level in self._levels:
             if level._running:
                 level._taken[_SECONDS] += now - level._since
-            level._running += more
+            level._running += change
             level._since = now
 
     def _used(self, index: int) -> float:
         is_passing = index == _SECONDS and self._running
         return self._taken[index] + (time.monotonic() - self._since if is_passing else 0.0)
 
-    # The budget of the session's own agent
 
-    def start_request(self) -> None:
-        self.check()
+class BudgetShare(_Budget):
+    """What was reserved for one sub-agent and those that it starts. If nothing of a kind was reserved, they use the parent's budget of that kind."""
 
-    def start_call(self) -> None:
-        self.check()
-        self.take(_CALLS, 1)
-
-    def add_usage(self, usage: _Usage) -> None:
-        self.take(_TOKENS, usage.input_tokens + usage.output_tokens)
-        self.take(_CENTS, usage.cost * 100)
-
-
-class BudgetShare:
-    """The share of one sub-agent: what was reserved for it. Where nothing was reserved, it uses what the pool has left."""
-
-    def __init__(self, pool: BudgetPool, reserved: BudgetLimits, seconds: int = 0) -> None:
-        self._pool = pool
-        self._limits = reserved
+    def __init__(self, parent: _Budget, reserved: BudgetLimits, seconds: int = 0) -> None:
+        self._parent = parent
         self._reserved = reserved.amounts
+        self._own = frozenset(index for index, amount in enumerate(self._reserved) if amount)
         self._seconds = seconds
         self._used = [0.0, 0.0, 0.0, 0.0]
         self._is_ended = False
 
-    def start_request(self) -> None:
-        self._check()
+    @property
+    def root(self) -> BudgetPool:
+        return self._parent.root
 
-    def start_call(self) -> None:
-        self._check()
-        self._take(_CALLS, 1)
+    def check(self, reserved: Set[int] = frozenset()) -> None:
+        for index in self._own - reserved:
+            if self._used[index] >= self._reserved[index]:
+                raise _exhausted(
+                    f"The sub-agent's budget of {self._reserved[index]} {BUDGET_NAMES[index]} is used up."
+                )
+        self._parent.check(self._own | reserved)
 
-    def add_usage(self, usage: _Usage) -> None:
-        self._take(_TOKENS, usage.input_tokens + usage.output_tokens)
-        self._take(_CENTS, usage.cost * 100)
+    def remaining(self, index: int) -> float:
+        if index in self._own:
+            return max(0.0, self._reserved[index] - self._used[index])
+        return self._parent.remaining(index)
 
-    @asynccontextmanager
-    async def limit_time(self) -> AsyncIterator[None]:
-        """Like `BudgetPool.limit_time`; the sub-agent's own limit also applies."""
-        async with self._pool.limit_time(self._seconds):
-            yield
+    def take(self, index: int, amount: float) -> None:
+        over_before = self._over_reserved(index)
+        self._used[index] += amount
+        # Once the share has ended, nothing is reserved any more.
+        self._parent.take(index, amount if self._is_ended else self._over_reserved(index) - over_before)
+
+    def limit_time(
+        self, seconds: int = 0, reserved: Set[int] = frozenset()
+    ) -> AbstractAsyncContextManager[None]:
+        return self._parent.limit_time(seconds or self._seconds, self._own | reserved)
 
     def end(self) -> None:
         """Give back what was not used."""
         if self._is_ended:
             return
         self._is_ended = True
-        for index, (reserved, used) in enumerate(zip(self._reserved, self._used, strict=True)):
-            if reserved > used:
-                self._pool.take(index, used - reserved)
-        self._pool.end_child()
+        for index in self._own:
+            if self._reserved[index] > self._used[index]:
+                self._parent.take(index, self._used[index] - self._reserved[index])
+        self.root.count_child(-1)
 
-    def _check(self) -> None:
-        for name, reserved, used in zip(BUDGET_NAMES, self._reserved, self._used, strict=True):
-            if reserved and used >= reserved:
-                raise _exhausted(f"The sub-agent's budget of {reserved} {name} is used up.")
-        self._pool.check(self._limits)
-
-    def _take(self, index: int, amount: float) -> None:
-        beyond_before = max(0.0, self._used[index] - self._reserved[index])
-        self._used[index] += amount
-        self._pool.take(index, max(0.0, self._used[index] - self._reserved[index]) - beyond_before)
+    def _over_reserved(self, index: int) -> float:
+        return max(0.0, self._used[index] - self._reserved[index])
 
 
 def _used_up(limit: int, name: str) -> str:

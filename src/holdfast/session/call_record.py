@@ -1,4 +1,4 @@
-"""Records the calls of a session: their events, and an audit record for each."""
+"""The record of a session's calls: their events, and an audit record for each."""
 
 from msgspec import structs
 
@@ -35,14 +35,16 @@ from holdfast.wire.strict_json import decode_json, exceeds_limit
 
 _LARGE_EVENT_BYTES = 512 * 1024
 """A result that is masked in a thread counts as at least this large: a few bytes of JSON may be thousands of objects in memory."""
+_RAW_SEARCH_BYTES = 4 * 1024
+"""In JSON up to this size, secrets are searched before it is decoded. Longer texts mostly have escapes, which do not allow that."""
 _MAX_TEXT = 16 * 1024
 _MAX_BLOCKS = 100
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because reading an enum member is slow in Python 3.11.
 _CALL = AuditKind.CALL
 
 
 class CallRecord:
-    """The calls of one session: requested, decided about, started, ended."""
+    """Records the calls of one session: requested, decided about, started, ended."""
 
     def __init__(self, writer: EventWriter, masks: SessionMasks, messages: MessagePieces) -> None:
         self._writer = writer
@@ -54,9 +56,9 @@ class CallRecord:
     async def add_call(
         self, tool_call: ToolCall, *, decoded: Json = None, title: str = "", kind: str = "other"
     ) -> None:
-        """Append the request for a call, without waiting for the disk: later events of the call are stored after it.
+        """Append the request for a call, without waiting for the disk.
 
-        `decoded` is its arguments, or None if they are not decoded yet.
+        `decoded` is the arguments, or None if they are not decoded yet.
         """
         if self._writer.is_broken:
             await self._writer.recover()
@@ -76,7 +78,7 @@ class CallRecord:
             event = self._call_event(tool_call, decoded, title, kind)
         origin = tool_call.origin
         if self._appender.can_append_now and not self._messages.has_pending(origin):
-            # Committed with what follows: the start of the call, or its end.
+            # It is committed together with the start or the end of the call.
             pending = self._appender.append_now(event, size=size, waits_for_next=True, origin=origin)
         else:
             pending = await self._messages.append(event, origin=origin, size=size)
@@ -96,7 +98,7 @@ class CallRecord:
         )
 
     async def add_start(self, tool_call: ToolCall) -> None:
-        """Store that a call starts. The call is made only after this has returned, so that a crash leaves a trace of it."""
+        """Store that a call starts. The call is made only after this, so that a crash leaves a trace of it."""
         self._writer.check_open()
         called, started = (
             self._writer.running_calls[tool_call.call_id],
@@ -134,7 +136,7 @@ class CallRecord:
     async def _add_end_at_once(
         self, tool_call: ToolCall, result: ToolResult, seconds: float, size: int
     ) -> None:
-        """Queue the end of a call at once, then wait until it is stored. Unlike `_add_end_in_task`, this needs no task."""
+        """Queue the end of a call at once, without a task, then wait until it is stored."""
         event, on_append = (
             self._end_event(tool_call, result, size),
             self._audit_call_callback(tool_call, result, seconds),
@@ -170,7 +172,7 @@ class CallRecord:
             await self._audit.write(record, self._masks.stored, self._writer.hold)
 
     async def audit_call_without_events(self, tool_call: ToolCall, result: ToolResult) -> None:
-        """Audit a call that is refused before it is stored: its tool is not offered, or its arguments are invalid or too large."""
+        """Audit a call that was refused before any event of it was stored."""
         record = structs.replace(
             self._audit_record(AuditKind.DENIED, tool_call, outcome=result.code, reason=result.message),
             arguments_hash=self._audit.hash_arguments(tool_call.arguments),
@@ -179,7 +181,6 @@ class CallRecord:
         await run_to_completion(self._audit.write(record, self._masks.stored, self._writer.hold))
 
     def _call_event(self, tool_call: ToolCall, decoded: Json, title: str, kind: str) -> Event:
-        """The masked event of a call. Decodes the arguments if `decoded` is None."""
         if decoded is None:
             decoded = decode_json(tool_call.arguments)
         event = ToolCalled(
@@ -190,7 +191,8 @@ class CallRecord:
             title=title,
             kind=kind,
         )
-        return mask_event(event, self._masks.stored)
+        raw = tool_call.arguments
+        return mask_event(event, self._masks.stored, raw if len(raw) <= _RAW_SEARCH_BYTES else None)
 
     def _end_event(self, tool_call: ToolCall, result: ToolResult, size: int) -> Event:
         whole = size <= SMALL_DOCUMENT_BYTES or not result.exceeds(STORED_LIMIT)
@@ -208,7 +210,7 @@ class CallRecord:
             structured=result.data if whole else None,
             code=result.code,
         )
-        return mask_event(event, self._masks.stored)
+        return mask_event(event, self._masks.stored, result.raw_parts if size <= _RAW_SEARCH_BYTES else None)
 
     def _audit_call_callback(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> OnAppend:
         return self._audit.append_callback(self._end_record(tool_call, result, seconds), self._masks.stored)
@@ -245,7 +247,6 @@ class CallRecord:
 
 
 def _shorten_block(block: BlockStart, mask: Mask) -> JsonObject:
-    """The beginning of a text block. Of any other block, only its type."""
     if block.type != "text":
         return {"type": "text", "text": f"({block.type}; too large to be kept)"}
     if len(block.text) <= _MAX_TEXT:

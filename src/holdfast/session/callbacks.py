@@ -1,4 +1,4 @@
-"""Functions that an application passes to be called later. Each may be sync or async."""
+"""Functions that an application passes, sync or async."""
 
 import asyncio
 import inspect
@@ -27,7 +27,7 @@ def check_callback(name: str, function: object) -> None:
         raise _refused(name, f"it is a value of the type {type(function).__name__}")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a function that is written in C and does not say what it takes
+    except (TypeError, ValueError):  # some functions that are written in C have no signature
         return
     try:
         signature.bind(None)
@@ -36,7 +36,7 @@ def check_callback(name: str, function: object) -> None:
 
 
 async def run_callback(function: Callable[[Any], Any], argument: object) -> Any:
-    """Call the function, and return its result. A sync one runs in a thread, because it may wait for a person."""
+    """Call the function, and return its result. A sync function runs in a thread, because it may block."""
     if _is_async(function):
         return await function(argument)
     result = await _THREADS.run(function, argument)
@@ -68,7 +68,7 @@ class ProgressQueue:
             self._task = asyncio.create_task(self._run())
 
     async def wait(self) -> None:
-        """Wait until the function has returned for all progress that was received."""
+        """Wait until the function has handled all progress that was received."""
         if self._task is not None:
             await self._task
 

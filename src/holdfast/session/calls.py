@@ -3,11 +3,10 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
-from msgspec import Raw, UnsetType
+from msgspec import Raw, UnsetType, structs
 
 from holdfast.connect.call import ToolResult, call, failed_result
 from holdfast.connect.catalog import CatalogTool
@@ -41,11 +40,11 @@ from holdfast.wire.strict_json import (
     has_more_values,
 )
 
-CANCELLED = replace(
+CANCELLED = structs.replace(
     failed_result(HoldfastError(codes.CANCELLED, "The call was cancelled.")), outcome=Outcome.CANCELLED
 )
 
-CLOSED = replace(
+CLOSED = structs.replace(
     failed_result(HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")), outcome=Outcome.CANCELLED
 )
 
@@ -68,7 +67,7 @@ _OTHER_REQUESTS = frozenset(
 )
 """The requests other than `tools/call` that a session may send."""
 _ONLY_READS = Raw(b'{"readOnlyHint": true}')
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because reading an enum member is slow in Python 3.11.
 _ALLOWED = Access.ALLOWED
 
 
@@ -83,7 +82,6 @@ class Calls:
         deps: ServerDeps,
         spans: SessionSpans | None = None,
     ) -> None:
-        """`spans` traces the calls; None if tracing is off."""
         self._spans = spans
         self._servers = servers
         self._record = record
@@ -97,7 +95,6 @@ class Calls:
         """The tool, its label and its kind, for each name that was called."""
 
     def on_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Call this with a call's id and the params of each progress notification, unless the call has its own `on_progress`."""
         self._progress_callbacks.append(callback)
 
     def _report_progress(self, call_id: str, params: Mapping[str, Any]) -> None:
@@ -107,10 +104,6 @@ class Calls:
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> ToolResult:
-        """Make a call, if the session's policy permits it. A refusal or a failure is also returned as a result.
-
-        `tool_call.tool` is the full name, `server.tool`. `tool_call.server` is not used to find the tool.
-        """
         if self._is_closing:
             raise _closed_error()
         if on_progress is None and self._progress_callbacks:
@@ -121,7 +114,7 @@ class Calls:
             result = await self._perform(tool_call, timeout, on_progress, running)
             if result.code == codes.MISSING_CAPABILITY.name:
                 advice = self._servers.scope_of_caller().session_scope.capability_advice
-                return replace(result, message=f"{result.message} {advice}".rstrip())
+                return structs.replace(result, message=f"{result.message} {advice}".rstrip())
             return result
         except asyncio.CancelledError:
             if running.was_cancelled_by_closing:
@@ -135,10 +128,10 @@ class Calls:
                 self._all_ended.set_result(None)
 
     async def reject(self, tool_call: ToolCall, error: HoldfastError) -> ToolResult:
-        """Record a call that an agent asked for, but that cannot be made. Nothing is called."""
+        """Record a call that an agent asked for but that cannot be made."""
         if self._is_closing:
             raise _closed_error()
-        result = replace(failed_result(error), outcome=Outcome.REFUSED)
+        result = structs.replace(failed_result(error), outcome=Outcome.REFUSED)
         title = ".".join(filter(None, (tool_call.server, tool_call.tool)))
         await self._record.add_call(tool_call, title=title)
         await self._record.add_end(tool_call, result, 0.0)
@@ -147,7 +140,7 @@ class Calls:
     async def request(self, server: str, method: str, params: Mapping[str, Any]) -> JsonObject:
         """Send a request such as `resources/read`, and return its result. It is permitted and recorded like a call.
 
-        For permission rules and other limits, it counts as a call of a tool that has the method's name and only reads.
+        To permission rules, it is a call of a read-only tool with the method's name.
         """
         tool_call = ToolCall(
             call_id=new_call_id(),
@@ -171,17 +164,12 @@ class Calls:
         return decoded if isinstance(decoded, dict) else {}
 
     async def list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
-        """List what a server has of one kind, if that is permitted. Nothing is recorded, as when tools are listed."""
         self._check_request(server, method)
         return await self._servers.list_all(server, method, key)
 
     async def forward(
         self, server: str, method: str, params: Mapping[str, Any], **options: Unpack[ForwardOptions]
     ) -> Raw:
-        """Send a client's request that is not a call, if it is permitted, and return the result as the server sent it.
-
-        Nothing is recorded.
-        """
         self._check_request(server, method)
         return await self._servers.forward(server, method, params, **options)
 
@@ -205,7 +193,6 @@ class Calls:
         return CatalogTool(server=spec, definition=definition, name=f"{server}.{method}", model_name="")
 
     async def cancel_all(self) -> None:
-        """Cancel all running calls, because the session is being closed, and wait until each has ended."""
         self._is_closing = True
         if self._running:
             self._all_ended = asyncio.get_running_loop().create_future()
@@ -244,20 +231,20 @@ class Calls:
         try:
             label, kind = self._describe(tool)
             await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
-            answer = await self._find_obstacle(scope, tool_call, tool, decoded)
+            answer = await self._find_early_failure(scope, tool_call, tool, decoded)
             if answer is None and not self._was_permitted(tool_call, tool):
                 permission = self._permission.decide_without_asking(
                     tool_call, tool
                 ) or await self._ask_permission(scope, tool, tool_call)
                 answer = permission.refusal
                 if permission.is_confirmed:
-                    tool_call = replace(tool_call, is_confirmed=True)
+                    tool_call = structs.replace(tool_call, is_confirmed=True)
             if answer is None and not tool_call.method and not self._servers.is_current(tool):
                 answer = _changed_result(tool)
             if answer is None:
                 await self._record.add_start(tool_call)  # otherwise a crash would leave no trace of the call
                 sent = tool_call if span is None else _add_trace(tool_call, span)
-                seconds = self._seconds_for(tool) if timeout is None else timeout
+                seconds = self._timeout_for(tool) if timeout is None else timeout
                 calling = call(self._deps.links, scope, tool, sent, timeout=seconds, on_progress=progress)
                 was_made = True
                 answer = await (calling if span is None else span.run(calling))
@@ -266,7 +253,7 @@ class Calls:
             if result.state_lost:  # the server was restarted, and may be another version now
                 self._servers.refresh_tools(tool.server.name)
         except HoldfastError as error:
-            result = replace(failed_result(error), outcome=Outcome.REFUSED)  # the call was not made
+            result = structs.replace(failed_result(error), outcome=Outcome.REFUSED)  # the call was not made
             raise
         except asyncio.CancelledError:
             if not running.was_cancelled_by_closing:
@@ -280,7 +267,7 @@ class Calls:
         return result
 
     async def _find(self, tool_call: ToolCall, scope: Scope) -> tuple[CatalogTool, Json] | ToolResult:
-        """The tool and the decoded arguments. If there is no such tool, or the arguments are invalid: the result of the call."""
+        """The tool and the decoded arguments. If there is no such tool, or the arguments are invalid: the failed result."""
         try:
             tool = (
                 self._find_request(tool_call.server, tool_call.method)
@@ -305,7 +292,7 @@ class Calls:
         *,
         was_made: bool,
     ) -> None:
-        """Store the end of a call. If that fails after the call was made, raise RESULT_NOT_STORED: the store's error says to try again."""
+        """Store the end of a call. If that fails after the call was made, raise RESULT_NOT_STORED."""
         try:
             await self._record.add_end(tool_call, result, seconds)
         except HoldfastError as error:
@@ -314,10 +301,9 @@ class Calls:
             raise _not_stored_error(tool, result, error) from error
 
     async def _ask_permission(self, scope: Scope, tool: CatalogTool, tool_call: ToolCall) -> Permission:
-        """Ask a person about the call.
+        """Ask the user about the call.
 
-        If the server was restarted while a person was asked, its tools are listed again before it is called: what was
-        allowed is the tool that the person saw.
+        If the server was restarted while the question was open, list its tools again: the user allowed the tool that was shown.
         """
         link = self._deps.links.find_usable(scope, tool.server)
         permission = await self._permission.check(
@@ -331,51 +317,47 @@ class Calls:
         return permission
 
     def _was_permitted(self, tool_call: ToolCall, tool: CatalogTool) -> bool:
-        """Whether the user permitted this call before it was interrupted to ask for input. A rule or a mode that refuses it now still applies."""
+        """Whether the user permitted this call before it was interrupted to ask for input, and no rule or mode refuses it now."""
         forwarding = tool_call.forwarding
         if forwarding is None or not forwarding.is_permitted:
             return False
         return self._permission.decide(tool).access is not Access.REFUSED
 
     async def _preview(self, scope: Scope, tool: CatalogTool, tool_call: ToolCall) -> ToolResult:
-        """The change that a call of a built-in file tool would make."""
-        seconds = self._seconds_for(tool)
-        return await call(self._deps.links, scope, tool, replace(tool_call, is_preview=True), timeout=seconds)
+        seconds = self._timeout_for(tool)
+        return await call(
+            self._deps.links, scope, tool, structs.replace(tool_call, is_preview=True), timeout=seconds
+        )
 
-    def _seconds_for(self, tool: CatalogTool) -> float:
-        """How long a call of the tool may take."""
+    def _timeout_for(self, tool: CatalogTool) -> float:
         return tool.server.call_seconds or self._deps.options.call_seconds
 
     def _describe(self, tool: CatalogTool) -> tuple[str, str]:
-        """The tool's label and its kind."""
         known = self._described.get(tool.name)
         if known is None or known[0] is not tool:
             known = self._described[tool.name] = (tool, tool_label(tool), tool_kind(tool))
         return known[1], known[2]
 
-    async def _find_obstacle(
+    async def _find_early_failure(
         self, scope: Scope, tool_call: ToolCall, tool: CatalogTool, decoded: Json
     ) -> ToolResult | None:
-        """If the call would fail anyway, the result with the reason, so that the user is not asked about it. Else None."""
+        """The failed result, if the call would fail anyway, so that the user is not asked about it. Else None."""
         error = self._deps.links.restart_error(scope, tool.server)
         if (
             error is None
             and tool_call.forwarding is not None
             and self._permission.decide(tool).access is _ALLOWED
         ):
-            return None  # the server checks its arguments itself, and the client gets its answer unchanged
+            return None  # the client gets the server's own error unchanged
         if error is None:
             owner = scope.context.session_id
             error = await self._deps.arguments.find_error(
                 tool, tool_call.arguments, owner=owner, decoded=decoded
             )
-        return None if error is None else replace(failed_result(error), outcome=Outcome.REFUSED)
+        return None if error is None else structs.replace(failed_result(error), outcome=Outcome.REFUSED)
 
     def _decode_arguments(self, tool_call: ToolCall) -> Json:
-        """The arguments, decoded once for all later steps. None if they are too large to decode on the event loop.
-
-        Raises TOO_LARGE if they have more values than `wire.values` allows, and BAD_ARGUMENT if decoding fails.
-        """
+        """The arguments, decoded once for all later steps. None if they are too large to decode on the event loop."""
         if len(tool_call.arguments) > SMALL_DOCUMENT_BYTES:
             values = self._deps.options.limits.values
             if has_more_values(tool_call.arguments, values):
@@ -405,10 +387,8 @@ class _RunningCall:
         self._task = task
         self._cancels_before = task.cancelling()
         self.is_cancelled = False
-        """Whether `cancel` was called."""
 
     def cancel(self) -> None:
-        """Cancel the call, because its session is being closed."""
         self.is_cancelled = True
         self._task.cancel()
 
@@ -418,7 +398,7 @@ class _RunningCall:
         return self.is_cancelled and self._task.cancelling() == self._cancels_before + 1
 
     def undo_cancel(self) -> None:
-        """Undo the task's cancellation by `cancel`, so that the task can continue, as `asyncio.timeout` does."""
+        """Undo the cancellation by `cancel`, so that the task can continue, as `asyncio.timeout` does."""
         self._task.uncancel()
 
 
@@ -428,16 +408,14 @@ def _changed_result(tool: CatalogTool) -> ToolResult:
         f"{tool.name} was changed or withdrawn, or the session's trust was lowered, before the call was permitted. Nothing "
         "was called. If the tool is still offered, call it again.",
     )
-    return replace(failed_result(error), outcome=Outcome.REFUSED)
+    return structs.replace(failed_result(error), outcome=Outcome.REFUSED)
 
 
 def _add_trace(tool_call: ToolCall, span: Span) -> ToolCall:
-    """The call with the trace context, for its server."""
-    return replace(tool_call, meta={**(tool_call.meta or {}), **span.meta})
+    return structs.replace(tool_call, meta={**(tool_call.meta or {}), **span.meta})
 
 
 def _not_stored_error(tool: CatalogTool, result: ToolResult, error: HoldfastError) -> HoldfastError:
-    """The error for a call that was made, but whose result could not be stored."""
     endings = {Outcome.COMPLETED: "completed", Outcome.FAILED: "failed"}
     reasons = {
         codes.STORE_FULL: "no space is left on the disk",

@@ -1,4 +1,4 @@
-"""The doors that are attached to a live session: which ones are asked its questions, and which ones read and write its files."""
+"""The doors that are attached to a live session, and the questions that they are asked."""
 
 import asyncio
 import logging
@@ -30,14 +30,12 @@ _ALL_LEFT = "Every terminal and editor that was asked has left without answering
 
 
 class AttachedDoor:
-    """A door that is attached to a session, and the subscriptions through which it shows the session's events."""
+    """An attached door, and the subscriptions through which it shows the session's events."""
 
     def __init__(self, door: Door, *, may_answer: bool) -> None:
         self.door = door
         self.may_answer = may_answer
-        """Whether this door may answer the session's questions."""
         self.has_left = False
-        """Whether it was detached."""
         self.subscriptions: list[Subscription] = []
 
     def add(self, subscription: Subscription) -> None:
@@ -53,10 +51,9 @@ class AttachedDoor:
 class Doors:
     """The attached doors of a session, as one door.
 
-    A question goes to every attached door that can and may answer it, including doors that are attached while the question
-    is open. The first answer counts; then the question is withdrawn from the other doors. A door that is detached, or
-    whose connection fails, has not answered. If no door is left that could answer, and none is attached within
-    `wait_seconds`, the question fails.
+    A question goes to every attached door that can and may answer it, including doors that are attached later. The first
+    answer counts; then the question is withdrawn from the other doors. If no door is left that could answer, and none is
+    attached within `wait_seconds`, the question fails.
     """
 
     def __init__(self, events: EventFeed, *, wait_seconds: float = 0.0) -> None:
@@ -67,7 +64,7 @@ class Doors:
         self._rejected_by: dict[str, str] = {}
 
     def attach(self, door: Door, *, may_answer: bool = True) -> AttachedDoor:
-        """Attach a door, unless it is attached already. It also gets the questions that are open now."""
+        """Attach a door, unless it is attached already. It also gets the open questions."""
         for attached in self._attached:
             if attached.door is door:
                 return attached
@@ -78,7 +75,7 @@ class Doors:
         return attached
 
     def detach(self, attached: AttachedDoor) -> None:
-        """Detach a door. The questions that it was asked stay open for the others."""
+        """Detach a door. Its questions stay open for the others."""
         if attached in self._attached:
             self._attached.remove(attached)
             attached.has_left = True
@@ -87,22 +84,22 @@ class Doors:
 
     @property
     def count(self) -> int:
-        """How many doors are attached."""
         return len(self._attached)
 
     @property
     def answering_count(self) -> int:
-        """How many attached doors may answer. Doors that only watch do not count."""
+        """How many attached doors may answer questions."""
         return sum(attached.may_answer for attached in self._attached)
 
     @property
     def capabilities(self) -> DoorCapabilities:
-        """What the attached doors support together. It changes when doors are attached and detached."""
+        """What the attached doors support together."""
         supported = [(attached.door.capabilities, attached.may_answer) for attached in self._attached]
         files = self._files_door()
         return DoorCapabilities(
             permission=any(can.permission and may_answer for can, may_answer in supported),
             elicitation=any(can.elicitation and may_answer for can, may_answer in supported),
+            elicitation_url=any(can.elicitation_url and may_answer for can, may_answer in supported),
             sampling=any(can.sampling for can, _ in supported),
             read_files=files is not None and files.capabilities.read_files,
             write_files=files is not None and files.capabilities.write_files,
@@ -112,7 +109,7 @@ class Doors:
     async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Ask whether a call may run.
 
-        If no door is left that could answer, raises the error of a door that failed, or else NO_ANSWER.
+        If no door is left that could answer, raise the error of a door that failed, or else NO_ANSWER.
         """
         asked = _Question(
             can_answer=lambda can: can.permission,
@@ -125,15 +122,12 @@ class Doors:
             self._rejected_by[question.call.call_id] = asked.answered_by
         return decision
 
-    def take_rejected_by(self, call_id: str) -> str:
-        """The name of the door that rejected this call, if other doors were also asked; else an empty string. Can be read once."""
+    def pop_rejected_by(self, call_id: str) -> str:
+        """The name of the door that rejected this call, if several doors were asked; else empty. Can be read once."""
         return self._rejected_by.pop(call_id, "")
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask for input that a server needs.
-
-        If no door is left that could answer, raises the error of a door that failed, or else NO_ANSWER.
-        """
+        """Ask for input that a server needs. Raise like `request_permission`."""
         return await self._ask(
             _Question(
                 can_answer=lambda can: can.elicitation,
@@ -151,11 +145,9 @@ class Doors:
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "No attached client has a model for sampling.")
 
     async def read_text(self, path: str) -> str:
-        """Read a file through the editor, including unsaved changes."""
         return await self._require_files_door().read_text(path)
 
     async def write_text(self, path: str, text: str) -> None:
-        """Write a file through the editor."""
         await self._require_files_door().write_text(path, text)
 
     async def run_command(self, command: ShellCommand) -> CommandResult:
@@ -172,7 +164,6 @@ class Doors:
         return None
 
     def _files_door(self) -> Door | None:
-        """The first attached door that can read or write files, usually the editor that opened the session."""
         for attached in self._attached:
             capabilities = attached.door.capabilities
             if capabilities.read_files or capabilities.write_files:
@@ -198,7 +189,7 @@ class Doors:
 
 
 class _Question(Generic[T]):
-    """A question, and the doors that are being asked."""
+    """One question, and the doors that it was put to."""
 
     def __init__(
         self,
@@ -208,7 +199,7 @@ class _Question(Generic[T]):
         after_seq: int,
         wait_seconds: float,
     ) -> None:
-        """A door is asked when it has shown the events up to the number `after_seq`."""
+        """A door is asked after it has shown the events up to the number `after_seq`."""
         self._can_answer = can_answer
         self._ask_door = ask
         self._after_seq = after_seq
@@ -216,14 +207,12 @@ class _Question(Generic[T]):
         self._asked: dict[AttachedDoor, asyncio.Task[T]] = {}
         self._error: HoldfastError | None = None
         self.asked_count = 0
-        """How many doors were asked."""
         self.answered_by = ""
         """The name of the door whose answer counts."""
         self._give_up_timer: asyncio.TimerHandle | None = None
         self._answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def put_to(self, attached: AttachedDoor) -> None:
-        """Ask this door, if it can and may answer."""
         if attached.may_answer and self._can_answer(attached.door.capabilities):
             self.asked_count += 1
             task = asyncio.create_task(self._ask(attached))
@@ -231,13 +220,12 @@ class _Question(Generic[T]):
             task.add_done_callback(partial(self._on_done, attached))
 
     def withdraw(self, attached: AttachedDoor) -> None:
-        """Stop asking this door."""
         task = self._asked.get(attached)
         if task is not None:
             task.cancel()
 
     async def withdraw_all(self) -> None:
-        """Stop asking all doors, and wait until each has removed the question."""
+        """Stop asking all doors, and wait until each has stopped."""
         if self._give_up_timer is not None:
             self._give_up_timer.cancel()
         tasks = [*self._asked.values()]
@@ -247,7 +235,6 @@ class _Question(Generic[T]):
             await asyncio.wait(tasks)
 
     async def wait(self) -> T:
-        """Wait for the first answer, or until no door is left that could answer."""
         self._give_up_if_none_is_asked()
         return await self._answer
 

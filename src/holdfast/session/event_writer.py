@@ -1,4 +1,4 @@
-"""Writes the masked events of an open session, and ends what a failed write interrupted."""
+"""Writes the events of an open session, and ends what a failed write interrupted."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence, Set
@@ -39,13 +39,12 @@ class EventWrite:
 
 
 class EventWriter:
-    """Writes the events of one session. The caller has masked them."""
+    """Writes the events of one session. The caller masks them first."""
 
     def __init__(
         self, context: SessionContext, hold: Hold, store: Store, audit: Audit, feed: EventFeed
     ) -> None:
         self.context = context
-        """The session's context now, for audit records."""
         self.hold = hold
         self.store = store
         self.audit = audit
@@ -53,7 +52,6 @@ class EventWriter:
         # Without a mask: each event is masked once, so that the published event equals the stored one.
         self.appender = store.appender(hold, window=_WINDOW, mask=None, feed=feed)
         self.quota = StorageQuota(0, lambda: self.appender.bytes)
-        """How much the session may store."""
         self.running_calls: dict[str, PendingEvent] = {}
         """The `ToolCalled` event of each running call, by the call's id."""
         self._turns = 0
@@ -63,11 +61,9 @@ class EventWriter:
         self._recovering = asyncio.Lock()
 
     def limit_storage(self, max_megabytes: int, used_before: int) -> None:
-        """Let the session store only so much. `used_before` is what is stored of it already, in bytes."""
         self.quota = StorageQuota(max_megabytes, lambda: self.appender.bytes, used_before)
 
     def check_open(self) -> None:
-        """Raise if `close` was called."""
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
 
@@ -80,7 +76,7 @@ class EventWriter:
         origin: Origin = OWN_AGENT,
         size: int = SHORT_EVENT_BYTES,
     ) -> PendingEvent:
-        """Append an event without waiting for the disk. `size` is about how many bytes it has."""
+        """Append an event without waiting for the disk. `size` is its approximate number of bytes."""
         if self.appender.is_broken:
             raise self.appender.error or AssertionError("A broken appender has an error.")
         return await self.appender.append(
@@ -88,12 +84,11 @@ class EventWriter:
         )
 
     async def write_durably(self, write: EventWrite) -> None:
-        """Append an event and wait until it is durable."""
         pending = await self.queue(write.event, write.on_append, origin=write.origin, size=write.size)
         await pending.wait_durable()
 
     async def write_or_postpone(self, write: EventWrite) -> None:
-        """Store a decision about a call, or its end. If that fails, raise; on a full or locked disk, the store writes it later."""
+        """Append an event and wait until it is durable. If that fails, postpone the write and raise."""
         try:
             await self.recover()
             await self.write_durably(write)
@@ -102,7 +97,7 @@ class EventWriter:
             raise
 
     async def postpone(self, write: EventWrite) -> None:
-        """Let the store write an event that could not be stored, as soon as it can."""
+        """Let the store write this event as soon as it can."""
         postponed = replace(write, event=_without_result(write.event))
         last_seq = 0
 
@@ -133,10 +128,7 @@ class EventWriter:
         return self._is_interrupted or self.appender.is_broken
 
     async def recover(self) -> None:
-        """Accept events again after a failed write (on a full disk, for example).
-
-        Interrupted turns and calls are ended first, as after a crash.
-        """
+        """Accept events again after a failed write. Interrupted turns and calls are ended first, as after a crash."""
         if not self.is_broken:
             return
         await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
@@ -158,7 +150,7 @@ class EventWriter:
     async def close(self, writes: list[EventWrite]) -> None:
         """Store the last events. Nothing is written after them.
 
-        If they cannot be stored now, raises an error, and the store writes them later.
+        If they cannot be stored now, raise, and let the store write them later.
         """
         self._is_closed = True
         if self._turns:
@@ -183,8 +175,7 @@ class EventWriter:
     def _missing_end_writes(self, tx: ReadTx, running: Set[str]) -> list[EventWrite]:
         """The ends to write for turns and calls that have none and are not running.
 
-        The store may also be about to write one of them, as a postponed write. It is stored only once, because both
-        writes have the same event key.
+        If a postponed write also has one of these ends, the store keeps only one, because both have the same event key.
         """
         return [
             EventWrite(end.event, self._audit_interrupted_callback(end.call), end.origin)
@@ -196,7 +187,6 @@ class EventWriter:
         return None if call is None else lambda tx: self.audit.append_interrupted(tx, self.context, call)
 
     def _write_in(self, tx: Tx, writes: Sequence[EventWrite]) -> int:
-        """Append the events in this transaction. Return the number of the last one."""
         last_seq = 0
         for write in writes:
             appended = tx.append(self.hold, write.event, origin=write.origin)
@@ -207,7 +197,7 @@ class EventWriter:
 
 
 def _without_result(event: Event) -> Event:
-    """The event without the tool's result: the caller got none, and the result may be what did not fit on the disk."""
+    """The event without the tool's result, which may be what did not fit on the disk."""
     if isinstance(event, ToolEnded) and event.outcome is not Outcome.REFUSED:
         return ToolEnded(
             call_id=event.call_id, outcome=event.outcome, content=_RESULT_NOT_STORED, code=event.code

@@ -1,4 +1,4 @@
-"""Sends messages to other sessions, and delivers the messages that other sessions sent to this one."""
+"""Messages between sessions: those that this session sends, and those that it receives."""
 
 from collections.abc import Sequence
 
@@ -13,23 +13,22 @@ from holdfast.store.store import Tx
 from holdfast.store.types import InboxMessage
 
 _BATCH = 100
-"""How many messages are delivered at a time."""
 
 
 class Inbox:
-    """The messages of one open session: those that it sends, and those that it gets."""
+    """The messages of one open session."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
         self.may_have_messages = True
-        """Whether messages may be waiting that were not delivered yet."""
+        """False if all messages were delivered."""
 
     async def send(
         self, target: SessionId, text: str, *, title: str, origin: Origin = OWN_AGENT
     ) -> str | None:
-        """Store a message to another session, with the event of this one, in one commit. Return its id.
+        """Store a message to another session and its `MessageSent` event, in one commit. Return the message's id.
 
-        None if this session may not reach the target: it does not exist, for example, or belongs to another workspace.
+        Return None if this session may not send to the target.
         """
         record, message_id = self._record, new_message_id()
         event = mask_event(MessageSent(message_id=message_id, target=target, text=text), record.mask)
@@ -51,7 +50,7 @@ class Inbox:
         return message_id if seq else None
 
     async def take(self, turn_id: str) -> tuple[InboxMessage, ...]:
-        """Deliver the waiting messages, at most `_BATCH` of them: return them once they are stored in this turn."""
+        """Deliver the waiting messages, at most `_BATCH`: store them as events of this turn, and return them."""
         if not self.may_have_messages:
             return ()
         self.may_have_messages = False

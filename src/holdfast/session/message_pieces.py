@@ -1,4 +1,4 @@
-"""Appends the messages and thoughts of a session's agents, which arrive in pieces, with their secrets masked."""
+"""Appends the messages and thoughts of agents, which arrive in pieces."""
 
 from collections.abc import Iterator
 
@@ -16,16 +16,15 @@ class MessagePieces:
         self._writer = writer
         self._mask = mask
         self._maskers = {"": MessageMasker(mask)}
-        """The masker of each agent's messages, by the id of the agent."""
+        """By the id of the agent; the session's own agent has the id ""."""
 
     def set_mask(self, mask: Mask) -> None:
-        """Mask the pieces with this mask from now on."""
         self._mask = mask
         for masker in self._maskers.values():
             masker.set_mask(mask)
 
     async def append_piece(self, event: Replied | Thought, origin: Origin = OWN_AGENT) -> None:
-        """Append a piece of a message. If a known secret may begin at its end, that part is delayed until the next piece."""
+        """Append a piece of a message, except the end that is delayed."""
         self._writer.check_open()
         self._writer.quota.check()
         masker = self._maskers.get(origin.agent)
@@ -44,7 +43,6 @@ class MessagePieces:
         return await self._writer.queue(event, on_append, origin=origin, size=size)
 
     def has_pending(self, origin: Origin) -> bool:
-        """Whether the end of this agent's last piece is delayed."""
         masker = self._maskers.get(origin.agent)
         return masker is not None and masker.has_pending
 
@@ -55,7 +53,7 @@ class MessagePieces:
             del self._maskers[origin.agent]
 
     def flush(self) -> Iterator[EventWrite]:
-        """The delayed text of all messages, when the session is closed."""
+        """The delayed text of all messages."""
         for agent, masker in self._maskers.items():
             for event in masker.flush():
                 yield EventWrite(event, None, Origin(agent=agent))

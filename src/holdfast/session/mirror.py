@@ -21,15 +21,12 @@ if TYPE_CHECKING:
     from holdfast.session.session import Session
 
 log = logging.getLogger(__name__)
-# Not ToolStarted: a server that got a started call counts as used by the session, and these calls went to other servers.
+# Not ToolStarted: the store counts the server of a started call as used by the session, but these calls went to other servers.
 _MIRRORED = (Planned, ToolCalled, ToolEnded, PermissionDecided, ModelResponded)
 
 
 async def mirror_events(events: Subscription, parent: "Session") -> None:
-    """Append the messages, plans, calls and usage of sub-agents to the parent's session, until the subscription ends.
-
-    They keep the id of the sub-agent and of the call that it works for, so doors show them in that call.
-    """
+    """Append the messages, plans, calls and usage of sub-agents to the parent's session, until the subscription ends."""
     agents = set[Origin]()
     try:
         async for stored in events:

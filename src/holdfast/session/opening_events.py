@@ -1,4 +1,4 @@
-"""The events with which the opening of a session is stored: that it was opened, and which servers were refused."""
+"""The events that are stored when a session is opened: that it was opened, and which servers were refused."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,10 +16,7 @@ from holdfast.store.types import Hold
 
 
 class OpeningEvents:
-    """The events of one opening, with the audit records of the refusals.
-
-    The commit that creates a new session also stores its opening events: it calls `write`.
-    """
+    """The events of one opening, with the audit records of the refusals."""
 
     def __init__(
         self,
@@ -33,12 +30,9 @@ class OpeningEvents:
     ) -> None:
         opened = SessionOpened(cwd=context.cwd, roots=context.roots, trust_level=context.trust_level)
         self.resolved: ServersResolved | None = None
-        """The state of the servers before any has started: none is available, and these were refused.
-
-        None if there are servers to start and none was refused: there is nothing to store about them yet.
-        """
+        """The state of the servers before any has started. None if there are servers to start and none was refused."""
         self.events: list[tuple[Event, OnAppend | None]] = [(opened, None)]
-        """Each event with what to write in the same commit. Secrets are not masked yet."""
+        """Each event, not masked yet, with what to write in the same commit."""
         self._mask = mask
         if resolution.refusals or not resolution.servers:
             self.resolved = ServersResolved(servers=(), refusals=resolution.refusals)
@@ -48,7 +42,7 @@ class OpeningEvents:
             self.events.append((self.resolved, audit.append_all_callback(records, mask)))
 
     def write(self, tx: Tx, hold: Hold) -> int:
-        """Append the events in this transaction, with secrets masked. Return the number of the last one."""
+        """Mask the events and append them in this transaction. Return the number of the last one."""
         seq = 0
         for event, on_append in self.events:
             seq = tx.append(hold, mask_event(event, self._mask)).seq

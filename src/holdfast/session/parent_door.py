@@ -1,4 +1,4 @@
-"""Passes the questions of a child session to the doors of its parent, and says which session asks."""
+"""Passes the questions of a child session to the doors of its parent."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ _UNSUPPORTED = "This session has no editor of its own."
 class ParentDoor:
     """The doors of the parent session, as a door of its child."""
 
-    capabilities = DoorCapabilities(permission=True, elicitation=True)
+    capabilities = DoorCapabilities(permission=True, elicitation=True, elicitation_url=True)
 
     def __init__(self, parent: Doors, asker: str) -> None:
         """`asker` is the title of the child."""
@@ -25,13 +25,12 @@ class ParentDoor:
         self._asker = f"asked by the session {quote_line(asker, _MAX_NAME)}"
 
     async def request_permission(self, question: PermissionQuestion) -> Decision:
-        """Ask the users of the parent session. The question names the child."""
+        """Ask the parent's doors. The question names the child."""
         return await self._parent.request_permission(
             replace(question, title=f"{question.title}, {self._asker}")
         )
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the users of the parent session for input. The question names the child."""
         message = params.get("message", "")
         return await self._parent.elicit({**params, "message": f"{message} ({self._asker})"})
 

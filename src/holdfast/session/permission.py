@@ -1,13 +1,13 @@
-"""Asks the user whether a call may run, if the permission rules or the session's mode require it."""
+"""Decides whether a session's calls may run, and asks the user if necessary."""
 
 import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UnsetType, structs
 
 from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool
@@ -50,7 +50,7 @@ _PROGRAM_MODE = "program_mode"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_NAME = 128
 _MAX_TITLE = 80
-# Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
+# Read once, because reading an enum member is slow in Python 3.11.
 _AUTO = Mode.AUTO
 _MUST_ASK = Access.MUST_ASK
 _ACCESS_REFUSED = Access.REFUSED
@@ -62,18 +62,18 @@ class Permission:
     """The answer to whether a call may run."""
 
     refusal: ToolResult | None = None
-    """Why not, as the call's result; None if it may run."""
+    """The result of a call that may not run; None if it may."""
     is_confirmed: bool = False
-    """Whether a person or a rule allowed the call, and not only the mode. A remembered answer counts. Always False in the mode `auto`."""
+    """Whether a person or a rule allowed the call, not only the mode. Always False in the mode `auto`."""
     was_asked: bool = False
-    """Whether a person was asked now. The server may have been restarted while the question was open."""
+    """Whether a person was asked now."""
 
 
 _ALLOWED, _CONFIRMED = Permission(), Permission(is_confirmed=True)
 
 
 class PermissionPolicy:
-    """Decides whether a session's calls may run, and asks the user if the rules or the mode require it."""
+    """The permission policy of one session."""
 
     def __init__(
         self,
@@ -84,26 +84,26 @@ class PermissionPolicy:
         mode: Mode = Mode.ASK,
         parent: "PermissionPolicy | None" = None,
     ) -> None:
-        """`parent` is the policy of the session that this one was started in, if any."""
+        """`parent` is the policy of the parent session, if there is one."""
         self._mode = mode
         self._parent = parent
         self._record = record
         self._doors = doors
         self.rules = rules
         self.how_to_answer = ""
-        """What a person can do if no attached door can answer, as a sentence. If it is empty, the advice is to answer at a terminal or in an editor."""
+        """What a person can do if no attached door can answer, as a sentence. If empty, a default is used."""
         self.how_to_stop_asking = ""
-        """How a person can choose the mode `auto`, as a sentence that is added to `how_to_answer`."""
+        """How a person can choose the mode `auto`, as a sentence."""
         self.how_to_choose_mode = ""
-        """Where an application chooses the mode, as a sentence that is added to a refusal because of the mode."""
+        """Where an application chooses the mode, as a sentence for a call that the mode refuses."""
         self._always_allowed: set[ToolKey] = set()
         self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
-        """For each name of a tool: the last decision, and the tool, mode and rules that it was based on."""
+        """The last decision for each name of a tool, with the tool, mode and rules that it was based on."""
         self._asking: defaultdict[ToolKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @property
     def mode(self) -> Mode:
-        """The mode. It is never higher than that of the session that this one was started in."""
+        """The mode. It is never higher than that of the parent session."""
         return self._mode if self._parent is None else lowest_mode(self._mode, self._parent.mode)
 
     @mode.setter
@@ -111,7 +111,7 @@ class PermissionPolicy:
         self._mode = mode
 
     async def change_mode(self, mode: Mode, door: DoorKind | None = None) -> None:
-        """Change the mode, now and for when the session is resumed. Raises NOT_PERMITTED if it may not be chosen."""
+        """Change the mode, and store it for when the session is resumed. Raise NOT_PERMITTED if it may not be chosen."""
         if door is not None:
             check_mode(mode, door, self.rules)
         if self._parent is not None and lowest_mode(mode, self._parent.mode) is not mode:
@@ -125,7 +125,7 @@ class PermissionPolicy:
         self.mode = mode
 
     def decide(self, tool: CatalogTool, tool_call: ToolCall | None = None) -> AccessDecision:
-        """Whether the tool may be called now, and why. With `tool_call`, its `max_mode` and answers remembered for its arguments also count."""
+        """Whether the tool may be called now, and why. With `tool_call`, its `max_mode` and remembered answers about its arguments also count."""
         mode = self.mode
         if tool_call is not None and (_is_shell(tool) or tool_call.max_mode is not _AUTO):
             key, mode = remembered_key(tool, tool_call), lowest_mode(mode, tool_call.max_mode)
@@ -161,10 +161,10 @@ class PermissionPolicy:
                     if _can_preview(tool):
                         result = await preview()
                         if not result.ok:  # do not ask about a call that would fail
-                            return Permission(refusal=replace(result, outcome=Outcome.REFUSED))
+                            return Permission(refusal=structs.replace(result, outcome=Outcome.REFUSED))
                         change = await self._shown_change(result)
                     if await self._ask(tool_call, tool, decision, change) is Decision.REJECT:
-                        by = self._doors.take_rejected_by(tool_call.call_id)
+                        by = self._doors.pop_rejected_by(tool_call.call_id)
                         who = f"{by} rejected it first" if by else "the question about this call was rejected"
                         return _refused(f"{tool.name} was not permitted: {who}.{_how_to_permit(tool)}")
                     was_asked = True
@@ -230,11 +230,13 @@ class PermissionPolicy:
         return answer
 
     async def _shown_call(self, tool_call: ToolCall) -> ToolCall:
-        """The call as a question shows it: with the arguments that will be sent, but with the user's secrets masked.
+        """The call as a question shows it, with the user's secrets masked.
 
         No argument is masked because of its name: the server chooses the names of its parameters.
         """
-        return replace(tool_call, arguments=await self._record.masks.mask_for_question(tool_call.arguments))
+        return structs.replace(
+            tool_call, arguments=await self._record.masks.mask_for_question(tool_call.arguments)
+        )
 
     async def _shown_change(self, preview: ToolResult) -> FileChange | None:
         """The change as a question shows it, with the user's secrets masked. None if it is too large to be shown."""
@@ -249,7 +251,10 @@ class PermissionPolicy:
 
 
 def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
-    """The mode in a stored session's settings; `ask` if there is none. The mode `auto` of an application counts only if an application resumes the session."""
+    """The mode in a stored session's settings; `ask` if there is none.
+
+    The mode `auto` that an application set counts only if an application resumes the session.
+    """
     by_program = settings.get(_PROGRAM_MODE, Mode.ASK) if door is DoorKind.PYTHON else Mode.ASK
     try:
         return Mode(str(settings.get("mode", by_program)))
@@ -258,7 +263,7 @@ def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
 
 
 def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
-    """The groups of patterns in a stored session's settings. A tool must match each group. A group that cannot be read matches no tool."""
+    """The groups of patterns in a stored session's settings. A tool must match each group."""
     groups = settings.get("tools", [])
     return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
 
@@ -268,8 +273,7 @@ def limits_to_store(
 ) -> JsonObject:
     """The mode and the groups of patterns to store with a session, for when it is resumed.
 
-    If an application opens it with `auto`, only applications resume it in that mode. Editors and terminals resume it with `ask`,
-    unless the user chose `auto` in the session.
+    The mode `auto` of an application is stored separately, because it does not apply to editors and terminals.
     """
     limits: JsonObject = {}
     if mode is Mode.READ_ONLY:
@@ -289,7 +293,7 @@ def _read_patterns(group: Json) -> tuple[ToolPattern, ...]:
 
 
 def remembered_key(tool: CatalogTool, tool_call: ToolCall) -> ToolKey:
-    """The key under which the answer *always* about a call is kept: the tool or, for a shell command, the command and its folder."""
+    """The key under which the answer *always* is remembered: the tool or, for the shell, the command and its folder."""
     server, name = tool_key(tool)
     if not _is_shell(tool):
         return server, name
@@ -301,15 +305,14 @@ def remembered_key(tool: CatalogTool, tool_call: ToolCall) -> ToolKey:
 
 
 def permission_title(tool: CatalogTool, trust: Trust = Trust.DIRECT, mode: Mode = Mode.ASK) -> str:
-    """The title of a permission question: the server and the tool, where the server runs, and its own title for the tool."""
+    """The title of a permission question: the server and the tool, where the server runs, and its title for the tool."""
     return tool_label(tool, f" ({_where_it_runs(tool.server, trust, mode)})")
 
 
 def tool_label(tool: CatalogTool, after_name: str = "") -> str:
-    """`server.tool`, then `after_name`, then the server's own title for the tool, if there is one, in quotation marks.
+    """`server.tool`, then `after_name`, then the server's own title for the tool, in quotation marks.
 
-    A server name with characters other than letters, digits, _ and - is quoted, so that it cannot pose as the name of
-    another server's tool.
+    A server's name with unusual characters is quoted, so that it cannot look like another server's tool.
     """
     server = (
         tool.server.name
@@ -338,7 +341,7 @@ def _where_it_runs(server: ServerSpec, trust: Trust, mode: Mode) -> str:
 
 
 def tool_kind(tool: CatalogTool) -> str:
-    """The tool's kind in ACP's terms. Built-in tools declare theirs; others are `read` or `other`."""
+    """The tool's kind in ACP's terms. Only built-in tools declare theirs; others are `read` or `other`."""
     meta = tool.definition.meta
     if not isinstance(meta, UnsetType) and tool.server.source is Source.BUILTIN:
         try:
@@ -349,7 +352,6 @@ def tool_kind(tool: CatalogTool) -> str:
 
 
 def _can_preview(tool: CatalogTool) -> bool:
-    """Whether the tool can tell what it would change: the built-in tools that change files can."""
     return (
         tool.server.name == FILES_SERVER
         and tool.server.source is Source.BUILTIN
@@ -367,7 +369,7 @@ def _is_shell(tool: CatalogTool) -> bool:
 
 
 class _ShellArguments(msgspec.Struct):
-    """The arguments of a shell command that its effect depends on."""
+    """The arguments that the effect of a shell command depends on."""
 
     command: str
     cwd: str = "."
@@ -378,7 +380,6 @@ class _Meta(msgspec.Struct):
 
 
 def _how_to_permit(tool: CatalogTool) -> str:
-    """What the user can do about a project's server: its approval does not permit its calls, and some clients reject every question."""
     if tool.server.source is not Source.PROJECT:
         return ""
     return (
@@ -389,4 +390,4 @@ def _how_to_permit(tool: CatalogTool) -> str:
 
 def _refused(reason: str) -> Permission:
     result = failed_result(HoldfastError(codes.NOT_PERMITTED, reason))
-    return Permission(refusal=replace(result, outcome=Outcome.REFUSED))
+    return Permission(refusal=structs.replace(result, outcome=Outcome.REFUSED))

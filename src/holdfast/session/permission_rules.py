@@ -1,24 +1,4 @@
-"""Decides whether a tool may be called: by rules, by remembered answers, and by the session's mode. Pure functions.
-
-The host makes the rules once. A session in a workspace restricts them when it opens:
-
-    rules = rules_from_settings(settings.permission)
-    rules = rules.restrict(workspace.permission, f"the workspace {workspace.slug!r}")
-
-`PermissionPolicy` decides before each call:
-
-    decision = decide(tool, mode, rules, remembered)
-
-- `ALLOWED`: the call is made.
-- `REFUSED`: the call is refused, with `decision.reason`.
-- `MUST_ASK`: the user is asked. The call is refused if the user says no, or if no attached door can answer and none is
-  attached within `permission.wait`. After a yes, the policy decides again, because the mode may have changed, and refuses the
-  call only if the access is now `REFUSED`. If the answer is *always* and `decision.can_remember` (false after an `ask` rule),
-  `remembered_key(tool, tool_call)` is added to `remembered`.
-
-`check_mode` raises an error if a door may not choose a mode. `limit_mode` lowers the mode that a session is opened with and, when
-a door joins a live session, the mode of that session.
-"""
+"""Decides whether a tool may be called: by rules, by remembered answers, and by the session's mode."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
@@ -53,7 +33,7 @@ _SOURCES_FOR_ALLOW_RULES = frozenset({Source.BUILTIN, *TRUSTED_SOURCES, Source.P
 
 
 class Step(StrEnum):
-    """What decided about a call. The members are in the order in which they are considered."""
+    """What decided about a call."""
 
     DENY = "deny rule"
     ASK = "ask rule"
@@ -64,7 +44,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """A pattern of tools, and who imposed the rule, as messages name it: `the workspace 'blog'`."""
+    """A pattern of tools, and where the rule comes from, as messages name it: `the workspace 'blog'`."""
 
     pattern: ToolPattern
     imposed_by: str
@@ -78,20 +58,20 @@ class AccessDecision:
     step: Step
     reason: str
     rule: Rule | None = None
-    """The rule, if one decided."""
+    """None if no rule decided."""
     by: str = ""
-    """What decided instead of a rule, in a few words: `mode ask`."""
+    """What decided, if no rule did: `mode ask`."""
 
     @property
     def summary(self) -> str:
-        """The decision and what made it, in a few words: `must ask: ask rule 'mail.*' of the settings`."""
+        """The decision and what made it: `must ask: ask rule 'mail.*' of the settings`."""
         if self.rule is None:
             return f"{self.access}: {self.by}"
         return f"{self.access}: {self.step} '{self.rule.pattern}' of {self.rule.imposed_by}"
 
     @property
     def can_remember(self) -> bool:
-        """Whether the user may answer *always*. Not after an `ask` rule, which requires permission for every call."""
+        """Whether the user may answer *always*. An `ask` rule requires an answer for every call."""
         return self.access is Access.MUST_ASK and self.step is Step.MODE
 
 
@@ -108,7 +88,7 @@ class PermissionRules:
     allow: tuple[Rule, ...] = ()
     door_modes: Mapping[DoorKind, Mode] = field(default_factory=_no_limits, hash=False)
     max_mode: Mode = Mode.AUTO
-    """The lowest mode limit of all restrictions. It applies to every call, whichever door chose the mode."""
+    """The lowest mode limit of all restrictions. It applies to every call."""
     max_mode_imposed_by: str = ""
 
     def restrict(self, restriction: PermissionRestriction, imposed_by: str) -> "PermissionRules":
@@ -126,7 +106,7 @@ class PermissionRules:
         )
 
     def max_mode_of(self, door: DoorKind) -> Mode:
-        """The highest mode that this door can choose."""
+        """The highest mode that this door may choose."""
         return lowest_mode(self.max_mode, self.door_modes.get(door, Mode.READ_ONLY))
 
 
@@ -159,8 +139,8 @@ def decide(
 ) -> AccessDecision:
     """Decide about a call: by `deny` rules, `ask` rules, remembered answers (*always allow*), `allow` rules, then the mode.
 
-    What the mode `read-only` refuses stays refused, even if an `ask` rule or a remembered answer applies. Only an `allow` rule
-    permits it. `key` is what a remembered answer about this call is kept under; by default, the tool's key.
+    What the mode `read-only` refuses stays refused, even if an `ask` rule or a remembered answer applies; only an `allow` rule
+    permits it. `key` is the key of remembered answers about this call; by default, the tool's key.
     """
     if denied := _find_rule(rules.deny, tool):
         return AccessDecision(
@@ -195,10 +175,7 @@ def allow_rules_apply_to(server: ServerSpec) -> bool:
 
 
 def is_read_only(tool: CatalogTool) -> bool:
-    """Whether the tool's hints say that it only reads, and do not also say that it is destructive.
-
-    Screening has removed the hints of definitions that are not approved.
-    """
+    """Whether the tool's hints say that it only reads, and do not also say that it is destructive."""
     annotations = tool.definition.annotations
     if isinstance(annotations, UnsetType):
         return False
@@ -226,7 +203,7 @@ def check_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> None:
 
 
 def limit_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> Mode:
-    """The mode, or the highest mode that the door can choose, whichever is lower."""
+    """The mode, but at most the highest one that the door may choose."""
     return lowest_mode(mode, rules.max_mode_of(door))
 
 

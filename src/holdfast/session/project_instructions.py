@@ -1,4 +1,4 @@
-"""The project's `AGENTS.md`, which the model gets as instructions once the user has approved its content."""
+"""The project's `AGENTS.md`, which the model gets as instructions once the user has approved it."""
 
 import hashlib
 import json
@@ -37,17 +37,17 @@ def instructions_prefix(folder: str) -> str:
 
 
 class ProjectInstructions:
-    """Reads the file when the agent asks for it. The user is asked about content that is not approved, until there is an answer."""
+    """Reads the file when the agent asks for it, and asks the user about content that is not approved."""
 
     def __init__(self, scope: Scope, record: Record, doors: Doors) -> None:
         self._scope = scope
         self._record = record
         self._doors = doors
         self._answers: dict[str, bool] = {}
-        """What the user answered for this session only, by the hash of the content. Other answers are in the store, and can be revoked."""
+        """The user's answers for this session only, by the hash of the content."""
 
     async def text(self) -> str:
-        """The approved instructions; empty if there are none, or if the user declined or cannot be asked."""
+        """The approved instructions; empty if there are none, if the user declined, or if the user did not answer."""
         folder = self._scope.context.cwd
         content = await self._read(folder)
         if content is None:

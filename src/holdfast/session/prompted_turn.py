@@ -1,4 +1,4 @@
-"""A turn that was asked for: await it for its result, or iterate over its events."""
+"""A turn that was asked for. Await it for its result, or iterate over its events."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine

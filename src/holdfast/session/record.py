@@ -47,10 +47,10 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _SHORT_PROMPT_BYTES = 4 * 1024
-"""A prompt up to this size is always masked on the event loop."""
+"""A prompt of up to this size is masked on the event loop."""
 _NO_MASK = Mask()
 _LIMITED = (Prompted, MessageReceived, Planned, ToolCalled)
-"""Events that a full session does not store, like pieces of messages. It stores the ends of turns and calls, and the message that it is full."""
+"""A full session does not accept these events. It still accepts the ends of turns and calls."""
 
 
 class Record:
@@ -67,46 +67,38 @@ class Record:
     ) -> None:
         self._session_id = context.session_id
         self.hold = hold
-        """The right to write to the session. Once it has ended, nothing is written and no call starts."""
+        """The right to write to the session."""
         self.events = EventFeed(hold.session_id, store)
         """Publishes the events, once they are stored."""
         self._store = store
         self._audit = audit
         self.masks = SessionMasks(context.session_id, mask, question_mask)
-        """The masks that are used now."""
         self._writer = EventWriter(context, hold, store, audit, self.events)
         self.messages = MessagePieces(self._writer, mask)
-        """The messages and thoughts of the session's agents."""
         self.calls = CallRecord(self._writer, self.masks, self.messages)
-        """The calls of the session."""
         self.is_released = False
         """Whether the hold was released with the last event."""
 
     @property
     def trust(self) -> Trust:
-        """The session's trust now."""
         return self._writer.context.trust_level
 
     @property
     def mask(self) -> Mask:
-        """Masks the secrets in everything that is written."""
         return self.masks.stored
 
     def set_context(self, context: SessionContext) -> None:
-        """Use this context in audit records from now on."""
         self._writer.context = context
 
     def set_masks(self, mask: Mask, question_mask: Mask) -> None:
-        """Use these masks from now on."""
         self.masks.stored, self.masks.questions = mask, question_mask
         self.messages.set_mask(mask)
 
     def limit_storage(self, max_megabytes: int, used_before: int) -> None:
-        """Let the session store only so much; 0: no limit. `used_before` is what is stored of it already, in bytes."""
+        """Limit what the session may store; 0: no limit. `used_before` is what is stored already, in bytes."""
         self._writer.limit_storage(max_megabytes, used_before)
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
-        """Read from the session's store."""
         return await self._store.read(work)
 
     async def write(self, work: Callable[[Tx], int]) -> int:
@@ -123,13 +115,11 @@ class Record:
         await self._writer.appender.flush()
 
     async def stored_events(self) -> AsyncIterator[StoredEvent]:
-        """All events so far, as they were stored."""
         await self.flush()
         async for event in self._store.events(self._session_id):
             yield event
 
     async def add(self, event: Event) -> None:
-        """Append an event and wait until it is durable."""
         await self.recover()
         await (await self.append(event)).wait_durable()
 
@@ -142,7 +132,7 @@ class Record:
     async def append(
         self, event: Event, on_append: OnAppend | None = None, *, origin: Origin = OWN_AGENT
     ) -> PendingEvent:
-        """Append an event without waiting for the disk. A prompt that is slow to mask is masked in a thread."""
+        """Append an event without waiting for the disk. A prompt that takes long to mask is masked in a thread."""
         self._writer.check_open()
         if isinstance(event, _LIMITED):
             self._writer.quota.check()
@@ -155,35 +145,29 @@ class Record:
         return await self.messages.append(masked, on_append, origin=origin, size=size)
 
     def turn(self) -> AbstractAsyncContextManager[None]:
-        """Mark a turn as running: if one of its events cannot be stored, the later ones are not stored either."""
         return self._writer.turn()
 
     async def recover(self) -> None:
-        """Accept events again after a failed write (on a full disk, for example).
-
-        Interrupted turns and calls are ended first, as after a crash.
-        """
         await self._writer.recover()
 
     async def add_resolution(self, resolved: ServersResolved, new: Sequence[Refusal]) -> None:
-        """Store which servers are available and which were refused; each new refusal is audited in the same commit."""
+        """Store which servers are available and which were refused, and audit each new refusal in the same commit."""
         await self.recover()
         await (await self.append(resolved, self.audit_refusals_callback(new))).wait_durable()
 
     def audit_refusals_callback(self, new: Sequence[Refusal]) -> OnAppend:
-        """An `on_append` callback that writes an audit record for each of these refusals."""
+        """A callback that writes an audit record for each of these refusals."""
         records = refusal_records(self._writer.context, new, at=self._store.now())
         return self._audit.append_all_callback(records, self.mask)
 
     async def add_mode(self, mode: str) -> None:
-        """Store that the mode was changed. The session is resumed in this mode."""
+        """Store the mode, in which the session is resumed."""
         await self.recover()
         await (
             await self.append(ModeChanged(mode=mode), lambda tx: self._set(tx, "mode", mode))
         ).wait_durable()
 
     async def is_approved(self, key: str, content_hash: str) -> bool:
-        """Whether a person approved this content."""
         approvals = await self._store.read(lambda tx: tx.approvals(key))
         return any(approval.key == key and approval.content_hash == content_hash for approval in approvals)
 
@@ -238,5 +222,5 @@ def _text_size(event: Event) -> int:
 
 
 def _is_slow_prompt(text: bytes, limit: SizeLimit) -> bool:
-    """Whether a prompt takes long to mask. One that contains `/call` is split into commands, and their JSON is parsed."""
+    """Whether a prompt takes long to mask. The arguments of `/call` commands are parsed."""
     return len(text) > _SHORT_PROMPT_BYTES and (b"/call" in text or exceeds_limit(text, limit))

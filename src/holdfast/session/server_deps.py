@@ -1,4 +1,4 @@
-"""What the servers and the calls of a session need from its host."""
+"""What the servers and calls of a session need from its host."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,12 +31,14 @@ class ServerDeps:
     recall: Recall
     """Returns the tools that a lazy server listed last, if they are known."""
     screen: Screen
-    """Screens the tools that a server lists, within the session's share of the event loop's time."""
+    """Screens the tools that a server lists."""
     read_log: Callable[[str, str], Awaitable[str]]
     """Reads the log of a server, by the id of the session and the name of the server."""
     mask_secret_files: Callable[[int], Awaitable[None]]
-    """Masks the secrets in Holdfast's own files that have changed: a tool may have read them. Its argument is the size of the tool's result."""
+    """Called after each call with the size of the result. The tool may have read Holdfast's own secret files: if they have changed, their secrets must be masked."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-    """How long each phase of opening the session took, before its servers are started."""
+    """How long each step of opening the session took, before its servers are started."""
     tracer: Tracer | None = None
     """Traces what the session does; None if tracing is off."""
+    describe_missing: Callable[[str], str] = lambda tool: ""
+    """How a session gets the built-in server of this tool; empty if the tool is not of a built-in server."""

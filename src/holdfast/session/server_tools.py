@@ -1,4 +1,4 @@
-"""The tools of one of a session's servers, listed again when the server says that they changed.
+"""The tools of one of a session's servers, listed again when they change.
 
 A lazy server is not started to list its tools: until it is needed, its tools are those that it listed last.
 """
@@ -25,7 +25,7 @@ _RETRY_SECONDS = 2.0
 _PAUSE_FACTOR = 10  # after a listing, wait this many times as long as it took
 
 ListTools: TypeAlias = Callable[[ServerSpec, bool], Awaitable[ScreenedTools]]
-"""Lists and screens a server's tools. The second parameter says whether to start the server for that."""
+"""Lists and screens a server's tools. The second argument says whether to start the server."""
 OnListed: TypeAlias = Callable[[ServerSpec], Awaitable[None]]
 Recall: TypeAlias = Callable[[ServerSpec], Awaitable[ScreenedTools | None]]
 """Returns the tools that a lazy server listed last, if they are known."""
@@ -37,7 +37,7 @@ class ServerTools:
     def __init__(self, spec: ServerSpec, list_tools: ListTools, on_listed: OnListed, recall: Recall) -> None:
         self.spec = spec
         self.screened: ScreenedTools | None = None
-        """The tools, screened; None until the first listing has succeeded, or until a lazy server's last list was found."""
+        """None until the first listing has succeeded, or until a lazy server's last list was found."""
         self.is_waiting = spec.is_lazy
         """Whether it is lazy, and nothing has needed it yet."""
         self.tool_count = 0
@@ -46,7 +46,6 @@ class ServerTools:
         """How long the first listing took, including the server's start; None until it has ended."""
         self.refusal: Refusal | None = None
         self.needs_login = False
-        """Whether it was refused because the user must log in first."""
         self._last_logged = ""
         """The last reason that was logged, so that a repeated failure is logged once."""
         self._list_tools = list_tools
@@ -61,35 +60,34 @@ class ServerTools:
 
     @property
     def is_starting(self) -> bool:
-        """True until the first listing has ended, but for a lazy server only after `start`."""
+        """True until the first listing has ended. False for a lazy server that was not started."""
         return not self.is_waiting and not self._was_listed
 
     def start(self) -> None:
-        """Start a lazy server, and list its tools. `wait_ready` waits for that."""
+        """Start a lazy server, and list its tools."""
         if self.is_waiting and not self._is_cancelled:
             self.is_waiting = False
             self._up_to_date.clear()
             self._needed.set()
 
     def mark_changed(self) -> None:
-        """List the tools again soon, as they may have changed."""
+        """List the tools again soon."""
         if not self._is_cancelled:
             self._up_to_date.clear()
             self._relist_requested.set()
 
     async def wait_ready(self) -> None:
-        """Wait until the running listing, or else the requested one, has ended. Later changes do not prolong the wait."""
+        """Wait until the running or requested listing has ended. Later changes do not prolong the wait."""
         await self._up_to_date.wait()
 
     def cancel(self) -> None:
-        """Stop listing. The task ends later; `wait_cancelled` waits for that."""
+        """Stop listing. `wait_cancelled` waits until the task has ended."""
         if not self._is_cancelled:
             self._is_cancelled = True
             self._task.cancel()
             self._up_to_date.set()  # the task sets it when it ends, but not if it never began
 
     async def wait_cancelled(self) -> None:
-        """Wait until the task has ended after `cancel`."""
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
@@ -115,7 +113,7 @@ class ServerTools:
             self._up_to_date.set()
 
     async def _wait_until_needed(self) -> None:
-        """Offer the tools that the server listed last, until it must be started."""
+        """Offer the tools that the server listed last, until `start` is called."""
         try:
             self.screened = await self._recall(self.spec)
         except HoldfastError as error:

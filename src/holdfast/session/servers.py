@@ -51,7 +51,7 @@ MAX_TOOLS_PER_SESSION = 5000
 
 
 class Servers:
-    """The servers of one session. Each is started by `start`, and its tools are kept up to date until `stop_listing`."""
+    """The servers of one session, and their tools."""
 
     def __init__(self, scope: Scope, resolution: Resolution, record: Record, deps: ServerDeps) -> None:
         self._scope = scope
@@ -61,31 +61,29 @@ class Servers:
         self._servers: dict[str, ServerTools] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
         self._catalogs: dict[tuple[str, ...], Catalog] = {}
-        """The catalog of each group of servers, so that a new list of one server's tools costs no more than its group."""
+        """The catalog of each group of servers. If one server's tools change, only the catalog of its group is built again."""
         self._catalog = Catalog()
         self._building = asyncio.Lock()
         self._lowering = asyncio.Lock()
         self._lowering_unfinished = False
-        """Whether the trust was lowered, but that is not stored yet: it is about to be, or the disk is full, for example."""
+        """Whether the trust was lowered, but that is not stored yet."""
         self._stored = StoredResolution(record, self._read_state)
         self.on_listed: list[Callable[[], None]] = []
-        """Called when the tools of a server were listed, which may have changed what the session offers."""
+        """Called when a server's tools were listed."""
         self.on_changed: list[Callable[[], None]] = []
         """Called when the session's servers have changed and the new ones have started."""
 
     @property
     def specs(self) -> tuple[ServerSpec, ...]:
-        """The servers that the session was given, in their configured order."""
         return tuple(server.spec for server in self._servers.values())
 
     @property
     def available(self) -> tuple[str, ...]:
-        """The servers whose tools can be called."""
         return tuple(name for name, server in self._servers.items() if server.screened is not None)
 
     @property
     def ended(self) -> tuple[str, ...]:
-        """The available servers whose process or connection has ended. The next call of a server starts it again."""
+        """The available servers whose process or connection has ended."""
         links = self._deps.links
         return tuple(
             name for name in self.available if links.has_ended(self._scope, self._servers[name].spec)
@@ -97,23 +95,19 @@ class Servers:
 
     @property
     def not_started(self) -> tuple[str, ...]:
-        """The lazy servers that nothing has needed yet."""
         return tuple(name for name, server in self._servers.items() if server.is_waiting)
 
     @property
     def needing_login(self) -> tuple[str, ...]:
-        """The remote servers that were refused because the user must log in first."""
         return tuple(name for name, server in self._servers.items() if server.needs_login)
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Every server that the session did not get, and why."""
         failed = (server.refusal for server in self._servers.values())
         return (*self._resolution.refusals, *(refusal for refusal in failed if refusal is not None))
 
     @property
     def warnings(self) -> tuple[SessionWarning, ...]:
-        """Warnings about servers that were not refused: about their entries and about the definitions of their tools."""
         about_tools = (
             SessionWarning(server=name, stage=Stage.CONNECT, text=text)
             for name, screened in self._screened()
@@ -123,25 +117,19 @@ class Servers:
 
     @property
     def awaiting_approval(self) -> Mapping[str, tuple[WithheldTool, ...]]:
-        """The tools that await approval, by server."""
         return {name: screened.awaiting_approval for name, screened in self._screened()}
 
     @property
     def offered_without_hints(self) -> Mapping[str, tuple[ToolWithoutHints, ...]]:
-        """By server: the tools whose hints and titles are withheld, because no person approved the tools' definitions."""
         return {name: screened.offered_without_hints for name, screened in self._screened()}
 
     @property
     def tools(self) -> tuple[CatalogTool, ...]:
-        """The tools of the servers that are available now."""
         return self._catalog.tools
 
     @property
     def listed_names(self) -> Mapping[str, frozenset[str] | None]:
-        """By server: the names of all tools that it has listed, also of those that the session does not offer. None: not known.
-
-        Servers that were left out, because no pattern matches their tools, are not in it.
-        """
+        """Servers that the session's tool patterns exclude are left out."""
         listed: dict[str, frozenset[str] | None] = {
             refusal.server: None for refusal in self._resolution.refusals if refusal.stage is not Stage.SELECT
         }
@@ -155,7 +143,6 @@ class Servers:
         return listed
 
     def spec(self, name: str) -> ServerSpec:
-        """The spec of one of the servers."""
         known = self._servers.get(name)
         if known is not None:
             return known.spec
@@ -169,10 +156,7 @@ class Servers:
         raise HoldfastError(codes.UNKNOWN_SERVER, f"This session has no server {name[:80]!r}.{suggestion}")
 
     async def read_log(self, name: str) -> str:
-        """What one of the servers wrote to standard error.
-
-        Raises if there is no log of it, or if other sessions share the server: the log may be about them.
-        """
+        """What a server wrote to standard error. Raise if it has no log of its own for this session."""
         spec = self.spec(name)
         if not isinstance(spec.transport, Stdio):
             why = "runs in this process" if isinstance(spec.transport, InProcess) else "has a URL"
@@ -191,13 +175,12 @@ class Servers:
         return await self._deps.read_log(self._scope.context.session_id, name)
 
     def start(self, resolved: ServersResolved | None) -> None:
-        """Start all servers at once; `wait_ready` waits for them. `resolved` is their stored state, if there is one."""
+        """Start the servers that are not lazy; `wait_ready` waits for them. `resolved` is the stored state, if there is one."""
         if resolved is not None:
             self._stored.set_stored(resolved)
         self._start_all()
 
     async def wait_ready(self) -> None:
-        """Wait until every server is available or has failed; each has a timeout."""
         for server in [*self._servers.values()]:
             await server.wait_ready()
 
@@ -217,12 +200,10 @@ class Servers:
             await server.wait_ready()
 
     async def wait_ready_and_store(self) -> None:
-        """Like `wait_ready`, then store which servers are available and which were refused."""
         await self.wait_ready()
         await self._stored.store()
 
     async def stored_refusals(self) -> tuple[Refusal, ...]:
-        """The refusals that are stored. If some are being stored now, wait for that."""
         return await self._stored.refusals()
 
     def find_started(self, name: str, scope: Scope) -> CatalogTool | None:
@@ -237,7 +218,7 @@ class Servers:
         return tool
 
     async def find(self, name: str, scope: Scope) -> CatalogTool:
-        """Find a tool that `find_started` has not found. If its server is still starting, wait for it. If it is lazy, start it first."""
+        """Find a tool that `find_started` has not found. Start its server if it is lazy, and wait until it has started."""
         links = self._deps.links
         for server in [*self._servers.values()]:
             if could_belong_to(server.spec.name, name):
@@ -245,7 +226,7 @@ class Servers:
                 if links.is_outdated(scope, server.spec):  # the changed script may have other tools
                     server.mark_changed()
                 await server.wait_ready()
-        scope.session_scope.check_open()  # the session may have been closed during the wait, and then the servers did not start
+        scope.session_scope.check_open()  # the session may have been closed during the wait
         try:
             return self._catalog.find(name)
         except HoldfastError as error:
@@ -255,13 +236,16 @@ class Servers:
                 reason = self._record.mask.mask_all(refusal.reason)
                 message = f"{refusal.server!r} is not available in this session. {reason}"
                 raise HoldfastError(codes.SERVER_REFUSED, message) from None
+            if name.partition(".")[0].partition("__")[0] not in self._servers and (
+                advice := self._deps.describe_missing(name)
+            ):
+                raise HoldfastError(error.code, f"{error.message} {advice}") from None
             if not self.starting:
                 raise
             starting = ", ".join(self.starting)
             raise HoldfastError(error.code, f"{error.message} Still starting: {starting}.") from None
 
     def _find_withheld(self, name: str) -> HoldfastError | None:
-        """The error for a tool that awaits approval; None if there is no such tool."""
         for server, tools in self.awaiting_approval.items():
             for tool in tools:
                 is_named = name in (f"{server}.{tool.name}", f"{server}__{tool.name}")
@@ -275,7 +259,7 @@ class Servers:
         return None
 
     def _find_refusal(self, name: str) -> Refusal | None:
-        """The refusal of the server that a tool with this name would belong to. None if an available server has its name."""
+        """The refusal of the server that a tool with this name would belong to."""
         found = [
             refusal
             for refusal in self.refusals
@@ -284,7 +268,7 @@ class Servers:
         return max(found, key=lambda refusal: len(refusal.server)) if found else None
 
     async def list_again(self, scope: Scope, server: str) -> None:
-        """Start a server if it is not running, and list its tools again. The call that follows reports a failure."""
+        """Start a server if it is not running, and list its tools again. A failure is ignored: the next call reports it."""
         known = self._servers.get(server)
         if known is None:
             return
@@ -296,23 +280,18 @@ class Servers:
         await known.wait_ready()
 
     def refresh_tools(self, server: str) -> None:
-        """List and screen a server's tools again, as they may have changed."""
         known = self._servers.get(server)
         if known is not None:
             known.mark_changed()
 
     async def was_added_later(self, server: str) -> bool:
-        """Whether this session did not get the server, but a session that is opened now would."""
+        """Whether this session does not have the server, but would get it if it were opened now."""
         if server in self._servers:
             return False
         resolution = await self._deps.resolve(self._scope.context)
         return any(spec.name == server for spec in resolution.servers)
 
     async def update(self, *, screen_again: bool) -> None:
-        """Resolve the servers again: start those that are new, changed or failed, and end those that are gone.
-
-        With `screen_again`, list and screen the tools of the others again.
-        """
         async with self._lowering:
             if self._lowering_unfinished:
                 return  # `lower_trust` resolves them
@@ -345,7 +324,7 @@ class Servers:
             callback()
 
     def begin_lowering(self) -> None:
-        """Lower the session's trust at once: no server of the old resolution can be connected to any more."""
+        """Lower the session's trust at once. From now on, no server is connected with the old trust."""
         context = self._scope.context
         if context.trust_level is not Trust.SANDBOXED:
             self._lowering_unfinished = True
@@ -353,7 +332,7 @@ class Servers:
             self._record.set_context(self._scope.context)
 
     async def lower_trust(self) -> None:
-        """Make the session sandboxed: close all links, then start the servers that a sandboxed session may use."""
+        """Close all links, then start the servers that a sandboxed session may use."""
         self.begin_lowering()
         async with self._lowering:
             if not self._lowering_unfinished:
@@ -370,18 +349,17 @@ class Servers:
             await self.wait_ready_and_store()
 
     def cancel_listing(self) -> None:
-        """Tell the tasks that list the servers' tools to end; `stop_listing` also waits for them."""
+        """Cancel the tasks that list the servers' tools. `stop_listing` also waits for them."""
         for server in self._servers.values():
             server.cancel()
 
     async def stop_listing(self) -> None:
-        """End the tasks that list the servers' tools, and wait for them."""
         self.cancel_listing()
         for server in self._servers.values():
             await server.wait_cancelled()
 
     async def unstored_events(self) -> list[tuple[Event, OnAppend | None]]:
-        """The events about the servers that must still be stored when the session is closed."""
+        """What must still be stored about the servers when the session is closed."""
         events: list[tuple[Event, OnAppend | None]] = []
         if (unstored := await self._stored.unstored_event()) is not None:
             events.append(unstored)
@@ -394,7 +372,7 @@ class Servers:
         return self._scope.find_caller_scope()
 
     async def list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
-        """List everything that a server has of one kind, page by page. `key` is the field of a page that contains the items."""
+        """List everything that a server has of one kind, page by page. `key` is the member of a page that has the items."""
         scope, spec = self.scope_of_caller(), self.spec(server)
         link, connection = await self._deps.links.connect(scope, spec)
         owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
@@ -404,13 +382,11 @@ class Servers:
                 return await connection.list_all(method, key, meta=meta, owner=owner)
 
     async def connection(self, server: str) -> tuple[Link, Connection]:
-        """The link to a server and its connection. Starts the server if it is not running."""
         return await self._deps.links.connect(self.scope_of_caller(), self.spec(server))
 
     async def forward(
         self, server: str, method: str, params: Mapping[str, Any], **options: Unpack[ForwardOptions]
     ) -> Raw:
-        """Send a request of the session's client, and return the result as the server sent it."""
         link, connection = await self.connection(server)
         scope, spec = self.scope_of_caller(), self.spec(server)
         owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
@@ -419,7 +395,7 @@ class Servers:
             return await connection.forward(method, params, owner=owner, **options)
 
     async def notify(self, server: str, method: str, params: Raw) -> None:
-        """Send a notification of the session's client. Any other method is refused: a server might run it, although it has no id."""
+        """Send a notification of the session's client. Other methods are refused, because a server might run them."""
         if not method.startswith("notifications/"):
             raise HoldfastError(codes.BAD_ARGUMENT, f"{method[:80]!r} is not a notification.")
         given = read_meta(params)
@@ -448,7 +424,6 @@ class Servers:
         self._servers = {spec.name: self._start_server(spec) for spec in self._resolution.servers}
 
     async def _start_servers(self, kept: Mapping[str, ServerTools]) -> None:
-        """Start the servers of the resolution, except those that are kept, and build the catalog of the tools that are known."""
         self._groups = group_servers(spec.name for spec in self._resolution.servers)
         self._servers = {
             spec.name: kept.get(spec.name) or self._start_server(spec) for spec in self._resolution.servers
@@ -460,7 +435,6 @@ class Servers:
         return ServerTools(spec, self._list_tools, self._on_listed, self._deps.recall)
 
     async def _build(self, group: tuple[str, ...]) -> Catalog:
-        """The catalog of a group of servers."""
         listed = [
             (server.spec, server.screened.offered)
             for server in (self._servers[name] for name in group)
@@ -483,7 +457,6 @@ class Servers:
         return await self._deps.screen(spec, tools, self._scope.throttle)
 
     def _check_tool_count(self, spec: ServerSpec, number: int) -> None:
-        """Raise if this server has more tools than the other servers of the session have left for it."""
         if spec.source is Source.BUILTIN:
             return
         other_tools = sum(server.tool_count for name, server in self._servers.items() if name != spec.name)
@@ -497,7 +470,6 @@ class Servers:
 
     @property
     def context(self) -> SessionContext:
-        """The context of the session."""
         return self._scope.context
 
     @contextmanager
@@ -534,5 +506,5 @@ class Servers:
 
 
 def _is_kept(server: ServerTools) -> bool:
-    """Whether a server whose entry has not changed stays as it is. A refused server is tried again. A lazy one that was not needed yet looks up its tools again."""
+    """Whether a server whose entry has not changed keeps running. A refused server is started again; a lazy one that is not needed yet looks up its tools again."""
     return server.refusal is None and not server.is_waiting

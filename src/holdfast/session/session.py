@@ -4,22 +4,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, cast
 
 from holdfast.agent.agent import Agent
 from holdfast.agent.model.budget import TurnTotal
 from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.connect.call import ToolResult
-from holdfast.connect.catalog import CatalogTool
-from holdfast.connect.connection import ForwardOptions
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
-from holdfast.model.agent_definition import AgentDefinition
-from holdfast.model.budget_limits import NO_LIMITS, BudgetLimits
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
@@ -29,29 +24,28 @@ from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.model.option_text import bad_type, parse_text
 from holdfast.model.own_loop import check_loop, running_loop
-from holdfast.model.permission import Mode
-from holdfast.model.resolution import Refusal, Resolution, SessionWarning
+from holdfast.model.resolution import Resolution
 from holdfast.model.seconds import check_seconds
-from holdfast.model.server import ServerSpec
 from holdfast.model.visible_text import to_line
-from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool
 from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.attachment import Attachment
 from holdfast.session.budget import BudgetPool
 from holdfast.session.callbacks import ProgressCallback, make_progress_queue, run_callback_on_loop
 from holdfast.session.calls import Calls
+from holdfast.session.child_sessions import ChildSessions
 from holdfast.session.doors import Doors
 from holdfast.session.inbox import Inbox
 from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.permission import PermissionPolicy
-from holdfast.session.permission_rules import NO_RULES, PermissionRules
 from holdfast.session.project_instructions import ProjectInstructions
 from holdfast.session.prompt_blocks import parse_prompt
 from holdfast.session.prompted_turn import PromptedTurn
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
+from holdfast.session.server_access import ServerAccess
 from holdfast.session.server_deps import ServerDeps
 from holdfast.session.servers import Servers
+from holdfast.session.session_config import SessionConfig
 from holdfast.session.session_spans import SessionSpans
 from holdfast.session.session_uses import SessionUse, SessionUses
 from holdfast.session.sub_agents import SubAgentContext
@@ -59,8 +53,6 @@ from holdfast.session.subscription import Subscription
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.session.turns import Prompt, TurnResult, Turns
 from holdfast.store.types import StoredEvent
-from holdfast.wire.mcp.client import ServerInfo
-from holdfast.wire.messages import Raw
 
 log = logging.getLogger(__name__)
 
@@ -76,31 +68,8 @@ _OTHER_NAMES = {
 """What to write instead of names that other libraries use."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionConfig:
-    """How a session answers prompts and decides about calls."""
-
-    agent: Agent
-    mode: Mode = Mode.ASK
-    rules: PermissionRules = NO_RULES
-    wait_seconds: float = 0.0
-    """How long a question waits for a door that can answer it."""
-    server_wait_seconds: float = 0.0
-    """How long a turn that a message starts waits for servers that are still starting."""
-    has_title: bool = False
-    """Whether the session has a title already. If not, its first prompt gives it one."""
-    budget: BudgetLimits = NO_LIMITS
-    max_children: int = 4
-    """How many sub-agents may run at a time, below the root session."""
-    definition: AgentDefinition | None = None
-    parent: "Session | None" = None
-    """The session that this one was started in. This session never has more rights than that one, even if the rights of that one are lowered later."""
-    can_spawn: "Callable[[Session, CatalogTool], bool]" = lambda session, tool: True
-    """Whether the session's agent may start another one now, with this tool."""
-
-
 @advise_about_names(_OTHER_NAMES)
-class Session:
+class Session(ServerAccess):
     """One live session. Any task may use it; `close` closes it for every attached door."""
 
     def __init__(
@@ -112,20 +81,16 @@ class Session:
         config: SessionConfig,
         resources: AsyncExitStack,
     ) -> None:
-        """`resources` undoes what the host set up for the session, such as its hold. It is exited at the end of `close`."""
+        """`resources` is exited at the end of `close`."""
         self.scope = scope
         self.record = record
-        """Where the session's events are written."""
         self.doors = Doors(record.events, wait_seconds=config.wait_seconds)
-        """The attached doors."""
         self._parent = config.parent
-        self._children: set[Session] = set()
-        self._owned_children: set[Session] = set()
-        """The children that are closed with this session, or when its turn is cancelled."""
-        self._closing_children: set[asyncio.Task[None]] = set()
+        self.children = ChildSessions()
+        """The sessions that were started in this one."""
         self._watching: set[asyncio.Task[None]] = set()
         if self._parent is not None:
-            self._parent._children.add(self)
+            self._parent.children.add(self)
         self.permission = PermissionPolicy(
             record,
             self.doors,
@@ -133,7 +98,7 @@ class Session:
             mode=config.mode,
             parent=None if self._parent is None else self._parent.permission,
         )
-        """Decides whether calls may run. It also has the mode and the remembered answers."""
+        """Decides whether calls may run. It has the mode and the remembered answers."""
         self.budget = BudgetPool(
             config.budget,
             max_children=config.max_children,
@@ -142,13 +107,13 @@ class Session:
         """What the session's agents may use together. It is a part of the budget of the root session."""
         self.definition = config.definition
         """The definition of the session's agent, if it has one."""
-        self.sub_agent_depths: dict[str, int] = {}
-        """How many agents are above each running sub-agent, by its id."""
+        self.sub_agents: dict[str, SubAgentContext] = {}
+        """The running sub-agents, by their ids."""
         self.turn_total = TurnTotal()
         """What the current or the last turn used, with all of its sub-agents."""
         self._can_spawn = config.can_spawn
         self.opener_has_left = False
-        """Whether the editor that opened the session left while others were attached. The last of them closes the session."""
+        """Whether the editor that opened the session has left while other doors were attached."""
         self._servers = Servers(scope, resolution, record, deps)
         self.spans = (
             None
@@ -160,7 +125,6 @@ class Session:
         """Traces what the session does; None if tracing is off."""
         self._calls = Calls(self._servers, record.calls, self.permission, deps, self.spans)
         self.inbox = Inbox(record)
-        """The messages of other sessions."""
         self._turns = Turns(
             scope,
             record,
@@ -169,7 +133,7 @@ class Session:
             has_title=config.has_title,
             inbox=self.inbox,
         )
-        self._turns.on_cancel = self._close_owned_children
+        self._turns.on_cancel = self.children.close_owned
         self._turns.before_messages = self._wait_for_servers
         self._server_wait_seconds = config.server_wait_seconds
         self._turns.spans = self.spans
@@ -180,10 +144,10 @@ class Session:
         self._loop = running_loop()
         scope.door = self.doors
         self.uses = SessionUses()
-        """The callers that opened or joined it."""
+        """The callers that opened or joined the session."""
 
     def watch(self, on_event: Callable[[StoredEvent], object], *, after: int = 0) -> None:
-        """Pass every event after this number to a function, until the session is closed. `close` waits until it got the last one."""
+        """Pass every event after this number to a function, until the session is closed. `close` waits for the last event."""
         events = self.subscribe(after)
 
         async def pass_on() -> None:
@@ -199,9 +163,9 @@ class Session:
         return f"<Session {self.context.session_id} {self.context.trust_level.value}, {state}>"
 
     async def __aenter__(self) -> Self:
-        """Wait until its servers are available or refused. At the end of the block, the session is closed.
+        """Wait until the servers are available or refused. The end of the block closes the session.
 
-        If other callers have joined it with `host.reopen`, it is closed when the last of them has ended its block.
+        If other callers joined it with `host.reopen`, the end of the last block closes it.
         """
         use = self.uses.begin_block()
         try:
@@ -243,7 +207,7 @@ class Session:
         self._turns.agent = agent
 
     async def open(self, first: OpeningEvents, *, stored_seq: int | None) -> None:
-        """Store the first events, then start all servers at once; `wait_ready` waits for them.
+        """Store the first events, then start the servers that are not lazy; `wait_ready` waits for them.
 
         If the first events are already stored, `stored_seq` is the number of the last one.
         """
@@ -256,7 +220,7 @@ class Session:
     # Doors, prompts and events
 
     def attach(self, door: Door, *, may_answer: bool = True) -> Attachment:
-        """Attach a door. With `may_answer`, it is asked the session's questions that it can answer."""
+        """Attach a door. With `may_answer`, it may answer the session's questions."""
         if isinstance(door, type) or not hasattr(cast("object", door), "capabilities"):
             raise bad_type("door", "a holdfast.Door", door)
         attached = self.doors.attach(door, may_answer=may_answer)
@@ -269,10 +233,10 @@ class Session:
         return self.record.events.subscribe(max(after, 0))
 
     def prompt(self, prompt: str | Sequence[JsonObject]) -> PromptedTurn:
-        """Let the agent answer a prompt, given as text or as ACP content blocks, after those that are already waiting.
+        """Let the agent answer a prompt (a text or ACP content blocks), after the prompts that are already waiting.
 
         `await` it for the result, once the whole answer is stored. If the turn failed, the result has a `code`, and its
-        `raise_for_error()` raises. Or get the turn's events as they are stored: `async for event in session.prompt("…")`.
+        `raise_for_error()` raises. Or iterate over the turn's events as they are stored: `async for event in session.prompt("…")`.
         """
         asked = Prompt(blocks=parse_prompt(prompt), message_id=new_message_id())
         events = self.record.events
@@ -281,13 +245,13 @@ class Session:
     async def _answer(self, prompt: Prompt) -> TurnResult:
         check_loop("session", self._loop)
         result = await self._turns.run(prompt)
-        if not result.ok and result.code != codes.INTERNAL_ERROR.name:  # that is logged, with its traceback
-            # The message has the reason, because an application's log may show no fields.
+        if not result.ok and result.code != codes.INTERNAL_ERROR.name:  # internal errors are logged elsewhere
+            # The reason is part of the message, because an application's log may show no fields.
             log.warning("turn failed: %s: %s", result.code, to_line(result.message))
         return result
 
     async def set_model(self, name: str) -> None:
-        """Let another model answer from the next prompt on. If it cannot be used, raise an error that says what to set."""
+        """Use another model from the next prompt on. Raise if it cannot be used."""
         self._check_open()
         agent = self.agent
         if not isinstance(agent, ModelAgent):
@@ -299,37 +263,34 @@ class Session:
         await self.record.keep_setting("model", name)
 
     async def publish_plan(self, entries: Sequence[JsonObject], agent: str = "") -> None:
-        """Store and show the plan of the session's agent, or of the sub-agent with this id."""
+        """Store a plan of the session's agent, or of the sub-agent with this id."""
         origin = OWN_AGENT if not agent else Origin(agent=agent)
         await self.record.append(Planned(entries=tuple(entries)), origin=origin)
 
     @property
     def parent(self) -> "Session | None":
-        """The session that this one was started in."""
         return self._parent
 
     async def title(self) -> str:
-        """The session's title, as it is stored."""
         session_id = self.context.session_id
         stored = await self.record.read(lambda tx: tx.session(session_id))
         return stored.title if stored is not None else ""
 
     def own_child(self, child: "Session") -> None:
-        """Close this child when the session is closed, or when its turn is cancelled."""
-        self._owned_children.add(child)
-        child.on_closed(lambda: self._owned_children.discard(child))
+        """Close this child when the session is closed or cancelled."""
+        self.children.own(child)
 
     def on_closed(self, callback: Callable[[], object]) -> None:
         """Call this once the session is closed."""
         self._resources.callback(callback)
 
-    def notice_messages(self) -> None:
-        """Deliver the messages of other sessions that are waiting: in the running turn, or in one of their own."""
+    def deliver_messages(self) -> None:
+        """Deliver the waiting messages of other sessions: in the running turn, or in a turn of their own."""
         self.inbox.may_have_messages = True
         self._turns.start_inbox_turn()
 
     async def _wait_for_servers(self) -> None:
-        """Wait a while for servers that are still starting: the first request to a model should have their tools."""
+        """Wait a while for servers that are still starting, so that the model's first request has their tools."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._server_wait_seconds):
                 await self._servers.wait_ready()
@@ -342,12 +303,6 @@ class Session:
     def cancel(self) -> None:
         """Cancel the running turn and all waiting prompts, and close the sessions that the agent created, except detached ones."""
         self._turns.cancel()
-
-    def _close_owned_children(self) -> None:
-        for child in self._owned_children:
-            task = asyncio.create_task(child.close("the session that created it was cancelled"))
-            self._closing_children.add(task)
-            task.add_done_callback(self._closing_children.discard)
 
     # Calls
 
@@ -362,7 +317,7 @@ class Session:
     ) -> ToolResult:
         """Call `server.tool`. The result is stored before it is returned. A refusal or a failure is also returned as a result.
 
-        The arguments are a mapping, a dataclass or a pydantic model. `on_progress` may be sync or async.
+        `arguments` is a mapping, a dataclass or a pydantic model. `on_progress` may be sync or async.
         """
         check_loop("session", self._loop)
         if not isinstance(cast("object", name), str):
@@ -381,194 +336,34 @@ class Session:
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> ToolResult:
-        """Make a tool call, if the session's permission policy allows it.
-
-        `tool_call.tool` is the full name, `server.tool`. `tool_call.server` is not used to find the tool.
-        """
+        """Make a tool call, if the session's permission policy allows it. `tool_call.tool` is the full name, `server.tool`."""
         return await self._calls.perform(tool_call, timeout=timeout, on_progress=on_progress)
-
-    # Servers
 
     def on_call_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
         """Call this with a call's id and the params of each progress notification, unless the call has its own `on_progress`."""
         self._calls.on_progress(callback)
 
-    @property
-    def available(self) -> tuple[str, ...]:
-        """The servers whose tools can be called."""
-        return self._servers.available
-
-    @property
-    def starting(self) -> tuple[str, ...]:
-        return self._servers.starting
-
-    @property
-    def not_started(self) -> tuple[str, ...]:
-        """The lazy servers that nothing has needed yet."""
-        return self._servers.not_started
-
-    @property
-    def refusals(self) -> tuple[Refusal, ...]:
-        """Every server that the session did not get, and why."""
-        return self._servers.refusals
-
-    @property
-    def needing_login(self) -> tuple[str, ...]:
-        """The remote servers that were refused because the user must log in first."""
-        return self._servers.needing_login
-
-    @property
-    def warnings(self) -> tuple[SessionWarning, ...]:
-        """Warnings about the entries of servers that were not refused, and about the definitions of their tools."""
-        return self._servers.warnings
-
-    @property
-    def awaiting_approval(self) -> Mapping[str, tuple[WithheldTool, ...]]:
-        """The tools that await approval, by server."""
-        return self._servers.awaiting_approval
-
-    @property
-    def offered_without_hints(self) -> Mapping[str, tuple[ToolWithoutHints, ...]]:
-        """By server: the tools whose hints and titles are withheld, because no person approved the tools' definitions."""
-        return self._servers.offered_without_hints
-
-    @property
-    def listed_names(self) -> Mapping[str, frozenset[str] | None]:
-        """By server: the names of all tools that it has listed, also of those that the session does not offer. None: not known."""
-        return self._servers.listed_names
-
-    @property
-    def available_tools(self) -> tuple[CatalogTool, ...]:
-        """The tools of the servers that are available now."""
-        return self._servers.tools
-
-    async def tools(self) -> tuple[CatalogTool, ...]:
-        """Wait until every server is available or has failed, then return every tool that the session may call.
-
-        A lazy server is started only if it is not known which tools it has.
-        """
-        self._check_open()
-        await self._servers.wait_listed()
-        self._check_open()
-        return self.available_tools
-
-    def server(self, name: str) -> ServerSpec:
-        """The spec of one of the session's servers."""
-        return self._servers.spec(parse_text("server", name))
-
-    async def wait_ready(self) -> None:
-        """Wait until every server is available or has failed; each has a timeout."""
-        await self._servers.wait_ready()
-
-    async def wait_ready_and_store(self) -> None:
-        """Like `wait_ready`, then store which servers are available and which were refused."""
-        await self._servers.wait_ready_and_store()
-
-    async def stored_refusals(self) -> tuple[Refusal, ...]:
-        """The refusals that are stored. If some are being stored now, wait for that."""
-        return await self._servers.stored_refusals()
-
-    def refresh_tools(self, server: str) -> None:
-        """List and screen a server's tools again, as they may have changed."""
-        self._servers.refresh_tools(server)
-
-    async def update_servers(self, *, screen_again: bool = True) -> None:
-        """Resolve the servers again: start those that are new, changed or failed, and end those that are gone.
-
-        With `screen_again`, list and screen the tools of the others again.
-        """
-        await self._servers.update(screen_again=screen_again)
-
-    @property
-    def servers(self) -> tuple[ServerSpec, ...]:
-        """The servers that the session was given, in their configured order. Some may have failed to start."""
-        return self._servers.specs
-
-    async def server_info(self, server: str) -> ServerInfo:
-        """What a server reports about itself. Starts the server if it is not running."""
-        self._check_open()
-        _, connection = await self._servers.connection(parse_text("server", server))
-        return connection.server_info
-
-    def on_tools_listed(self, callback: Callable[[], None]) -> None:
-        """Call this, too, whenever a server's tools were listed, which may have changed what the session offers."""
-        self._servers.on_listed.append(callback)
-
-    def on_servers_changed(self, callback: Callable[[], None]) -> None:
-        """Call this, too, whenever the session's servers have changed and the new ones have started."""
-        self._servers.on_changed.append(callback)
-
-    async def forward(
-        self, server: str, method: str, params: Mapping[str, Any], **options: Unpack[ForwardOptions]
-    ) -> Raw:
-        """Send the request of the session's client to a server, if it is permitted. Nothing is recorded: use `perform` for calls."""
-        return await self._calls.forward(server, method, params, **options)
-
-    async def notify_server(self, server: str, method: str, params: Raw) -> None:
-        """Send a server a notification of the session's client. Its `_meta` is treated like that of a request."""
-        await self._servers.notify(server, method, params)
-
-    async def list_resources(self, server: str) -> list[dict[str, Any]]:
-        """The server's resources."""
-        self._check_open()
-        return await self._calls.list_all(parse_text("server", server), "resources/list", "resources")
-
-    async def read_resource(self, server: str, uri: str) -> dict[str, Any]:
-        """Read one of a server's resources."""
-        self._check_open()
-        params = {"uri": parse_text("uri", uri)}
-        return await self._calls.request(parse_text("server", server), "resources/read", params)
-
-    async def list_prompts(self, server: str) -> list[dict[str, Any]]:
-        """The server's prompts."""
-        self._check_open()
-        return await self._calls.list_all(parse_text("server", server), "prompts/list", "prompts")
-
-    async def get_prompt(
-        self, server: str, name: str, arguments: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
-        """Get one of a server's prompts, filled in with the arguments."""
-        self._check_open()
-        if arguments is not None and not isinstance(cast("object", arguments), Mapping):
-            raise bad_type("arguments", "a dictionary", arguments)
-        params = {"name": parse_text("name", name), "arguments": dict(arguments or {})}
-        return await self._calls.request(parse_text("server", server), "prompts/get", params)
-
     async def lower_trust(self) -> None:
-        """Make the session sandboxed, permanently: its links are closed, and the servers it may still use are restarted.
-
-        The same happens to the sessions that were started in it.
-        """
-        inner_sessions = [*self._sessions_inside()]
-        for session in (self, *inner_sessions):
+        """Make the session and its child sessions sandboxed, permanently. Close their links, and restart the servers that they may still use."""
+        descendants = [*self._descendants()]
+        for session in (self, *descendants):
             session._servers.begin_lowering()
         # The servers of a session that is being closed are not started again.
-        lowered = [self, *(session for session in inner_sessions if not session.is_closing)]
+        lowered = [self, *(session for session in descendants if not session.is_closing)]
         lowering = (session._servers.lower_trust() for session in lowered)
         for result in await asyncio.gather(*lowering, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
 
-    def _sessions_inside(self) -> "Iterator[Session]":
-        """The sessions that were started in this one, and those that were started in them."""
-        for child in self._children:
+    def _descendants(self) -> "Iterator[Session]":
+        for child in self.children:
             yield child
-            yield from child._sessions_inside()
+            yield from child._descendants()
 
     # Closing
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether the session is being closed, or is closed."""
-        return self._closing is not None
-
-    def _check_open(self) -> None:
-        check_loop("session", self._loop)
-        if self.is_closing:
-            raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
-
     async def close(self, reason: str = "closed") -> None:
-        """Close the session for every door: end its turns, calls and links, and store its end. Another host may resume it.
+        """Close the session for every door: end its turns, calls and links, and store its end.
 
         If the caller is cancelled, the session is closed before the cancellation is raised.
         """
@@ -577,19 +372,16 @@ class Session:
             closing = self._close(reason, wait_for_turns=not self._turns.is_called_from_turn)
             self._closing = asyncio.create_task(closing, name=f"close {self.context.session_id}")
         await run_to_completion(self._closing)
-        own = asyncio.current_task()  # a function that gets the events may close the session
+        own = asyncio.current_task()  # a function passed to `watch` may close the session
         for task in [task for task in self._watching if task is not own]:
             await run_to_completion(wait_done(task))
 
     async def _close(self, reason: str, *, wait_for_turns: bool) -> None:
         async with self._resources:
             if self._parent is not None:
-                self._resources.callback(self._parent._children.discard, self)
+                self._resources.callback(self._parent.children.remove, self)
             await self._turns.close(wait=wait_for_turns)
-            children = [
-                child.close("the session that created it was closed") for child in self._owned_children
-            ]
-            await asyncio.gather(*children, *self._closing_children, return_exceptions=True)
+            await self.children.end()
             self._servers.cancel_listing()
             await self._links.close_scope(self.scope)
             await self._servers.stop_listing()
@@ -612,6 +404,8 @@ class Session:
 
     def new_sub_agent_context(self, origin: Origin) -> SubAgentContext:
         """The context for a turn of a sub-agent."""
-        return SubAgentContext(
+        context = SubAgentContext(
             origin.agent, self.record, self._servers, self._calls, self.permission, origin=origin
         )
+        context.can_spawn = partial(self._can_spawn, self)
+        return context

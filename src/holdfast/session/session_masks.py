@@ -19,18 +19,18 @@ _THREADS = WorkerThreads("mask", threads=4, per_owner=1)
 
 
 class SessionMasks:
-    """The masks that a session uses now. They change when its servers are resolved again."""
+    """The masks that a session uses now."""
 
     def __init__(self, session_id: str, stored: Mask, questions: Mask) -> None:
         self._session_id = session_id
         self.stored = stored
-        """Masks the secrets in everything that is written."""
+        """Masks secrets in everything that is stored."""
         self.questions = questions
-        """Masks secrets in the arguments that a question shows. A server, a project or a client cannot add to them, or it could hide words."""
+        """Masks secrets in the arguments that a question shows. It must not have secrets that a server, a project or a client supplied, because they could hide words."""
 
     @property
     def loop_limit(self) -> SizeLimit:
-        """How much may be masked on the event loop. The more secrets the mask has, the less."""
+        """How much may be masked on the event loop: the more secrets the mask has, the less."""
         divisor = 1 + self.stored.size // 100
         if divisor == 1:
             return ON_LOOP_LIMIT

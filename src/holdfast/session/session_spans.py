@@ -34,7 +34,6 @@ class SessionSpans:
         self._span = tracer.start("session", about, parent=None if parent is None else parent._span)
 
     def end(self) -> None:
-        """End the session's span."""
         self._span.end()
 
     @contextmanager
@@ -109,7 +108,6 @@ class SessionSpans:
         span.end()
 
     def find_call(self, call_id: str) -> Span | None:
-        """The span of a running call."""
         return self._calls.get(call_id)
 
 

@@ -1,4 +1,4 @@
-"""Which callers use a session: those that opened it, or joined it while it was open. The end of the last `async with` block closes it."""
+"""The callers that use a session: those that opened it, and those that joined it."""
 
 import asyncio
 from contextlib import ExitStack
@@ -9,7 +9,7 @@ from holdfast.session.attachment import Attachment
 
 
 class SessionUse:
-    """One caller's use of a session: from `host.open` or `host.reopen` to the end of its `async with` block."""
+    """One caller's use of a session, until the end of its `async with` block."""
 
     def __init__(self, attachment: Attachment | None) -> None:
         self.task: asyncio.Task[Any] | None = asyncio.current_task()
@@ -19,7 +19,7 @@ class SessionUse:
 
     @property
     def is_left_open(self) -> bool:
-        """Whether the task that began it is done, and entered no block."""
+        """Whether the task that began the use is done without having entered a block."""
         return not self.is_in_block and (self.task is None or self.task.done())
 
     def enter(self, scope: Scope) -> None:
@@ -30,7 +30,7 @@ class SessionUse:
         self._block.close()
 
     def detach(self) -> None:
-        """Detach the door that the caller gave: its functions are not asked after the block."""
+        """Detach the caller's own door, if there is one."""
         if self._attachment is not None:
             self._attachment.detach()
 
@@ -42,24 +42,23 @@ class SessionUses:
         self._uses: list[SessionUse] = []
 
     def add(self, attachment: Attachment | None = None) -> SessionUse:
-        """Add a use by the current task. The attachment is that of the door that the caller gave."""
-        self._forget_repeated()
+        """Add a use by the current task. `attachment` is that of the caller's own door."""
+        self._drop_left_open()
         use = SessionUse(attachment)
         self._uses.append(use)
         return use
 
-    def _forget_repeated(self) -> None:
-        """Of the callers without a block whose task is done, such as editors, keep one: `close` ends the session for all of them."""
+    def _drop_left_open(self) -> None:
+        """Keep at most one of the uses that were left open, so that the list does not grow."""
         without_block = [use for use in self._uses if use.is_left_open]
         for use in without_block[1:]:
             self._uses.remove(use)
 
     def begin_block(self) -> SessionUse:
-        """The use whose block begins: if possible, that of the current task. If every use is in a block already, a new one is added."""
+        """The use whose block begins, if possible that of the current task. If every use is in a block, a new one."""
         return self._find(is_in_block=False) or self.add()
 
     def end_block(self) -> SessionUse | None:
-        """The use whose block ends; None if there is none."""
         return self._find(is_in_block=True)
 
     def remove(self, use: SessionUse) -> bool:

@@ -9,12 +9,12 @@ MEGABYTE = 1_000_000
 
 
 class StorageQuota:
-    """The limit of what a session stores. A full session accepts neither prompts nor calls, but stores the end of what is running."""
+    """The limit of what a session may store."""
 
     __slots__ = ("_max_bytes", "_stored_since", "_used_before")
 
     def __init__(self, max_megabytes: int, stored_since: Callable[[], int], used_before: int = 0) -> None:
-        """`stored_since` returns the bytes that were stored since the session was opened. With 0 megabytes, there is no limit."""
+        """`stored_since` returns the bytes stored since the session was opened. 0 megabytes: no limit."""
         self._max_bytes = max_megabytes * MEGABYTE
         self._stored_since = stored_since
         self._used_before = used_before

@@ -1,4 +1,4 @@
-"""What is stored about a session's servers: which are available, and which were refused."""
+"""The stored state of a session's servers: which are available, and which were refused."""
 
 import asyncio
 from collections import Counter
@@ -15,7 +15,6 @@ class StoredResolution:
     """Stores the state of one session's servers when it changes. Each refusal is audited once."""
 
     def __init__(self, record: Record, read_state: Callable[[], ServersResolved]) -> None:
-        """`read_state` returns the state of the servers now."""
         self._record = record
         self._read_state = read_state
         self._refusals: list[Refusal] = []
@@ -23,21 +22,20 @@ class StoredResolution:
         self._storing = asyncio.Lock()
 
     def set_stored(self, resolved: ServersResolved) -> None:
-        """Note that this state is stored already."""
+        """Note that this state is stored."""
         self._refusals = [*resolved.refusals]
         self._last = resolved
 
     def forget_refusals(self) -> None:
-        """Forget which refusals are stored, so that all refusals of a new resolution are stored."""
+        """Forget which refusals are stored, so that those of a new resolution are stored again."""
         self._refusals = []
 
     async def refusals(self) -> tuple[Refusal, ...]:
-        """The refusals that are stored. If some are being stored now, wait for that."""
         async with self._storing:
             return tuple(self._refusals)
 
     async def store(self, *, final: bool = True) -> None:
-        """Store the state of the servers if one was newly refused or, when `final`, if anything changed."""
+        """Store the state of the servers if one was newly refused. When `final`, also if anything else changed."""
         if not self._storing.locked() and self._is_stored(*self._unstored(), final=final):
             return
         # Finish even if the caller is cancelled, because `_refusals` must match what is stored.
@@ -64,7 +62,6 @@ class StoredResolution:
         return not new and (not final or resolved == self._last)
 
     def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:
-        """The state of the servers, and the refusals that are not stored yet."""
         resolved = self._read_state()
         return resolved, _new_refusals(resolved.refusals, self._refusals)
 

@@ -1,8 +1,10 @@
 """Runs a sub-agent: an agent with a fresh history, whose answer is the result of its parent's call."""
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from holdfast.agent.model.budget import TurnTotal
 from holdfast.agent.model.model_agent import ModelAgent
@@ -15,7 +17,8 @@ from holdfast.model.budget_limits import NO_LIMITS, BudgetLimits
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ModelResponded, Origin, Outcome, StopReason
 from holdfast.model.ids import new_agent_id
-from holdfast.model.server import SPAWNING_TOOLS
+from holdfast.model.permission import lowest_mode
+from holdfast.model.server import CREATE_SESSION, DELEGATE
 from holdfast.model.tool_pattern import ToolPattern
 from holdfast.session.arguments import Arguments
 from holdfast.session.budget import BudgetShare, TimeUsedUpError
@@ -32,40 +35,43 @@ _MAX_RESULT = 50_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The task of a sub-agent, and what it may use for it."""
+    """The task of a sub-agent, and the limits on what the sub-agent may use."""
 
     text: str
     parent_call: str
-    """The id of the call that it works for."""
+    """The id of the parent's call, whose result is the answer."""
     definition: AgentDefinition | None = None
     tools: tuple[ToolPattern, ...] | None = None
-    """The tools of the session that it may use; None for all that the definition allows."""
+    """The tools of the session that the sub-agent may use; None: all that its definition allows."""
     budget: BudgetLimits = NO_LIMITS
     total: TurnTotal = field(default_factory=TurnTotal)
-    """What was used by the turn that it works for, including all sub-agents of that turn."""
+    """What the parent's turn has used, including all its sub-agents."""
+    parent: "SubAgentContext | None" = field(default=None, compare=False, repr=False)
+    """The sub-agent that starts this one, and whose limits apply to it; None if the session's own agent starts it."""
     depth: int = 1
-    """How many agents are above it."""
+    """How many agents are above the sub-agent."""
     can_spawn: bool = False
-    """Whether it may start further agents."""
+    """Whether the sub-agent may start others."""
     parent_span: Span | None = None
     """The span of the parent's call; None if tracing is off."""
 
 
 def reserve_sub_agent(session: "Session", task: Task) -> BudgetShare:
-    """Reserve a sub-agent of the session, or raise if there are too many or the budget is used up. The caller ends the share."""
-    return session.budget.start_child(_budget_limits(task))
+    """Reserve the budget of a new sub-agent. Raise if there are too many sub-agents, or too little of the budget is left. The caller must end the share."""
+    budget = session.budget if task.parent is None else task.parent.share
+    return budget.start_child(_budget_limits(task))
 
 
 async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> str:
     """Run a sub-agent in this session, and return its last message.
 
-    Its calls and words are events of the session, with its id and the id of the parent's call.
+    Its calls and messages are stored as events of the session, with its id and the id of the parent's call.
     """
     name = task.definition.name if task.definition is not None else "agent"
     origin = Origin(agent=new_agent_id(name), parent_call=task.parent_call)
     context = session.new_sub_agent_context(origin)
     context.restrict(task, share)
-    session.sub_agent_depths[origin.agent] = task.depth
+    session.sub_agents[origin.agent] = context
     try:
         async with share.limit_time():
             with enter_scope(session.scope), _trace(session, origin, name, task.parent_span) as span:
@@ -75,7 +81,7 @@ async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> s
     except TimeUsedUpError as error:
         return f"{context.answer}\n({error.message})"
     finally:
-        del session.sub_agent_depths[origin.agent]
+        del session.sub_agents[origin.agent]
         await run_to_completion(_end(session, context, task))
     if reason is not StopReason.END_TURN:
         return f"{context.answer}\n(The sub-agent ended early: {reason}.)"
@@ -83,7 +89,7 @@ async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> s
 
 
 async def _end(session: "Session", context: "SubAgentContext", task: Task) -> None:
-    """Store the end of the sub-agent's last message, and what it used beyond its stored model responses."""
+    """Store the end of the sub-agent's last message, and the usage that is in no stored model response."""
     await session.record.messages.end_agent(context.origin)
     if context.usage:
         own = session.agent.model_name if isinstance(session.agent, ModelAgent) else ""
@@ -98,7 +104,10 @@ def _trace(
 
 
 class SubAgentContext(SessionTurnContext):
-    """The turn of a sub-agent: its tools are some of the session's, and its last message is kept."""
+    """The turn of a sub-agent. It has only some of the session's tools, and keeps the last message, which is the answer."""
+
+    share: BudgetShare
+    """The sub-agent's share of the budget. `restrict` sets it."""
 
     def __init__(self, *arguments: Any, origin: Origin) -> None:
         super().__init__(*arguments)
@@ -109,6 +118,11 @@ class SubAgentContext(SessionTurnContext):
         self._is_new_message = True
 
     @property
+    def depth(self) -> int:
+        """How many agents are above it."""
+        return 0 if self._task is None else self._task.depth
+
+    @property
     def answer(self) -> str:
         """The text of the last message."""
         return "".join(self._last)
@@ -117,10 +131,12 @@ class SubAgentContext(SessionTurnContext):
         """Narrow what the sub-agent may use. Call this once, before it starts."""
         self._task = task
         self.total = task.total
-        self.budget = share
+        self.budget = self.share = share
         self.definition = task.definition
         if task.definition is not None:
             self.max_mode = task.definition.mode
+        if task.parent is not None:
+            self.max_mode = lowest_mode(self.max_mode, task.parent.max_mode)
 
     def begin_message(self) -> None:
         super().begin_message()
@@ -136,23 +152,41 @@ class SubAgentContext(SessionTurnContext):
 
     async def tools(self) -> tuple[CatalogTool, ...]:
         return tuple(
-            tool for tool in await super().tools() if self._allows(tool.server.name, tool.definition.name)
+            tool for tool in await super().tools() if self.allows(tool.server.name, tool.definition.name)
         )
 
     async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
-        tool = next((tool for tool in await super().tools() if name in (tool.name, tool.model_name)), None)
-        if tool is not None and not self._allows(tool.server.name, tool.definition.name):
+        await self._servers.start_unknown()
+        tool = next((tool for tool in self._servers.tools if name in (tool.name, tool.model_name)), None)
+        # The tools of a server that is still starting are not known. Only a sub-agent that may use all tools waits for them.
+        is_allowed = (
+            self._may_use_all if tool is None else self.allows(tool.server.name, tool.definition.name)
+        )
+        if not is_allowed:
             error = HoldfastError(codes.NOT_PERMITTED, f"{name} is not among the tools of this sub-agent.")
-            return replace(failed_result(error), outcome=Outcome.REFUSED)
+            return structs.replace(failed_result(error), outcome=Outcome.REFUSED)
         return await super().call(name, arguments, call_id=call_id)
 
-    def _allows(self, server: str, tool: str) -> bool:
+    def allows(self, server: str, tool: str) -> bool:
+        """Whether it may use a tool: its parent, its definition and its task must allow it."""
         task = self._task
-        if task is None or ((server, tool) in SPAWNING_TOOLS and not task.can_spawn):
+        # A session that it created would have the rights of its session, and not only its own.
+        if task is None or (server, tool) == CREATE_SESSION:
+            return False
+        if (server, tool) == DELEGATE and not task.can_spawn:
+            return False
+        if task.parent is not None and not task.parent.allows(server, tool):
             return False
         if task.definition is not None and not task.definition.allows(server, tool):
             return False
         return task.tools is None or any(pattern.matches(server, tool) for pattern in task.tools)
+
+    @property
+    def _may_use_all(self) -> bool:
+        task = self._task
+        if task is None or task.definition is not None or task.tools is not None:
+            return False
+        return task.parent is None or task.parent._may_use_all
 
 
 def _budget_limits(task: Task) -> BudgetLimits:

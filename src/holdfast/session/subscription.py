@@ -1,4 +1,4 @@
-"""A live session's events for any number of subscribers, each at its own speed."""
+"""The events of a live session for any number of subscribers, each at its own speed."""
 
 import asyncio
 import logging
@@ -16,14 +16,14 @@ from holdfast.store.types import StoredEvent
 
 MAX_EVENTS = 4096
 MAX_BYTES = 4 * 1024 * 1024
-"""How many of the newest events an `EventFeed` keeps in memory, and how many bytes of them."""
+"""An `EventFeed` keeps at most this many events and bytes in memory."""
 MAX_BATCH = 512
 _BATCH_BYTES = 512 * 1024  # further events are left for the next batch
 _STORE_BATCH = 256
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 """The pauses before a read of the store is repeated."""
 _TRANSIENT = (codes.STORE_BUSY, codes.STORE_FAILED, codes.STORE_FULL, codes.STORE_UNREADABLE)
-"""Errors after which a repeated read may succeed: a lock, a short I/O error, no free memory or descriptor."""
+"""Errors after which a repeated read may succeed."""
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +31,7 @@ log = logging.getLogger(__name__)
 class EventFeed:
     """The newest events of a live session, in memory. Subscribers that need older ones read the store.
 
-    The events in memory have consecutive numbers. After a gap (the store wrote a postponed event, for example), only
-    events after the gap are kept in memory. While there is no subscription, none are kept.
+    The events in memory have consecutive numbers. After a gap, only the events after the gap are kept.
     """
 
     def __init__(
@@ -51,20 +50,16 @@ class EventFeed:
         """The number of the last event that is known to be stored."""
         self.is_closed = False
         self.subscriptions = 0
-        """How many subscriptions are open."""
-
-    @property
-    def has_subscribers(self) -> bool:
-        """Whether events have to be passed to `publish`. If not, `advance` is enough."""
-        return self.subscriptions > 0
+        """How many subscriptions are open. Without any, `advance` is enough, and no event has to be passed to `publish`."""
 
     def subscribe(self, after: int = 0) -> "Subscription":
-        """All events after this number: first those that are already stored, then each new one."""
         return Subscription(self, after)
 
     def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
         """Pass on events that have just been stored: in order, each with its size in bytes."""
-        if not events or events[-1].seq <= self.last:  # `advance` has passed them: subscribers read the store
+        if (
+            not events or events[-1].seq <= self.last
+        ):  # subscribers read these from the store, after `advance`
             return
         if events[0].seq != self.last + 1:
             self._forget_recent()
@@ -94,7 +89,7 @@ class EventFeed:
         self._wake()
 
     def recent(self, after: int) -> Sequence[StoredEvent]:
-        """The events after this number, at most `MAX_BATCH`, fewer if they are large; empty if the first is not in memory."""
+        """The first events after this number, if they are in memory: at most `MAX_BATCH`, fewer if they are large."""
         count, recent, sizes = self.last - after, self._recent, self._sizes
         if recent is None or sizes is None or not 0 < count <= len(recent):
             return ()
@@ -104,7 +99,7 @@ class EventFeed:
             return [recent[-index] for index in range(count, max(0, count - fitting), -1)]
         if count == len(recent):
             return [*islice(recent, MAX_BATCH)]
-        # Indexed from the end, because access is fast near the ends of a deque.
+        # A deque is fast near its ends.
         return [recent[-index] for index in range(count, max(0, count - MAX_BATCH), -1)]
 
     async def read_stored(self, after: int) -> Sequence[StoredEvent]:
@@ -118,7 +113,6 @@ class EventFeed:
         return future
 
     def forget(self, future: "asyncio.Future[None]") -> None:
-        """Remove a future that `next_change` has returned."""
         self._waiting.discard(future)
 
     def _wake(self) -> None:
@@ -141,7 +135,7 @@ class Subscription:
         """The number of the last event in the last batch."""
         self._handled = after
         self._unread: deque[StoredEvent] = deque()
-        """The rest of the last batch of a loop over the events."""
+        """What `__anext__` has not returned yet."""
         self._hidden_prompts: set[str] = set()
         self._until_handled: list[tuple[int, asyncio.Future[None]]] = []
         self._change: asyncio.Future[None] | None = None
@@ -149,11 +143,11 @@ class Subscription:
         feed.subscriptions += 1
 
     def __del__(self) -> None:
-        if not self._is_closed:  # its reader has left without closing it
+        if not self._is_closed:  # the reader did not close it
             self._feed.subscriptions -= 1
 
     def __aiter__(self) -> Self:
-        """Each event, in order, until the session is closed. A loop that was left early can be continued by another one."""
+        """Each event, in order, until the session is closed. After a loop was left early, another one continues."""
         return self
 
     async def __anext__(self) -> StoredEvent:
@@ -164,9 +158,9 @@ class Subscription:
         return self._unread.popleft()
 
     async def next_batch(self) -> Sequence[StoredEvent]:
-        """Wait for the next events, and return those that have arrived; none once the session or the subscription is closed.
+        """Wait for the next events and return them; none once the session or the subscription is closed.
 
-        Calling this means that the reader has handled the previous events.
+        A call means that the reader has handled the previous events.
         """
         while not self._is_closed:
             self._set_handled(self.position)
@@ -193,15 +187,14 @@ class Subscription:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the reader gets no more events."""
         return self._is_closed
 
     def hide_prompt(self, message_id: str) -> None:
-        """Leave out the prompt with this id: the reader sent it, and already shows it."""
+        """Leave out the prompt with this id, because the reader sent it."""
         self._hidden_prompts.add(message_id)
 
     def close(self) -> None:
-        """End the subscription. The reader gets no more events."""
+        """End the subscription."""
         if not self._is_closed:
             self._feed.subscriptions -= 1
         self._is_closed = True
@@ -210,7 +203,7 @@ class Subscription:
             self._change.set_result(None)
 
     async def _read_stored(self) -> Sequence[StoredEvent]:
-        """Read the next events from the store. If that fails temporarily, try again for a few seconds."""
+        """Read the next events from the store. Repeat this for a few seconds if it fails temporarily."""
         for seconds in RETRY_SECONDS:
             try:
                 return await self._feed.read_stored(self.position)
@@ -225,7 +218,6 @@ class Subscription:
         return await self._feed.read_stored(self.position)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait for this many seconds, or until the subscription is closed."""
         loop = asyncio.get_running_loop()
         self._change = change = loop.create_future()
         timer = loop.call_later(seconds, lambda: change.done() or change.set_result(None))

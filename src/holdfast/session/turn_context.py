@@ -41,8 +41,6 @@ MAX_RESULT_TEXT = 1_000_000
 
 
 class _Message:
-    """The beginning of a message, in pieces."""
-
     def __init__(self, message_id: str) -> None:
         self.message_id = message_id
         self.pieces: list[str] = []
@@ -78,7 +76,7 @@ class SessionTurnContext:
         self.can_spawn: Callable[[CatalogTool], bool] = _allow
         """Whether the agent may start another one now, with this tool."""
         self.inbox: Inbox | None = None
-        """The messages of other sessions, if this agent gets them."""
+        """None if this agent gets no messages of other sessions."""
         self._record = record
         self._servers = servers
         self._calls = calls
@@ -88,7 +86,7 @@ class SessionTurnContext:
         self._message_id = f"{turn_id}.0"
         self.usage: JsonObject = {}
         self.failure: HoldfastError | None = None
-        """Why the turn failed; None if it did not."""
+        """Why the turn failed, if it did."""
         self._last_message = _Message("")
 
     @property
@@ -101,7 +99,7 @@ class SessionTurnContext:
 
     @property
     def last_message(self) -> str:
-        """The beginning of the last message that the agent sent, at most `MAX_RESULT_TEXT`; empty if it sent none."""
+        """The agent's last message, at most `MAX_RESULT_TEXT` characters; empty if there is none."""
         return "".join(self._last_message.pieces)
 
     async def reply(self, text: str) -> None:

@@ -50,15 +50,15 @@ class TurnResult:
     last_seq: int
     """0 if the end of the turn could not be stored."""
     code: str = ""
-    """Why the turn failed, such as `NO_MODEL`, `MODEL_UNAVAILABLE` or `INTERNAL_ERROR`; empty if it did not."""
+    """Why the turn failed, such as `NO_MODEL`; empty if it did not fail."""
     message: str = ""
     """What happened and what to do, if the turn failed."""
     text: str = field(default="", repr=False)
-    """The agent's last message; empty if it sent none. A very long one is cut off here; the events have all of it."""
+    """The agent's last message. A very long one is cut off; the events have all of it."""
 
     @property
     def ok(self) -> bool:
-        """Whether the turn ended without an error. `reason` says why it ended."""
+        """Whether the turn ended without an error."""
         return not self.code
 
     def raise_for_error(self) -> Self:
@@ -76,9 +76,9 @@ class Prompt:
     message_id: str
     before: BeforeTurn | None = None
     is_cancelled: bool = False
-    """Whether the user has already cancelled it. If so, it is stored but not answered."""
+    """Whether the user has cancelled it already. If so, it is stored but not answered."""
     is_from_inbox: bool = False
-    """Whether it stands for the messages of other sessions that are waiting. The user did not send it, and it has no blocks."""
+    """Whether it stands for waiting messages of other sessions. Then it has no blocks of its own."""
 
 
 class Turns:
@@ -104,9 +104,9 @@ class Turns:
         self._pending: dict[asyncio.Task[TurnResult], _PendingPrompt] = {}
         self._is_closed = False
         self.on_cancel: Callable[[], object] | None = None
-        """Called when the running turn is cancelled."""
+        """Called by `cancel`, unless the session is being closed."""
         self.before_messages: BeforeTurn | None = None
-        """Runs at the beginning of a turn that messages of other sessions start."""
+        """Runs at the beginning of a turn that a message of another session starts."""
         self.spans: SessionSpans | None = None
         """Traces the turns; None if tracing is off."""
 
@@ -116,7 +116,7 @@ class Turns:
         return bool(self._pending)
 
     async def run(self, prompt: Prompt, sender: AttachedDoor | None = None) -> TurnResult:
-        """Run one turn; returns when the whole answer is stored. `sender` can cancel the prompt while it waits."""
+        """Run one turn. Return when the whole answer is stored. `sender` can cancel the prompt while it waits."""
         if self._is_closed:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
         self._check_queue(sender)
@@ -136,7 +136,6 @@ class Turns:
             raise
 
     def _check_queue(self, sender: AttachedDoor | None) -> None:
-        """Raise if too many prompts of this sender, or of all, are waiting."""
         own = sum(pending.sender is sender for pending in self._pending.values())
         if own > MAX_WAITING_PROMPTS:  # one of them may be running
             waiting = f"{MAX_WAITING_PROMPTS} of your prompts"
@@ -170,9 +169,9 @@ class Turns:
             self._start(prompt, None)
 
     def cancel(self, sender: AttachedDoor | None = None) -> None:
-        """Cancel the running turn, even if another sender prompted it, and the waiting prompts of `sender`.
+        """Cancel the running turn, whoever sent its prompt, and the waiting prompts of `sender`.
 
-        Waiting prompts of senders that have left are also cancelled. Without a sender, cancel all waiting prompts.
+        Waiting prompts of senders that have left are also cancelled. Without a sender, all waiting prompts are cancelled.
         """
         for pending in self._pending.values():
             if sender is None or pending.is_running or pending.sender is sender or pending.is_abandoned:
@@ -186,9 +185,9 @@ class Turns:
         return _current.get() is self
 
     async def close(self, *, wait: bool = True) -> None:
-        """Cancel every turn, wait until each has ended, and accept no more prompts.
+        """Cancel every turn, and accept no more prompts. With `wait`, wait until each turn has ended.
 
-        A turn that closes its own session cannot wait for itself (`wait` is False), and is stored as interrupted.
+        A turn that closes its own session cannot wait for itself.
         """
         self._is_closed = True
         self.cancel()
@@ -203,7 +202,7 @@ class Turns:
         except HoldfastError as error:
             if not pending.is_cancelled:
                 raise
-            # The turn counts as cancelled although its end was not stored; the next write ends it as interrupted.
+            # `recover` stores the end of the turn later, as interrupted.
             log.warning("cancelled turn not stored", extra={"reason": error.message})
             return TurnResult(reason=StopReason.CANCELLED, last_seq=0)
 
@@ -286,7 +285,7 @@ class Turns:
 
 
 class _PendingPrompt:
-    """A prompt whose turn is running or waiting. If it is cancelled, it is still stored, with the end of its turn."""
+    """A prompt whose turn is running or waiting. A cancelled prompt is stored, too, with the end of its turn."""
 
     def __init__(self, prompt: Prompt, sender: AttachedDoor | None) -> None:
         self.prompt = prompt
@@ -297,7 +296,6 @@ class _PendingPrompt:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether the door that sent the prompt has left."""
         return self.sender is not None and self.sender.has_left
 
     def cancel(self) -> None:
@@ -318,14 +316,12 @@ class _PendingPrompt:
 
 
 def _require_awaitable(answer: Awaitable[StopReason]) -> Awaitable[StopReason]:
-    """What `run_turn` returned. Raise if it cannot be awaited: the method is not async."""
     if isinstance(cast("object", answer), Awaitable):
         return answer
     raise HoldfastError(codes.BAD_ARGUMENT, "The agent's `run_turn` must be async: `async def run_turn(…)`.")
 
 
 def _check_reason(reason: object) -> StopReason:
-    """The reason that the agent returned. Raise if it returned something else, such as None."""
     try:
         return StopReason(str(reason))
     except ValueError:
@@ -337,9 +333,9 @@ def _check_reason(reason: object) -> StopReason:
 
 
 def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
-    """The beginning of the prompt, with secrets masked. Empty for commands such as `/help`, which say nothing about the session.
+    """The beginning of the prompt, masked; empty for commands such as `/help`.
 
-    The title is cut to its length after masking, because part of a secret would not be recognised.
+    It is cut after masking, because a part of a secret would not be recognised.
     """
     texts = (
         _limit_text(str(block.get("text", "")), mask)
@@ -353,7 +349,7 @@ def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
 
 
 def _limit_text(text: str, mask: Mask) -> str:
-    """The text, or the beginning of a long text. If that ends with what may be part of a secret, that part is removed."""
+    """The beginning of a long text. If it ends with what may be part of a secret, that part is removed."""
     if len(text) <= _TITLE_SOURCE:
         return text
     start = text[:_TITLE_SOURCE]

@@ -1,4 +1,4 @@
-"""Warn about patterns of tools that match no tool, which are probably misspelled, once the tools are known."""
+"""Warns about patterns that match no tool, once the tools are known."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
@@ -15,15 +15,15 @@ _MAX_NAMED = 10
 
 
 class UnmatchedPatterns:
-    """The patterns that have matched no tool yet. The log warns once about each."""
+    """The patterns that have matched no tool yet. Each is warned about once."""
 
     def __init__(self, patterns: Iterable[ToolPattern]) -> None:
         self._left = dict.fromkeys(patterns)
 
     def check(self, known: Mapping[str, Collection[str] | None], other_servers: Collection[str] = ()) -> None:
-        """Compare the patterns with the names of the known tools, by server. None: not known, so some tool may match.
+        """Compare the patterns with the known tools of each server. None: a server's tools are not known.
 
-        `other_servers` are also suggested.
+        `other_servers` are also suggested in the warning.
         """
         for pattern in [*self._left]:
             if any(pattern.matches(server, tool) for server, tools in known.items() for tool in tools or ()):
@@ -37,7 +37,6 @@ class UnmatchedPatterns:
 def _describe(
     pattern: ToolPattern, known: Mapping[str, Collection[str] | None], other_servers: Collection[str]
 ) -> str:
-    """What the user may have meant by the pattern, as a sentence."""
     tools = [f"{server}.{tool}" for server, names in known.items() for tool in names or ()][:_MAX_COMPARED]
     if meant := closest_tool(str(pattern), tools):
         return f"Did you mean {meant!r}?"

@@ -1,4 +1,4 @@
-"""The anchor: a copy of the head of the audit's chain, outside of the store's data. It shows if the chain was cut off or rewritten."""
+"""The anchor: a copy of the head of the audit's chain, outside of the store. It shows if the chain was cut off or rewritten."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,7 +6,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The number and digest of a record that is the last of its chain, or was the last when the head was kept. An empty chain has number 0."""
+    """The number and digest of the last record of a chain at some time. An empty chain has the number 0."""
 
     seq: int
     digest: bytes
@@ -16,7 +16,7 @@ class Head:
 
 
 class Anchor(Protocol):
-    """Keeps one head: the anchored head."""
+    """Keeps one head."""
 
     def exists(self) -> bool:
         """Whether a head was ever written, even if it cannot be read now."""

@@ -13,12 +13,12 @@ from holdfast.store.types import AppendResult, Hold, StoredEvent
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
-# A few events are appended one by one: for them, preparing a statement with many rows takes longer.
+# For a few events, a statement with many rows takes longer than one statement each.
 _MAX_ONE_BY_ONE = 4
 
 
 class AppendBatch:
-    """Events that are appended in one transaction: with `Tx.append_many` if that is possible, or else one by one."""
+    """The events of one transaction, appended with `Tx.append_many` if that is possible, or else one by one."""
 
     __slots__ = ("_hold", "entries", "stored_count", "uses_append_many")
 
@@ -29,10 +29,9 @@ class AppendBatch:
             not one_by_one and len(entries) > _MAX_ONE_BY_ONE and all(map(_can_batch, entries))
         )
         self.stored_count = 0
-        """If the events are appended one by one: how many the last run appended."""
+        """If the events are appended one by one: how many were appended in the last run."""
 
     def append_to(self, tx: "Tx") -> list[AppendResult]:
-        """Append the events in this transaction."""
         if self.uses_append_many:
             batches = groupby(self.entries, key=_origin)
             return [
@@ -55,10 +54,8 @@ class AppendBatch:
 class Feed(Protocol):
     """Receives the events of each commit after the commit."""
 
-    @property
-    def has_subscribers(self) -> bool:
-        """Whether to call `publish` after a commit. If False, call `advance`."""
-        ...
+    subscriptions: int
+    """How many subscribers there are. If there are none, `advance` is called after a commit, else `publish`."""
 
     def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
         """Receive the new events of a commit, in order, and their sizes. Events that were stored before are left out."""

@@ -26,10 +26,10 @@ Submit = Callable[[Callable[["Tx"], Any], Callable[[Any, BaseException | None], 
 class Appender:
     """Queues events and commits them in batches, in order. While one batch is being committed, the next one fills up.
 
-    A batch is committed when a caller waits for one of its events, or else in the next iteration of the event loop (but see
-    `append_now` with `waits_for_next`). If an event cannot be stored, it and all later events fail until `reset` is called;
-    earlier events are kept.
-    Leaving the `async with` block waits for every event. Without such a block, call `flush`.
+    A batch is committed when a caller waits for one of its events, or else in the next iteration of the event loop. If an
+    event cannot be stored, it and all later events fail until `reset` is called; earlier events are kept.
+
+    The end of an `async with` block waits for every event.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class Appender:
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._error: BaseException | None = None
         self.bytes = 0
-        """How many bytes the events of this appender have. Until an event is stored, the size that its caller gave counts."""
+        """The size of all events of this appender. Until an event is stored, the size that the caller gave counts."""
         self._commit = self.commit_now  # one bound method for all events
 
     @property
     def error(self) -> HoldfastError | None:
-        """The error that later events get, because an event could not be stored; None after `reset`."""
+        """The error that later events get after a failure; None after `reset`."""
         return None if self._error is None else self._after_failure(self._error)
 
     @property
@@ -83,7 +83,7 @@ class Appender:
         origin: Origin = OWN_AGENT,
         size: int = 0,
     ) -> PendingEvent:
-        """Queue an event. Waits only while the window is full. `size` is passed on to the feed.
+        """Queue an event. Waits only while the window is full. `size` is about how many bytes the event has.
 
         `on_append` runs in the event's transaction, unless an event with the same key was stored before. If the event
         `depends_on` has failed, this event fails too, even after a `reset`.
@@ -133,7 +133,7 @@ class Appender:
             self._loop.call_soon(self._commit_scheduled)
 
     async def flush(self) -> None:
-        """Wait until every queued event is durable. Raises if one failed."""
+        """Wait until every queued event is durable. Raise if one failed."""
         await self.wait_settled()
         if self._error is not None:
             raise self._after_failure(self._error)
@@ -162,7 +162,7 @@ class Appender:
             await self.wait_settled()
 
     def commit_now(self) -> None:
-        """Commit the next events of the queue. If a commit is running, it does that when it ends."""
+        """Commit the next events of the queue, or do so when the running commit ends."""
         queue = self._queue
         if self._is_committing or not queue:
             return
@@ -215,7 +215,7 @@ class Appender:
             self._continue()
 
     async def _recover(self, batch: AppendBatch, error: BaseException) -> None:
-        """Commit the events of a failed batch up to the one that cannot be stored. That event and all later ones fail."""
+        """Commit the events of a failed batch up to the one that cannot be stored. Fail that event and all later ones."""
         entries = batch.entries
         if batch.uses_append_many:  # it is unknown which event failed
             await self._commit_one_by_one(entries)
@@ -245,7 +245,7 @@ class Appender:
     def _settle_all(self, entries: list[PendingEvent], results: list[AppendResult]) -> None:
         feed = self._feed
         if feed is not None:
-            if feed.has_subscribers:
+            if feed.subscriptions:
                 publish(feed, entries, results)
             else:
                 last = results[-1]
@@ -282,7 +282,6 @@ class Appender:
             raise
 
     def _grant_places(self) -> None:
-        """Give the free places of the window to the callers that wait, in order."""
         while self._waiting and self._free > 0:
             place = self._waiting.popleft()
             if not place.done():  # it is done if its caller was cancelled

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NEVER = datetime.min.replace(tzinfo=UTC)
-"""Earlier than every stored time. It stands for a time that is not set."""
+"""Earlier than every stored time."""
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -16,7 +16,7 @@ def now() -> int:
 
 def from_microseconds(microseconds: int) -> datetime:
     """The stored time as a datetime."""
-    return _EPOCH + timedelta(0, 0, microseconds)  # by position, which takes a fifth of the time
+    return _EPOCH + timedelta(0, 0, microseconds)  # positional arguments are five times as fast
 
 
 def to_microseconds(moment: datetime) -> int:

@@ -18,7 +18,7 @@ _KEYED_EVENTS: dict[type[Event], tuple[str, Callable[[Any], str]]] = {
     TurnEnded: (ENDED_PREFIX, attrgetter("turn_id")),
     MessageReceived: (RECEIVED_PREFIX, attrgetter("message_id")),
 }
-"""The events that can occur only once: how their keys begin, and the id that follows."""
+"""The events that can occur only once: the prefix of their keys, and the id that follows."""
 MAX_TAGS = 64
 MAX_TAG_LENGTH = 128
 MAX_TITLE_LENGTH = 1000
@@ -37,7 +37,7 @@ def check_change(change: SessionChange) -> None:
 
 
 def check_same_session(stored: StoredSession, new: NewSession) -> StoredSession:
-    """Return the stored session. Raise if it has another workspace, user, parent or source than the new one."""
+    """The stored session. Raise if it has another workspace, user, parent or source than the new one."""
     context = stored.context
     existing = (context.workspace_id, context.user_id, context.parent_session_id, stored.source)
     requested = (new.context.workspace_id, new.context.user_id, new.context.parent_session_id, new.source)
@@ -74,7 +74,7 @@ def key_reused(session_id: SessionId, key: str, seq: int) -> HoldfastError:
 
 
 def insert_discarded(what: str) -> HoldfastError:
-    """The error for an insert that stored no row: an unknown trigger in the database discarded it."""
+    """The error for an insert that stored no row, because a foreign trigger discarded it."""
     return HoldfastError(codes.STORE_CORRUPT, f"The database discarded {what}. Run `holdfast store check`.")
 
 

@@ -1,18 +1,29 @@
-"""End the calls and turns that a crash or a failed write left open."""
+"""Ends the calls and turns that a crash or a failed write left open."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.model.event import OWN_AGENT, Origin, Outcome, StopReason, ToolCalled, ToolEnded, TurnEnded
+from holdfast.model.event import (
+    OWN_AGENT,
+    Origin,
+    Outcome,
+    StopReason,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TurnEnded,
+)
 from holdfast.model.ids import SessionId
 from holdfast.store.lease import is_held
 from holdfast.store.store import ReadTx, Tx
 from holdfast.store.types import Hold, SessionState, StoredEvent, StoredSession
 
 INTERRUPTED = "INTERRUPTED"
-_INTERRUPTED_TEXT = (
-    f"{INTERRUPTED}: Holdfast stopped before this call ended; it is unknown whether the call took effect."
-)
+_MAY_HAVE_RUN = "it is unknown whether the call took effect"
+_NEVER_MADE = "the call was never made"
+_INTERRUPTED_TEXT = f"{INTERRUPTED}: Holdfast stopped before this call ended; {_MAY_HAVE_RUN}."
+_NEVER_MADE_TEXT = f"{INTERRUPTED}: Holdfast stopped before this call was sent to its server; {_NEVER_MADE}."
+_PAGE = 500
 
 OnInterruptedCall = Callable[[ToolCalled], object]
 """Called for each call that `end_interrupted` ends, in the same transaction."""
@@ -20,7 +31,7 @@ OnInterruptedCall = Callable[[ToolCalled], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingEnd:
-    """The end of a call or of a turn that was not stored, because of a crash or a failed write."""
+    """The end of a call or of a turn that was not stored."""
 
     event: ToolEnded | TurnEnded
     call: ToolCalled | None = None
@@ -37,13 +48,15 @@ def end_interrupted(tx: Tx, hold: Hold, on_call: OnInterruptedCall | None = None
 
 
 def missing_ends(tx: ReadTx, session_id: SessionId) -> tuple[MissingEnd, ...]:
-    """The missing ends of the session's open calls, then the missing end of its open turn."""
+    """The missing ends of the session's open calls, then of its open turn."""
     session = tx.session(session_id)
     if session is None:
         return ()
+    open_calls = tx.open_calls(session_id)
+    started = _started_calls(tx, session_id, open_calls)
     calls = tuple(
-        _missing_call_end(stored, stored.event)
-        for stored in tx.open_calls(session_id)
+        _missing_call_end(stored, stored.event, was_started=stored.event.call_id in started)
+        for stored in open_calls
         if isinstance(stored.event, ToolCalled)
     )
     if not session.open_turn:
@@ -52,8 +65,14 @@ def missing_ends(tx: ReadTx, session_id: SessionId) -> tuple[MissingEnd, ...]:
     return (*calls, MissingEnd(event=ended))
 
 
+def describe_interrupted(event: ToolEnded) -> str:
+    """What is known about the effect of an interrupted call."""
+    texts = [block.get("text") for block in event.content]
+    return _NEVER_MADE if texts == [_NEVER_MADE_TEXT] else _MAY_HAVE_RUN
+
+
 def interrupted_ends(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ...]:
-    """The missing ends of a session that no live process holds: the next host stores them. Empty while a process holds it."""
+    """The missing ends of a session that no live process holds; else nothing."""
     if is_held(session):
         return ()
     # All calls of a session that was closed and released have ended, so its calls need not be read.
@@ -61,11 +80,26 @@ def interrupted_ends(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ..
     return () if is_complete else missing_ends(tx, session.context.session_id)
 
 
-def _missing_call_end(stored: StoredEvent, call: ToolCalled) -> MissingEnd:
+def _started_calls(tx: ReadTx, session_id: SessionId, open_calls: tuple[StoredEvent, ...]) -> frozenset[str]:
+    """The ids of the open calls that may have been made. The start of a call is stored before the call is made.
+
+    The calls of sub-agents count as made: if a sub-agent has a session of its own, only that session has their starts.
+    """
+    called = {stored.event.call_id: stored for stored in open_calls if isinstance(stored.event, ToolCalled)}
+    started = {call_id for call_id, stored in called.items() if stored.origin != OWN_AGENT}
+    after = min((stored.seq for stored in called.values()), default=0)
+    while len(started) < len(called) and (page := tx.events(session_id, after, _PAGE)):
+        started |= {stored.event.call_id for stored in page if isinstance(stored.event, ToolStarted)}
+        after = page[-1].seq
+    return frozenset(started & called.keys())
+
+
+def _missing_call_end(stored: StoredEvent, call: ToolCalled, *, was_started: bool) -> MissingEnd:
+    text = _INTERRUPTED_TEXT if was_started else _NEVER_MADE_TEXT
     ended = ToolEnded(
         call_id=call.call_id,
         outcome=Outcome.CANCELLED,
-        content=({"type": "text", "text": _INTERRUPTED_TEXT},),
+        content=({"type": "text", "text": text},),
         code=INTERRUPTED,
     )
     return MissingEnd(event=ended, call=call, origin=stored.origin)

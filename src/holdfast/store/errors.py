@@ -1,4 +1,4 @@
-"""Errors of stores: which are temporary, and how errors of the file system are translated."""
+"""Errors of stores: which are temporary, and which errors of the file system they come from."""
 
 import errno
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def translate_file_errors(path: Path | str) -> Iterator[None]:
 
 
 def store_error(code: Code, path: Path | str) -> HoldfastError:
-    """The error with this code, and a message about this file."""
+    """The error with this code and a message about this file."""
     return HoldfastError(code, _MESSAGES[code.name].format(path=path))
 
 
@@ -62,8 +62,7 @@ _ERRNO_CODES: dict[int, Code] = {
     errno.EIO: codes.STORE_FAILED,
 }
 _MESSAGES = {
-    "STORE_FULL": "No space is left to write '{path}'. This write was not stored; all earlier ones were. "
-    "Free some space on that disk, then try again.",
+    "STORE_FULL": "No space is left to write '{path}'. This write was not stored; all earlier ones were.",
     "STORE_READ_ONLY": "'{path}' is on a disk or in a folder that cannot be written to. Nothing was changed.",
     "STORE_CORRUPT": "'{path}' is damaged or not a database. Nothing was changed.",
     "STORE_BUSY": "'{path}' is locked by another process. This write was not stored. Try again.",

@@ -1,4 +1,4 @@
-"""Encode an event as its kind and a JSON object, and decode it, even if another version encoded it."""
+"""Encodes an event as its kind and a JSON object, and decodes it."""
 
 import msgspec
 
@@ -26,7 +26,7 @@ def encode_event(event: Event) -> tuple[str, bytes]:
 
 
 def decode_event(kind: str, body: bytes) -> Event:
-    """Decode an event. It is an `UnknownEvent` if this version does not know the kind."""
+    """Decode an event. A kind that this version does not know becomes an `UnknownEvent`."""
     decode = _decoders.get(kind)
     if decode is None:
         return UnknownEvent(kind=kind, body=body)

@@ -11,11 +11,11 @@ from holdfast.store.types import Hold, Lease, StoredSession
 LEASE_SECONDS = 60.0
 """An owner that cannot be checked is assumed to be alive for this long after its last renewal."""
 RENEWALS = 3
-"""How many times a lease is renewed in `LEASE_SECONDS`."""
-# An owner that cannot be checked may be suspended and continue later, so its calls are ended a day after its lease expired.
+"""How often a lease is renewed in `LEASE_SECONDS`."""
+# An owner that cannot be checked may be suspended and continue later, so its calls are ended only a day later.
 _MAX_SUSPENSION = timedelta(days=1)
 _closed_holders: set[str] = set()
-"""The holder ids of the stores that this process has closed. Leases that they could not release, as on a full disk, count as expired."""
+"""The holder ids of the stores that this process has closed. Leases that they did not release count as expired."""
 
 
 def mark_closed(holder: str) -> None:
@@ -46,18 +46,18 @@ def is_held(session: StoredSession) -> bool:
 
 
 def is_interrupted(session: StoredSession) -> bool:
-    """Whether the session had an open turn and no live owner when it was read. `interrupted_ends` also finds calls outside of a turn."""
+    """Whether the session had an open turn and no live owner when it was read."""
     return bool(session.open_turn) and not is_held(session)
 
 
 def check_free(lease: Lease, now: datetime) -> None:
-    """Raise `SESSION_HELD` if a live owner holds the session."""
+    """Raise SESSION_HELD if a live owner holds the session."""
     if not is_expired(lease, now):
         raise session_held(lease)
 
 
 def check_epoch(hold: Hold, current: int | None) -> None:
-    """Raise `SESSION_HELD` unless the hold has the session's current epoch (`current`; None if the session has no holder)."""
+    """Raise SESSION_HELD unless the hold is still valid. `current` is the epoch of the session's hold; None if it has none."""
     if hold.epoch != current:
         raise HoldfastError(
             codes.SESSION_HELD,

@@ -1,4 +1,4 @@
-"""Check, back up, vacuum and read a store in a file, without opening it for sessions."""
+"""Checks, backs up, vacuums and reads a store in a file, without opening it for sessions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ class CheckReport:
 
 @contextmanager
 def open_for_reading(url: str | Path) -> Iterator[ReadTx]:
-    """Read a store of this or an earlier version, without changing it. Raises if it is missing or empty."""
+    """Read a store of this or an earlier version, without changing it. Raise if it is missing or empty."""
     from holdfast.store.sqlite import maintenance
 
     with maintenance.open_for_reading(_file(url)) as tx:
@@ -47,21 +47,21 @@ def check(url: str | Path) -> CheckReport:
 
 
 def check_quickly(url: str | Path, seconds: float) -> None:
-    """Raise an error if pages of the file are damaged. It takes at most this long, so only a part of a large file is checked."""
+    """Raise if pages of the file are damaged. Checks as much as it can within these seconds."""
     from holdfast.store.sqlite import maintenance
 
     maintenance.check_quickly(_file(url), seconds)
 
 
 def backup(url: str | Path, copy: Path) -> None:
-    """Copy a snapshot of the store and its anchor, even while it is in use. Never overwrites a file or leaves a partial copy."""
+    """Copy a snapshot of the store and its anchor, even while it is in use. Never overwrite a file or leave a partial copy."""
     from holdfast.store.sqlite import maintenance
 
     maintenance.backup(_file(url), copy)
 
 
 def vacuum(url: str | Path) -> tuple[int, int]:
-    """Rewrite the file without unused space. Returns its size before and after."""
+    """Rewrite the file without unused space. Return its size before and after."""
     from holdfast.store.sqlite import maintenance
 
     return maintenance.vacuum(_file(url))

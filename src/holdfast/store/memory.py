@@ -1,4 +1,4 @@
-"""The store in memory, for `memory:` URLs and for tests. It behaves like the SQLite store, but nothing is durable."""
+"""The store in memory, for `memory:` URLs and for tests. Nothing in it is durable."""
 
 import secrets
 from collections import Counter
@@ -72,7 +72,7 @@ V = TypeVar("V")
 class MemoryStore(Store):
     """Keeps everything in memory. Two stores with one `MemoryDatabase` are like two processes with one file.
 
-    With `run_twice`, every write is run, rolled back and run again, to test that callers' functions can be repeated.
+    With `run_twice`, every write is run, rolled back and run again, to test that it can be repeated.
     """
 
     def __init__(
@@ -92,11 +92,9 @@ class MemoryStore(Store):
 
     @property
     def anchor(self) -> Anchor:
-        """The anchor of this data."""
         return self._db.anchor
 
     def now(self) -> datetime:
-        """The time of this machine."""
         return self._tx.now()
 
     async def write(
@@ -106,13 +104,12 @@ class MemoryStore(Store):
         must_happen: bool = False,
         on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
-        """Run a function in a write transaction; if it fails, its writes are rolled back. No write is ever postponed."""
         if self._closed:
             raise _closed_error()
         return self._write(work)
 
     def submit(self, work: Callable[[Tx], T], on_done: OnDone) -> None:
-        """Run a function in a write transaction, and call `on_done`, before this method returns."""
+        """Write, and call `on_done` before this method returns."""
         if self._closed:
             raise _closed_error()
         try:
@@ -132,17 +129,14 @@ class MemoryStore(Store):
         return result
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
-        """Run a function in a read transaction."""
         if self._closed:
             raise _closed_error()
         return work(self._tx)
 
     def after_commit(self, hook: AfterCommit) -> None:
-        """Run this hook after every write from now on."""
         self._hooks.append(hook)
 
     async def close(self) -> None:
-        """End all holds."""
         if not self._closed:
             self._closed = True
             self._tx.release_all()
@@ -182,17 +176,15 @@ class MemoryDatabase:
         self.undo: list[Callable[[], object]] = []
 
     def next_epoch(self) -> int:
-        """The next epoch. A rollback does not undo this: no two holds may have the same epoch."""
+        """The next epoch. A rollback does not undo this, because no two holds may have the same epoch."""
         self.last_epoch += 1
         return self.last_epoch
 
     def next_number(self) -> int:
-        """A number that is larger than all earlier ones."""
         self.count += 1
         return self.count
 
     def put(self, mapping: dict[K, V], key: K, value: V) -> None:
-        """Set an entry and log its undo."""
         if key in mapping:
             before = mapping[key]
             self.undo.append(lambda: mapping.__setitem__(key, before))
@@ -201,13 +193,11 @@ class MemoryDatabase:
         mapping[key] = value
 
     def drop(self, mapping: dict[K, V], key: K) -> None:
-        """Remove an entry and log its undo."""
         if key in mapping:
             before = mapping.pop(key)
             self.undo.append(lambda: mapping.__setitem__(key, before))
 
     def add(self, values: list[V], value: V) -> None:
-        """Append a value and log its undo."""
         values.append(value)
         self.undo.append(values.pop)
 

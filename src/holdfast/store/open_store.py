@@ -1,4 +1,4 @@
-"""Opens the store at a URL. Other packages open stores only with the functions of this module."""
+"""Opens the store at a URL."""
 
 import re
 from pathlib import Path
@@ -17,11 +17,11 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: Owner | None = None) -> Store:
-    """The store at this URL, to use as a context manager: `sqlite:///path`, a plain path, or `memory:`.
+    """The store at this URL, as a context manager: `sqlite:///path`, a plain path, or `memory:`.
 
-    If there is no file, it is created. If an earlier version wrote the file, it is backed up and upgraded. `memory:` is a
-    new store, which lasts as long as the object. `lease_seconds` is how long other processes wait for this one if they
-    cannot check whether it is alive. `owner` is the process that their error messages name; by default, this one.
+    If there is no file, it is created. If an earlier version wrote it, it is backed up and upgraded. `memory:` is always a new
+    store. If other processes cannot check whether this one is alive, they wait `lease_seconds` for it. `owner` is the process
+    that their error messages name; by default, this one.
     """
     file = sqlite_file(url)
     if file is None:
@@ -32,10 +32,10 @@ def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: 
 
 
 def open_read_only(url: str | Path, *, must_exist: bool = False, keep_unchanged: bool = False) -> Store:
-    """The store at this URL, for reading only. This works even on a full or read-only disk.
+    """The store at this URL, for reading only, even on a full or read-only disk.
 
     A missing file counts as an empty store, unless it `must_exist`. A file of an earlier version is upgraded first.
-    Use `keep_unchanged` for a file that another person may have made: the file is checked first, and never written to.
+    Use `keep_unchanged` for a file that another person may have made: it is checked, and never written to.
     """
     file = sqlite_file(url)
     if file is None:
@@ -63,7 +63,7 @@ def sqlite_file(url: str | Path) -> Path | None:
     if url == MEMORY:
         return None
     if url.startswith(_SQLITE):
-        # Further slashes are ignored: `sqlite:////a` is `sqlite:///a`.
+        # `sqlite:////a` means the same as `sqlite:///a`.
         return Path("/" + unquote(url.removeprefix(_SQLITE)).lstrip("/"))
     if _SCHEME.match(url):
         raise HoldfastError(

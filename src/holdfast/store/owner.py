@@ -1,4 +1,4 @@
-"""The process that owns a lease, identified uniquely across machines, reboots and reused pids."""
+"""The process that owns a lease, identified across machines, reboots and reused pids."""
 
 import os
 import platform
@@ -46,7 +46,7 @@ def is_dead(owner: Owner) -> bool | None:
         return None
     if owner.boot != here.boot:
         return True
-    # The pids of another namespace mean nothing here. A container with its own namespace is like another machine.
+    # The pids of another namespace, such as a container's, mean nothing here.
     if owner.namespace != here.namespace or not owner.started:
         return None
     return _start_time(owner.pid) != owner.started
@@ -57,7 +57,7 @@ def _machine() -> str:
 
 
 def _start_time(pid: int) -> str | None:
-    """The start time of a process, as the system formats it; None if there is no such process or it is a zombie; "" if it is not known."""
+    """When a process started, as the system reports it. None if it has ended; "" if that is not known."""
     if sys.platform == "linux":
         stat = _read_text(f"/proc/{pid}/stat")
         fields = stat.rpartition(")")[2].split()

@@ -20,8 +20,8 @@ class PendingEvent:
     __slots__ = (
         "_appended",
         "_commit_now",
-        "_error",
         "_waiters",
+        "error",
         "event",
         "key",
         "on_append",
@@ -45,48 +45,41 @@ class PendingEvent:
         self.size = size
         self._commit_now = commit_now
         self._appended: AppendResult | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
+        """Why the event could not be stored."""
         self._waiters: list[asyncio.Future[None]] | None = None
 
     @property
     def result(self) -> AppendResult | None:
-        """The number and time of the event, once it is durable."""
+        """None until the event is durable."""
         return self._appended
 
     @property
     def is_durable(self) -> bool:
-        """Whether the event is on the disk."""
         return self._appended is not None
 
     @property
     def is_new(self) -> bool:
-        """Whether the event is on the disk, and was not stored before under the same key."""
+        """Whether the event is durable, and was not stored before under the same key."""
         return self._appended is not None and self._appended.is_new
 
     @property
     def has_failed(self) -> bool:
-        """Whether the event could not be stored."""
-        return self._error is not None
+        return self.error is not None
 
     @property
     def is_settled(self) -> bool:
-        """Whether the event is durable or has failed."""
-        return self._appended is not None or self._error is not None
-
-    @property
-    def error(self) -> BaseException | None:
-        """Why the event could not be stored."""
-        return self._error
+        return self._appended is not None or self.error is not None
 
     async def wait_durable(self) -> int:
-        """Wait until the event is on the disk, and return its number. Raises if it failed."""
+        """Wait until the event is durable, and return its number. Raise if it failed."""
         if self._appended is None:
-            if self._error is None:
+            if self.error is None:
                 self._commit_now()  # the caller adds no other event until this one is durable
-                if not self.is_settled:
+                if self._appended is None and not self.has_failed:
                     await self._wait()
             if self._appended is None:
-                raise self._error or AssertionError("A settled event has a number or an error.")
+                raise self.error or AssertionError("A settled event has a number or an error.")
         return self._appended.seq
 
     async def wait_settled(self) -> bool:
@@ -102,7 +95,7 @@ class PendingEvent:
         if not self.is_settled:
             self._commit_now()
         cancelled: asyncio.CancelledError | None = None
-        while not self.is_settled:
+        while self._appended is None and self.error is None:
             try:
                 await self._wait()
             except asyncio.CancelledError as error:
@@ -112,14 +105,12 @@ class PendingEvent:
         return self._appended is not None
 
     def set_durable(self, result: AppendResult) -> None:
-        """Set the result, and wake the waiting tasks."""
         self._appended = result
         if self._waiters is not None:
             self._wake()
 
     def set_failed(self, error: BaseException) -> None:
-        """Set the error, and wake the waiting tasks."""
-        self._error = error
+        self.error = error
         if self._waiters is not None:
             self._wake()
 

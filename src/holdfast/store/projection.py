@@ -31,7 +31,7 @@ from holdfast.model.event import (
 from holdfast.model.trust import lowest_trust
 from holdfast.store.types import SessionState, StoredSession
 
-# Events that do not change the session's row, so that appending one writes one row, not two.
+# Events that do not change the session's row.
 EVENTS_WITHOUT_PROJECTION = (
     Replied,
     Thought,
@@ -48,7 +48,7 @@ EVENTS_WITHOUT_PROJECTION = (
 
 
 EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)
-"""The most frequent events that neither change their session's row nor have text to search."""
+"""The most frequent events. They neither change the session's row nor have text to search."""
 
 
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:
@@ -58,7 +58,7 @@ def project(session: StoredSession, event: Event, at: datetime) -> StoredSession
 
 
 def changes_session(event: Event, origin: Origin) -> bool:
-    """Whether the event changes its session's row. Events of sub-agents do not: the title and the open turn are those of the session's own agent."""
+    """Whether the event changes its session's row. Events of sub-agents do not."""
     return not origin.agent and not isinstance(event, EVENTS_WITHOUT_PROJECTION)
 
 

@@ -19,7 +19,7 @@ from holdfast.store.types import SessionState
 
 MAX_PAGE_SIZE = 1000
 MAX_PAGE_BYTES = 256 * 1024
-"""The maximum size of all folders, titles and tags in one page of sessions. A single session may exceed it."""
+"""The maximum size of all folders, titles and tags in one page of sessions. One session alone may exceed it."""
 MAX_QUERY_TAGS = 32
 _MAC_BYTES = 16
 _MAX_CURSOR = 200
@@ -74,7 +74,7 @@ class SearchQuery:
 
 
 def count_fitting(sizes: Iterable[int], limit: int) -> int:
-    """How many sessions of these sizes, in this order, fit into one page: at least one, if there are any."""
+    """How many sessions of these sizes fit into one page: at least one, if there are any."""
     total = count = 0
     for size in islice(sizes, limit):
         total += size
@@ -85,7 +85,7 @@ def count_fitting(sizes: Iterable[int], limit: int) -> int:
 
 
 def encode_cursor(position: tuple[int, int], query: SessionQuery | SearchQuery, secret: bytes) -> str:
-    """A cursor for the results of this query after this position, valid only for this query and this store."""
+    """A cursor for the results after this position, valid only for this query and this store."""
     body = msgspec.msgpack.encode(position)
     return _to_text(_mac(body, query, secret) + body)
 
@@ -97,7 +97,7 @@ def decode_cursor(query: SessionQuery | SearchQuery, secret: bytes) -> tuple[int
     try:
         raw = urlsafe_b64decode(query.cursor[:_MAX_CURSOR] + "=" * (-len(query.cursor) % 4))
         mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        # Accept only the exact text that was returned: Python's decoder skips characters that are not base64.
+        # Python's decoder skips characters that are not base64, so compare the text, too.
         is_canonical = _to_text(raw) == query.cursor
         if hmac.compare_digest(mac, _mac(body, query, secret)) and is_canonical:
             return _position_decoder.decode(body)

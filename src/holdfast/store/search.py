@@ -26,7 +26,7 @@ def searchable_text(event: Event) -> tuple[str, str] | None:
 
 
 def parse_words(words: str) -> tuple[tuple[str, ...], ...]:
-    """Split a query into words, and each word into the tokens that must follow each other in the text: `a_b` has two."""
+    """Split a query into words, and each word into tokens that must follow each other in the text: `a_b` has two."""
     if len(words) > MAX_LENGTH:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"Enter at most {MAX_LENGTH} characters to search for, not {len(words)}."

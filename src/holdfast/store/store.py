@@ -1,4 +1,4 @@
-"""The interface of a store: its transactions, and the functions that read or write, each in one transaction."""
+"""The interface of a store and of its transactions."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _BATCH_SIZE = 1000
 MAX_UNDELIVERED = 1000
-"""The maximum number of undelivered messages to one session."""
+"""How many undelivered messages a session may have."""
 _MIN_PAUSE_SECONDS = 0.01  # between two parts of a session that is deleted
 _NO_SECRETS = Mask()
 _submitted: set["asyncio.Future[Any]"] = set()  # asyncio keeps no strong references to tasks
@@ -48,7 +48,7 @@ class ReadTx(Protocol):
     """A read transaction: everything it returns is from one snapshot."""
 
     def now(self) -> datetime:
-        """The store's time, with which leases are compared. Hosts of one store may have clocks that differ."""
+        """The store's time, with which leases are compared. The clocks of hosts may differ."""
         ...
 
     def session(self, session_id: SessionId) -> StoredSession | None:
@@ -108,7 +108,7 @@ class ReadTx(Protocol):
         ...
 
     def audit_head(self, book: int = 0) -> AuditRow | None:
-        """The last row of a book (one of the audit's chains; see `AuditRow.book`)."""
+        """The last row of a book; see `AuditRow.book`."""
         ...
 
     def audit_row(self, seq: int, book: int = 0) -> AuditRow | None:
@@ -129,7 +129,7 @@ class ReadTx(Protocol):
 class Tx(ReadTx, Protocol):
     """A write transaction: either everything that a function writes is committed, or nothing.
 
-    Every write to a session takes its `Hold`, and raises `SESSION_HELD` and writes nothing if that hold has ended.
+    Every write to a session takes its `Hold`. If that hold has ended, it raises SESSION_HELD.
     """
 
     def create(self, new: NewSession) -> StoredSession:
@@ -159,7 +159,7 @@ class Tx(ReadTx, Protocol):
     def delete_part(self, hold: Hold) -> bool:
         """Delete some of the session's last events, as many as take a short time. Return whether events are left.
 
-        A store that deletes a large session in a short time may do nothing, and return False.
+        A store that can delete any session quickly may do nothing and return False.
         """
         ...
 
@@ -172,19 +172,19 @@ class Tx(ReadTx, Protocol):
     def append_many(
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
     ) -> list[AppendResult]:
-        """Append events that do not change the session's row (`projection.EVENTS_WITHOUT_PROJECTION`), in order."""
+        """Append events that do not change the session's row (`EVENTS_WITHOUT_PROJECTION`), in order."""
         ...
 
     def send(self, hold: Hold, message: InboxMessage) -> bool:
-        """Store a message from the held session to another one. Return False if it may not reach that session.
+        """Store a message from the held session to another one. Return False if that session may not get it.
 
-        A session can reach other sessions of its workspace and its user, and a sandboxed session only sandboxed ones. A
-        session with `MAX_UNDELIVERED` undelivered messages gets no more.
+        A session can send to other sessions of its workspace and its user; a sandboxed session only to sandboxed ones. A session
+        gets at most `MAX_UNDELIVERED` undelivered messages.
         """
         ...
 
     def deliver(self, hold: Hold, message_id: str) -> bool:
-        """Mark a message to the held session as delivered by the session's last event. False if it is not in the inbox or was delivered before."""
+        """Mark a message to the held session as delivered by the session's last event. False if there is no such undelivered message."""
         ...
 
     def index_messages(self) -> None:
@@ -208,16 +208,16 @@ OnDone = Callable[[Any, BaseException | None], object]
 """Called on the event loop with the result of a write, or with its error."""
 
 AfterCommit = Callable[[ReadTx], float | None]
-"""Called after a commit, in the writer thread. Returns the seconds after which to call it again, or None: after the next commit."""
+"""Called after a commit. Returns after how many seconds to call it again; None: after the next commit."""
 
 
 class Store(ABC):
-    """Stores sessions, their events and messages, approvals, and the audit. Open one with `open_store`, and use it as a context manager."""
+    """Stores sessions, their events and messages, approvals, and the audit. Open one with `open_store`."""
 
     book = 0
     """The book of the audit that this store appends to."""
     holder_id = ""
-    """A random id of this open store, which is in its leases. Empty if the store has none."""
+    """A random id of this open store. Empty if the store has none."""
 
     @property
     @abstractmethod
@@ -238,19 +238,18 @@ class Store(ABC):
     ) -> T:
         """Run a function in a write transaction. When this returns, its writes are durable.
 
-        The function runs in another thread and must not block. The store may roll a run back and run the function again,
-        as after a conflict with another process, so the function must have no effects except those on its `Tx`.
-        If the caller is cancelled, it is not known whether the write took place. Event keys make it safe to write again.
+        The function may run in another thread and must not block. The store may roll a run back and run the function again, so it
+        must have no effects except those on its `Tx`. If the caller is cancelled, it is not known whether the write took place;
+        event keys make it safe to write again.
 
-        If the write fails, an error is raised. With `must_happen`, a write that failed for a temporary reason, such as a full
-        disk, is postponed: the store runs the function again as soon as it can, before any other write, and then calls
-        `on_postponed_done`.
+        If the write fails, an error is raised. With `must_happen`, a write that failed temporarily, as on a full disk, is postponed:
+        the store runs the function again as soon as it can, before any other write, and then calls `on_postponed_done`.
         """
 
     def submit(self, work: Callable[[Tx], Any], on_done: OnDone) -> None:
         """Like `write`, but return at once, and call `on_done` when the write is durable or has failed.
 
-        Writes are made in the order in which they are submitted. If the store is closed, raises or passes the error to `on_done`.
+        Writes are made in the order in which they are submitted.
         """
         task = asyncio.ensure_future(self.write(work))
         _submitted.add(task)
@@ -258,7 +257,7 @@ class Store(ABC):
 
     @abstractmethod
     async def read(self, work: Callable[[ReadTx], T]) -> T:
-        """Run a function in a read transaction, in another thread. Writes do not block it."""
+        """Run a function in a read transaction."""
 
     @abstractmethod
     def after_commit(self, hook: AfterCommit) -> None:
@@ -278,7 +277,7 @@ class Store(ABC):
 
     @property
     def postponed_writes(self) -> int:
-        """How many writes with `must_happen` have failed so far and are postponed."""
+        """How many writes are postponed."""
         return 0
 
     async def create(self, new: NewSession) -> StoredSession:
@@ -306,7 +305,7 @@ class Store(ABC):
         return Appender(self.submit, hold, window=window, mask=mask, feed=feed)
 
     async def delete_rest(self, hold: Hold) -> None:
-        """Delete the rest of a session after `delete_part`, in parts. Other processes can write between two parts."""
+        """Delete the rest of a session after `delete_part`, in parts, so that other writes are not delayed."""
         has_more = True
         while has_more:
             began = time.monotonic()

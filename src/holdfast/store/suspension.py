@@ -1,4 +1,4 @@
-"""Lets Ctrl-Z suspend the process only between two transactions: an open transaction would block the writes of other processes."""
+"""Lets Ctrl-Z suspend the process only between two transactions, because an open one blocks other processes."""
 
 import os
 import signal
@@ -12,14 +12,14 @@ _locks: "WeakSet[threading.Lock]" = WeakSet()
 
 
 def new_transaction_lock() -> threading.Lock:
-    """A lock to hold during each transaction. While it is held, the process is not suspended by Ctrl-Z."""
+    """A lock to hold during each transaction. While it is held, Ctrl-Z does not suspend the process."""
     lock = threading.Lock()
     _locks.add(lock)
     return lock
 
 
 def suspend_between_transactions() -> None:
-    """Make SIGTSTP (Ctrl-Z) wait for the end of open transactions. Call this in the main thread. SIGSTOP never waits."""
+    """Make SIGTSTP (Ctrl-Z) wait for the end of open transactions. Call this in the main thread."""
     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
         signal.signal(signal.SIGTSTP, _suspend)
 

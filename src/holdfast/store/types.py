@@ -37,7 +37,7 @@ class NewSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A session after its last event."""
+    """The state of a session after its last event."""
 
     context: SessionContext
     title: str
@@ -50,9 +50,9 @@ class StoredSession:
     last_seq: int
     open_turn: str
     lease: "Lease | None" = field(default=None, compare=False)
-    """The lease of the session's holder. It stays until it is released or replaced, even if its owner is dead."""
+    """It stays until it is released or replaced, even if its owner is dead."""
     read_at: datetime = field(default=NEVER, compare=False)
-    """The time of the store when this session was read."""
+    """The store's time when this session was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,7 @@ class SessionChange:
     roots: tuple[str, ...] | None = None
 
 
-# A struct, because it is created for every event that is read, and a dataclass takes six times as long. It is never in a
-# reference cycle, so gc=False.
+# A struct, because a dataclass takes six times as long to create. It is never in a reference cycle, so gc=False.
 class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event of a session, with its number, its time in microseconds since 1970, and its origin."""
 
@@ -81,7 +80,6 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def at(self) -> datetime:
-        """When the event was stored."""
         return from_microseconds(self.at_microseconds)
 
     @property
@@ -124,7 +122,7 @@ class Page(Generic[T]):
 
 
 APPROVED_ON_FIRST_USE = "first use"
-"""The `by` of automatic approvals: the tools that a server has on its first use are offered without asking the user."""
+"""The `by` of approvals that no person gave: the tools that a server has on its first use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +141,7 @@ class Hold:
     """The right to write to one session. Every write to a session needs it.
 
     Each hold of a store has a higher epoch than all earlier ones. A hold ends when it is released, when its session is
-    deleted, or when another process acquires the session; from then on, writes with it are refused.
+    deleted, or when the session is acquired again; from then on, writes with it are refused.
     """
 
     session_id: SessionId
@@ -158,9 +156,9 @@ class Lease:
     epoch: int
     """The epoch of the hold."""
     holder: str
-    """The random id of the store that has the hold; one process may have several stores open."""
+    """The random id of the open store that has the hold."""
     owner: Owner
-    """The process of that store. When it is dead, the lease has expired."""
+    """The process of that store. When it has ended, the lease has expired."""
     expires_at: datetime
     """When the lease expires if other processes cannot check the owner."""
 
@@ -175,7 +173,7 @@ class InboxMessage:
     target: SessionId
     text: str
     sent: datetime = NEVER
-    """When it was stored. The store sets it."""
+    """The store sets it."""
     delivered: int = 0
     """The number of the event in the target's turn that contains it; 0 if it is not delivered yet."""
 

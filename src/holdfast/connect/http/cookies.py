@@ -1,4 +1,4 @@
-"""The cookies of one link. Load balancers use cookies to send all requests of a client to the same server."""
+"""The cookies of one link, by which load balancers recognise a client."""
 
 import re
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ _INTEGER = re.compile(r"-?[0-9]+")
 
 
 class Cookies:
-    """Cookies by name. All requests of a link go to one origin, so every request carries every cookie."""
+    """Cookies by name. All requests of a link go to one origin, so each has every cookie."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, str] = {}
@@ -23,7 +23,6 @@ class Cookies:
 
     @property
     def values(self) -> Iterable[str]:
-        """The values of the cookies."""
         return self._by_name.values()
 
     def update(self, set_cookies: Iterable[str]) -> None:
@@ -41,7 +40,7 @@ class Cookies:
 
 
 def _is_expired(attributes: Iterable[str]) -> bool:
-    """Whether a cookie has expired. A server deletes a cookie by setting it with an expiry in the past."""
+    """Whether a cookie has expired. A server deletes a cookie by sending it with a past expiry."""
     by_name = {
         name.strip().lower(): value.strip()
         for name, _, value in (attribute.partition("=") for attribute in attributes)

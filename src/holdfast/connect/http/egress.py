@@ -9,7 +9,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from holdfast.connect.scope import look_up_owner
 from holdfast.model import codes
-from holdfast.model.address import why_address_blocked
+from holdfast.model.address import how_to_allow, why_address_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.name_resolver import RESOLVER
 
@@ -18,12 +18,12 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """The addresses of a host, from the system's resolver. The look-up counts against `look_up_owner`."""
+    """The addresses of a host, from the system's resolver."""
     return await RESOLVER.look_up(host, owner=look_up_owner.get())
 
 
 class AddressPolicy:
-    """Which addresses may be connected to: all; or, with `public_only`, public addresses and all addresses of the hosts in `reachable`."""
+    """Which addresses may be connected to: all or, with `public_only`, public ones and those of the hosts in `reachable`."""
 
     def __init__(self, *, public_only: bool, reachable: Collection[str] = ()) -> None:
         self._public_only = public_only
@@ -35,7 +35,7 @@ class AddressPolicy:
         return AddressPolicy(public_only=self._public_only, reachable=(*self._reachable, f"{quoted}:{port}"))
 
     def allows_any_address(self, host: str, port: int) -> bool:
-        """Whether every address is allowed for this host, so that its address need not be checked."""
+        """Whether every address is allowed for this host."""
         if not self._public_only:
             return True
         name = host.rstrip(".").lower()
@@ -43,7 +43,7 @@ class AddressPolicy:
         return not self._reachable.isdisjoint({name, quoted, f"{quoted}:{port}"})
 
     def select(self, host: str, port: int, addresses: list[str]) -> list[str]:
-        """Return the addresses of this host that are allowed. Raise if none of them is."""
+        """The addresses of this host that are allowed. Raise if all are blocked."""
         if self.allows_any_address(host, port):
             return addresses
         blocked = {address: _why_blocked(address) for address in addresses}
@@ -52,7 +52,7 @@ class AddressPolicy:
             raise HoldfastError(
                 codes.NOT_REACHABLE,
                 f"{host} is at {addresses[0]}, {blocked[addresses[0]]}, which may not be reached from here. "
-                "To allow it, add the host to the setting servers.reachable.",
+                f"{how_to_allow(host)}",
             )
         return allowed
 

@@ -25,7 +25,7 @@ EVENT_STREAM = "text/event-stream"
 Sign: TypeAlias = Callable[[SessionContext | None, bytes | None], str]
 """Returns a signed token for one request with this body, from the session with this context.
 
-Without a context, the token is for the link's session; empty if the link belongs to no session.
+Without a context, it is for the link's session; empty if the link belongs to no session.
 """
 
 
@@ -37,7 +37,7 @@ class Credentials(Protocol):
         ...
 
     async def renew(self, refused_header: str, response_401: HttpResponse) -> str:
-        """Return another value after the server has answered 401 to `refused_header`. Raise if there is none."""
+        """Another value after the server has answered 401 to `refused_header`. Raise if there is none."""
         ...
 
 
@@ -63,8 +63,7 @@ _UNAUTHORIZED = 401
 class Endpoint:
     """Sends requests to one server.
 
-    Each request carries the headers of the server's entry, except reserved ones, and a signed token if it belongs to
-    a session.
+    Each request has the headers of the server's entry, except reserved ones, and a signed token if it belongs to a session.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Endpoint:
         mask: Callable[[object, str], None],
         credentials: Credentials | None = None,
     ) -> None:
-        """`mask` is called with a key that identifies the link, and each value that the server chose for it, such as a cookie."""
+        """`mask` is called with a key for the link, and each value that the server chose for it, such as a cookie."""
         assert isinstance(spec.transport, Http | Sse)
         self._pool = pool
         self._name = spec.name
@@ -98,11 +97,11 @@ class Endpoint:
         return display_url(self._url)
 
     def mask(self, value: str) -> None:
-        """From now on, mask a value that the server chose for this link, such as a cookie, if it looks random."""
+        """From now on, mask a value that the server chose for this link, if it looks random."""
         self._mask(self._link_key, value)
 
     def join(self, reference: str) -> URL | None:
-        """Resolve a reference that the server sent. None if its scheme, host or port differs from the server's."""
+        """Resolve a reference that the server sent. None if its scheme, host or port differs."""
         return join_url(self._url, reference)
 
     @asynccontextmanager
@@ -138,7 +137,6 @@ class Endpoint:
         raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects too often.")
 
     def status_error(self, response: HttpResponse) -> HoldfastError:
-        """The error for an unsuccessful response."""
         status = response.status
         if _is_redirect(response):
             where = _display_redirect(self._url, response)
@@ -163,7 +161,7 @@ class Endpoint:
         body: bytes | None,
         context: SessionContext | None,
     ) -> HttpResponse:
-        """Send a request with credentials. If they are refused, renew them and send the request once more."""
+        """Send a request with credentials. If they are refused, renew them and send it once more."""
         if self._credentials is None:
             return await self._send(method, url, headers, body, context)
         header = await self._credentials.header()
@@ -199,7 +197,6 @@ class Endpoint:
     def _connection_error(
         self, error: EventTooLongError | UnreachableError | BrokenResponseError
     ) -> HoldfastError:
-        """The error for the user, which names the server."""
         match error:
             case EventTooLongError():
                 text = f"{self.display_url} sent a stream that cannot be read: {error}."
@@ -216,7 +213,7 @@ def _is_redirect(response: HttpResponse) -> bool:
 
 
 def _redirect_url(method: str, url: URL, response: HttpResponse) -> URL | None:
-    """Where to send the same request again. None if the response is not a redirect, or if the redirect is not followed."""
+    """Where to send the same request again. None if the response is no redirect, or one that is not followed."""
     if not _is_redirect(response) or (method != "GET" and response.status not in (307, 308)):
         return None
     return join_url(url, response.headers["location"])

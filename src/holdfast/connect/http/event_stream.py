@@ -1,4 +1,4 @@
-"""Read messages from the bodies of HTTP responses: streams of server-sent events, and single messages. Sizes are limited."""
+"""Reads messages from the bodies of HTTP responses: streams of server-sent events, and single messages."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
@@ -20,12 +20,12 @@ _PIECE_BYTES = 8 * 1024  # parsed at once, which takes up to a millisecond
 
 
 class EventTooLongError(Exception):
-    """An event is longer than the limit, or does not fit into the session's limit for long messages."""
+    """An event is longer than the limit, or than what is left of the session's memory for long messages."""
 
 
 @dataclass(slots=True)
 class ServerSentEvent:
-    """One event. The caller decodes its data."""
+    """One event. Its data is not decoded."""
 
     name: str = "message"
     data: bytes = b""
@@ -35,13 +35,12 @@ class ServerSentEvent:
 
 @dataclass(slots=True)
 class StreamPosition:
-    """How far a stream was read, and how long to wait before resuming it."""
+    """How far a stream was read, and how long to wait before it is resumed."""
 
     event_id: str = ""
     retry_seconds: float = _DEFAULT_RETRY_SECONDS
 
     def update(self, event: ServerSentEvent) -> None:
-        """Record that this event was read."""
         if event.id and len(event.id) <= _MAX_ID_LENGTH and event.id.isascii() and event.id.isprintable():
             self.event_id = event.id
         if event.retry_ms is not None:
@@ -70,10 +69,9 @@ async def read_body(response: HttpResponse, limits: Limits, throttle: LoopThrott
 async def read_events(
     response: HttpResponse, position: StreamPosition, limits: Limits, throttle: LoopThrottle
 ) -> AsyncIterator[ServerSentEvent]:
-    """The events of a stream that have data. Updates `position`. Raises `EventTooLongError` for an event that is too long.
+    """The events of a stream that have data. Updates `position`. Raises `EventTooLongError`.
 
-    The time that the caller takes for an event also counts towards the session's share, so a flood of events takes no more
-    than that share of the event loop's time.
+    The time that the caller takes for an event is also charged to the throttle's owner.
     """
     with MessageMemory(throttle.long_line_memory) as memory:
         parser = EventParser(limits.line_bytes, memory)
@@ -106,14 +104,11 @@ async def read_messages(
 
 @dataclass(slots=True)
 class EventParser:
-    """Splits a stream into events.
-
-    Raises `EventTooLongError` for an event of more than `limit` bytes, or one that does not fit into `memory`.
-    """
+    """Splits a stream into events. Raises `EventTooLongError`."""
 
     limit: int
     memory: MessageMemory = field(default_factory=lambda: MessageMemory(LongLineMemory()))
-    """The memory for the event that is being read. It is released when the next event is read."""
+    """The memory for the event that is being read."""
     _line: bytearray = field(default_factory=bytearray)  # the start of a line whose end has not arrived yet
     _data: bytes | bytearray | None = None
     _event: ServerSentEvent | None = None

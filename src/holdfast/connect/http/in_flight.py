@@ -15,16 +15,16 @@ log = logging.getLogger(__name__)
 
 
 class InFlight:
-    """Starts the tasks of a link, and cancels them when it is closed. If a task crashes or calls `fail`, the whole link fails."""
+    """Starts the tasks of a link, and cancels them when it is closed. If a task crashes, the link fails."""
 
     def __init__(self, peer: Peer, limits: Limits) -> None:
         self._peer = peer
         self._limit = limits.in_flight
         self._tasks: set[asyncio.Task[None]] = set()
         self.throttle = peer.throttle
-        """Limits how much of the event loop's time all streams of the session take."""
+        """Limits how much of the event loop's time the session's streams take."""
         self.failure: HoldfastError | None = None
-        """Why the link has failed; None while it works."""
+        """Why the link has failed, if it has."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -1,4 +1,4 @@
-"""Log in to a remote server: the user logs in with a browser, and the tokens are saved."""
+"""Logs in to a remote server: the user logs in with a browser, and the tokens are saved."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -52,7 +52,7 @@ async def log_in(
     reachable: tuple[str, ...] = (),
     seconds: float = 300.0,
 ) -> LoginResult:
-    """Connect to a server, ignoring a saved login. If the server requires a login, call `on_login_page` with the address of the login page.
+    """Connect to a server, ignoring a saved login. If it requires a login, call `on_login_page` with the page's address.
 
     Wait at most `seconds` until the user has logged in, and save the login in `folder`.
     """
@@ -120,7 +120,6 @@ class _CallbackServer:
         return await self._result
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one request."""
         try:
             async with asyncio.timeout(_HEAD_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")

@@ -1,4 +1,4 @@
-"""Check where a login sends its secrets, so that one authorization server cannot get the authorization codes of another."""
+"""Checks where a login sends its secrets, so that one authorization server cannot get the codes of another."""
 
 from mcp.shared.auth import AuthorizationCodeResult, OAuthMetadata
 from yarl import URL
@@ -16,8 +16,8 @@ _ADVICE = (
 def check_code_origin(result: AuthorizationCodeResult, metadata: OAuthMetadata | None) -> None:
     """Raise unless it is certain that the authorization code comes from the authorization server that it will be sent to.
 
-    The parameter `iss` says which server issued the code (RFC 9207; the SDK compares it). Without it, all addresses in
-    the metadata must be on the issuer's origin. Without metadata, the SDK uses only addresses on the MCP server's own origin.
+    The parameter `iss` says which server issued the code (RFC 9207; the SDK compares it). Without it, all addresses in the
+    metadata must be on the issuer's origin.
     """
     if result.iss is not None or metadata is None:
         return

@@ -19,19 +19,18 @@ from holdfast.token.claims import audience_of
 _MAX_BYTES = 1024 * 1024
 _MAX_LOGINS = 256  # how many saved logins are read to mask their secrets
 LOGIN_FOLDER = "oauth"
-"""The name of the folder with the saved logins, in the data folder."""
+"""The folder of the saved logins, in the data folder."""
 
 
 class SavedLogin(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens from an authorization server, and the metadata that is needed to refresh them."""
 
     url: str
-    """The address of the MCP server."""
     tokens: dict[str, Json]
     expires_at: float | None = None
     """When the access token expires, in seconds since 1970."""
     client: dict[str, Json] | None = None
-    """Holdfast's own registration as an OAuth client at the authorization server."""
+    """Holdfast's registration as an OAuth client."""
     server: dict[str, Json] | None = None
     """The metadata of the authorization server (RFC 8414)."""
     resource: dict[str, Json] | None = None
@@ -46,14 +45,14 @@ def uses_login(spec: ServerSpec) -> bool:
 
 
 def how_to_log_in(spec: ServerSpec) -> str:
-    """What to do if the server requires a login. No command knows the servers of an application."""
+    """What to do if the server requires a login."""
     if spec.source is Source.APP:
         return 'Give its entry the credentials: "headers": {"Authorization": "Bearer …"}.'
     return f"Run: {shlex.join(['holdfast', 'servers', 'login', spec.name])}"
 
 
 def login_file(folder: Path, url: str) -> Path:
-    """The file with the login for this address. Servers with the same address share a login."""
+    """The file with the login for this address. Servers with the same address share it."""
     return folder / f"{hashlib.sha256(audience_of(url).encode()).hexdigest()[:32]}.json"
 
 
@@ -66,7 +65,7 @@ def read_login(file: Path) -> SavedLogin | None:
 
 
 def saved_credentials(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield the file and the secrets of each saved login."""
+    """The file and the secrets of each saved login."""
     for file in islice(folder.glob("*.json"), _MAX_LOGINS):
         if (login := read_login(file)) is not None:
             tokens, client = login.tokens, login.client or {}

@@ -43,8 +43,8 @@ _HEADERS = {"accept": "application/json", "user-agent": f"holdfast/{__version__}
 class LoginProvider(OAuthClientProvider):
     """The SDK's OAuth provider, extended to save the expiry of tokens and the metadata of the authorization server.
 
-    Without the expiry, the SDK would treat an expired token as valid. Without the metadata, it would guess the address at
-    which tokens are refreshed. With `on_callback`, a saved login is ignored, and the user logs in again.
+    Without the expiry, the SDK would use expired tokens. Without the metadata, it would guess where tokens are refreshed. With
+    `on_callback`, a saved login is ignored, and the user logs in again.
     """
 
     def __init__(
@@ -72,7 +72,6 @@ class LoginProvider(OAuthClientProvider):
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a valid token."""
         return self._initialized and self.context.is_token_valid()
 
     @property
@@ -92,7 +91,7 @@ class LoginProvider(OAuthClientProvider):
     # The SDK's storage protocol
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the saved tokens, and set their expiry and the server's metadata in the SDK's context."""
+        """The saved tokens. Also sets their expiry and the server's metadata in the SDK's context."""
         saved = self._read_saved()
         if saved is None:
             return None
@@ -152,7 +151,7 @@ class LoginProvider(OAuthClientProvider):
 
 
 class OAuthCredentials:
-    """The credentials from a login. If a token is refused, it is refreshed once. With `is_interactive`, the user can also log in."""
+    """The credentials from a login. A refused token is refreshed once. With `is_interactive`, the user can also log in."""
 
     def __init__(
         self,
@@ -179,7 +178,7 @@ class OAuthCredentials:
         return await self._run_flow()
 
     async def renew(self, refused_header: str, response_401: HttpResponse) -> str:
-        """Return the header of a token that another task has refreshed, refresh the token here, or let the user log in."""
+        """Another header: of a token that another task has refreshed, of the token refreshed now, or of a new login."""
         if self._provider.is_ready and self._provider.header != refused_header:
             return self._provider.header
         if not refused_header and not self._is_interactive:
@@ -201,7 +200,7 @@ class OAuthCredentials:
             raise
 
     async def _run_sdk_flow(self, refused_header: str, response_401: HttpResponse | None) -> str:
-        """Send the requests that the SDK asks for until it has a token; return the header of that token."""
+        """Send the requests that the SDK asks for until it has a token. Return the header of that token."""
         request = httpx2.Request("POST", self._provider.context.server_url)
         flow = self._provider.async_auth_flow(request)
         try:
@@ -229,7 +228,6 @@ class OAuthCredentials:
             await flow.aclose()
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request for the SDK, over the pool for its address."""
         url = parse_url(str(request.url))
         check_encrypted(url, parse_url(self._provider.context.server_url))
         set_by_pool = ("host", "accept-encoding", "connection", "content-length")
@@ -281,12 +279,12 @@ def _redirect_request(
 
 
 def login_needed_error(name: str, how: str) -> HoldfastError:
-    """The error for a server that requires a login, if none is saved. `how` says what to do."""
+    """The error for a server that requires a login, if none is saved."""
     return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} requires a login. {how}")
 
 
 def login_refused_error(name: str, how: str, why: str = "") -> HoldfastError:
-    """The error for a saved login that the server did not accept, or that could not be refreshed."""
+    """The error for a saved login that was refused, or could not be refreshed."""
     reason = f": {start_of_server_text(why).rstrip('.')}" if why else ""
     return HoldfastError(codes.LOGIN_NEEDED, f"{name!r} did not accept the saved login{reason}. {how}")
 

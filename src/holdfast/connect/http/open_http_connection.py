@@ -1,4 +1,4 @@
-"""Connect to a remote server over streamable HTTP or the deprecated SSE transport."""
+"""Connects to a remote server over streamable HTTP or the deprecated SSE transport."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -31,7 +31,7 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True):
     cancels: Id | None = None
     """The id of the request that this message cancels."""
     context: SessionContext | None = None
-    """The context of the session that sends the message, from `_meta`; None if the message has none."""
+    """The context in `_meta`; None if there is none."""
 
     @property
     def is_request(self) -> bool:
@@ -97,5 +97,5 @@ _decode_fields = make_decoder(dict[str, Json])
 
 @lru_cache(maxsize=256)
 def _parse_session_context(raw: bytes) -> SessionContext | None:
-    """The context in the `_meta` of a message. It is cached, because all messages of a session have the same context."""
+    """Cached, because all messages of a session have the same context."""
     return parse_context(_decode_fields(raw))

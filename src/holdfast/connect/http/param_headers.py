@@ -28,7 +28,7 @@ class ParamHeaders:
         self._by_tool: dict[str, tuple[_Marked, ...]] = {}
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
-        """Replace the tools. Most servers mark nothing; their schemas are not parsed."""
+        """Replace the tools."""
         marked = [tool for tool in tools if _MARK.encode() in bytes(tool.input_schema)]
         if sum(len(tool.input_schema) for tool in marked) > LONG_LINE_BYTES:
             self._by_tool = await PARSE_THREADS.run(
@@ -38,7 +38,7 @@ class ParamHeaders:
             self._by_tool = _find_marked_in_tools(marked)
 
     def headers(self, tool: str, arguments: Raw) -> dict[str, str]:
-        """The headers of one call. The caller encodes their values."""
+        """The headers of one call. Their values are not encoded yet."""
         marked = self._by_tool.get(tool)
         if not marked or not arguments:
             return {}
@@ -65,7 +65,7 @@ def _find_marked_in_tool(tool: Tool) -> tuple[_Marked, ...]:
     try:
         schema = _decode_schema(tool.input_schema)
     except DECODE_ERRORS:
-        return ()  # the screening of the tool reports what is wrong with it
+        return ()
     return tuple(islice(_find_marked_in_schema(schema), _MAX_HEADERS))
 
 
@@ -73,7 +73,7 @@ _decode_schema = make_decoder(dict[str, Any])
 
 
 def _find_marked_in_schema(schema: Mapping[str, Any], path: _Path = ()) -> Iterator[_Marked]:
-    """The path, header and type of each marked argument below `properties`. Other marks have no effect."""
+    """Each marked argument below `properties`. Other marks have no effect."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return

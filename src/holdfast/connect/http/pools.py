@@ -1,4 +1,4 @@
-"""The two connection pools that all remote links of a host share: one limited to public addresses, one not."""
+"""The connection pools that all remote links of a host share: one limited to public addresses, one not."""
 
 import io
 import os
@@ -53,13 +53,13 @@ _ZONE = re.compile(r"%[^]]*")
 
 
 class Pool:
-    """Sends requests to any number of servers. An idle connection is kept for a minute at most.
+    """Sends requests to any number of servers.
 
     A pool follows no redirects, keeps no cookies, decompresses no responses and sends no request twice. It chooses proxies
     itself, because aiohttp's `trust_env` would also read the user's `.netrc`.
 
-    A pool that is limited to public addresses has an `unrestricted` pool for hosts that may have any address.
-    The limited pool itself uses no proxies, because a proxy resolves the host on its own and could connect to a private address.
+    A pool that is limited to public addresses has an `unrestricted` pool for hosts that may have any address. The limited
+    pool uses no proxies, because a proxy resolves the host on its own and could connect to a private address.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Pool:
         )
 
     def for_owner(self, owner: str) -> "Pool":
-        """This pool, with an owner for its name look-ups. Their number is limited for each owner."""
+        """This pool, with an owner, for whom the number of name look-ups is limited."""
         pool = copy(self)
         pool._owner = owner
         pool._unrestricted = self._unrestricted.for_owner(owner) if self._unrestricted is not None else None
@@ -140,15 +140,11 @@ class Pool:
         return HttpResponse(response, connection if isinstance(connection, BoundedProtocol) else None)
 
     async def close(self) -> None:
-        """Close every connection."""
         await self._session.close()
 
 
 class Pools:
-    """A pool that is limited to public addresses, and one that connects to any address. They share one TLS context.
-
-    Sessions share the connections, but not cookies: an endpoint keeps its own.
-    """
+    """A pool that is limited to public addresses, and one that connects to any address."""
 
     def __init__(self, reachable: tuple[str, ...]) -> None:
         self._tls = _tls_context()
@@ -172,7 +168,7 @@ class Pools:
         return (self._public_only if public_only else self._unrestricted).for_owner(owner)
 
     def pool_chooser(self, server_url: URL, *, public_only: bool, owner: str) -> Callable[[URL], Pool]:
-        """Return a function that chooses the pool for an address that a server refers to.
+        """A function that chooses the pool for an address that a server refers to.
 
         Addresses on the server's host use the server's own pool. All others must be public.
         """
@@ -184,7 +180,7 @@ class Pools:
 async def _send_once(
     request: ClientRequest, handler: Callable[[ClientRequest], Awaitable[ClientResponse]]
 ) -> ClientResponse:
-    """Keep aiohttp from retrying a GET or DELETE: its token is valid for one request only."""
+    """Keep aiohttp from retrying a GET or DELETE, because its token is valid for one request only."""
     try:
         return await handler(request)
     except ClientConnectorError:
@@ -197,18 +193,18 @@ _SEND_ONCE = (_send_once,)
 
 
 def _payload(body: bytes | None) -> bytes | io.BytesIO | None:
-    """The body for aiohttp. A long body is a file object, which aiohttp writes piece by piece, without chunked encoding."""
+    """The body for aiohttp. A long body is a file object, which aiohttp writes piece by piece."""
     return io.BytesIO(body) if body is not None and len(body) > _MAX_SENT_AT_ONCE else body
 
 
 @lru_cache(maxsize=64)
 def _connect_timeout(connect_seconds: float) -> ClientTimeout:
-    """A timeout for connecting only. The caller limits the time of the whole request."""
+    """A timeout for connecting only."""
     return ClientTimeout(total=None, connect=connect_seconds, sock_connect=None, sock_read=None)
 
 
 def _build_headers(url: URL, headers: Mapping[str, str]) -> Mapping[str, str]:
-    """The headers to send. Raise `UnicodeError` for a lone surrogate, which aiohttp would send."""
+    """The headers to send. Raise UnicodeError for a lone surrogate, which aiohttp would send."""
     all_headers = {"Accept-Encoding": "identity", **headers}
     "".join(all_headers.values()).encode()
     if "%" in (url.raw_host or ""):
@@ -217,12 +213,10 @@ def _build_headers(url: URL, headers: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _host_header(url: URL) -> str:
-    """The host and port without the IPv6 zone, which has a meaning on this machine only."""
     return _ZONE.sub("", url.host_port_subcomponent or "")
 
 
 def _translate_error(error: ClientError, proxy: URL | None) -> UnreachableError | BrokenResponseError:
-    """Translate an error of aiohttp."""
     match error:
         case ClientHttpProxyError():
             assert proxy is not None
@@ -245,7 +239,6 @@ def _translate_error(error: ClientError, proxy: URL | None) -> UnreachableError 
 
 
 def _display_proxy(proxy: URL) -> str:
-    """The address of the proxy without its user name and password."""
     return display_url(proxy.origin())
 
 
@@ -277,7 +270,7 @@ def _tls_reason(error: ssl.SSLError) -> str:
 def _tls_context() -> ssl.SSLContext:
     """A context with the system's certificate authorities, or those in `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 
-    It takes 900 kB and 40 ms, so all connections share one.
+    It is shared, because it takes 900 kB and 40 ms.
     """
     file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
     if file or folder:

@@ -15,7 +15,7 @@ _MAX_CACHED = 1024  # origins
 class Proxies:
     """Chooses the proxy for a request.
 
-    `variables` has the keys `http`, `https`, `all` and `no`. By default, they are read from the environment once.
+    `variables` has the keys `http`, `https`, `all` and `no`; by default, from the environment.
     """
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
@@ -34,7 +34,7 @@ class Proxies:
         return self._by_origin[origin]
 
     def find_for(self, address: str) -> str:
-        """Like `find`, with strings: the address of the proxy; empty if there is none."""
+        """Like `find`, with strings; empty if there is no proxy."""
         return str(self.find(URL(address)) or "")
 
     def _choose(self, origin: URL) -> URL | None:

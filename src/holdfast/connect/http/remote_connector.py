@@ -1,4 +1,4 @@
-"""Open connections to remote servers. All links of a host share its connection pools."""
+"""Opens connections to remote servers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class RemoteConnector:
-    """Opens connections to remote servers. The first connection imports aiohttp."""
+    """Opens connections to remote servers, which share connection pools. The first connection imports aiohttp."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class RemoteConnector:
         meta: JsonObject,
         options: ConnectOptions,
     ) -> AsyncIterator[Connection]:
-        """Connect to a remote server. On exit, idle connections stay in the pools, for other links."""
+        """Connect to a remote server."""
         pools = await self._load_pools()
         from holdfast.connect.http.endpoint import Endpoint
         from holdfast.connect.http.open_http_connection import open_http_connection
@@ -138,7 +138,7 @@ class RemoteConnector:
 def is_public_only(spec: ServerSpec, scope: Scope | None) -> bool:
     """Whether the server must be at a public address: a client defined it, it is confined, or its session is sandboxed.
 
-    A server that belongs to no session must be at a public address if sandboxed sessions may use it.
+    Without a session, it must be if sandboxed sessions may use it.
     """
     trust = scope.context.trust_level if scope is not None else spec.min_trust
     return spec.source is Source.CLIENT or spec.trust_in(trust) is Trust.SANDBOXED
@@ -149,8 +149,8 @@ def local_address(
 ) -> tuple[str, int] | None:
     """The host and port of a server on this machine that an editor brings to a direct session; None for all others.
 
-    An editor is the user's own program, so it may use local servers. The URL itself must have a loopback address: other
-    names, redirects and addresses in answers of the server are not allowed. Holdfast's own ports are never allowed.
+    The URL itself must have a loopback address; other names, redirects and addresses in answers do not count. Holdfast's own
+    ports are never allowed.
     """
     from holdfast.connect.http.url import parse_url
 

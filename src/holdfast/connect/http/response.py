@@ -44,11 +44,11 @@ class HttpResponse:
         self._read_bytes = _MIN_READ_BYTES
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
-        """Names are case-insensitive. If a header is repeated, look-ups return its first value."""
+        """Names are case-insensitive. If a header is repeated, its first value is returned."""
 
     @property
     def reason(self) -> str:
-        """The reason phrase after the status, without control characters."""
+        """The reason phrase, without control characters."""
         return "".join(filter(str.isprintable, self._response.reason or ""))
 
     @property
@@ -61,13 +61,12 @@ class HttpResponse:
 
     @property
     def is_encoded(self) -> bool:
-        """Whether the body is compressed. No request asks for that."""
+        """Whether the body is compressed, which no request asks for."""
         encodings = self._response.headers.getall("Content-Encoding", ())
         return any(encoding.strip().lower() != "identity" for encoding in encodings)
 
     @property
     def set_cookies(self) -> Sequence[str]:
-        """The values of all `Set-Cookie` headers."""
         return self._response.headers.getall("Set-Cookie", [])
 
     @property
@@ -77,8 +76,8 @@ class HttpResponse:
     async def read_chunk(self, throttle: LoopThrottle | None = None) -> bytes:
         """Wait for the next part of the body; empty at the end.
 
-        The throttle's owner is charged for the time to parse it, because a server can send many tiny chunks. If the owner has
-        used up its share of time, wait first. While the caller waits, aiohttp stops reading.
+        The throttle's owner is charged for parsing, because a server can send many tiny chunks. If the owner has used up its share
+        of time, wait first. While the caller waits, aiohttp stops reading.
         """
         now = monotonic()
         if throttle is not None and throttle.must_wait(now):
@@ -132,7 +131,7 @@ class HttpResponse:
         return body
 
     def close(self) -> None:
-        """Close the connection, unless the response is complete. Then the connection is already back in the pool."""
+        """Close the connection, unless the response is complete: then the connection is in the pool again."""
         self._response.close()
 
 

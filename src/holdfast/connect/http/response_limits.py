@@ -1,4 +1,4 @@
-"""aiohttp connections that limit what a server may send. A connection is reused only if no bytes follow the response.
+"""aiohttp connections that limit what a server may send.
 
 aiohttp itself limits one header line, the number of headers and the unread part of a body. The classes here also limit
 interim responses, trailers and chunk extensions, refuse to switch protocols, and close a connection on which bytes
@@ -23,7 +23,7 @@ MAX_HEAD_BYTES = 64 * 1024
 """The maximum size of the head with interim responses, and of chunk extensions and trailers between two parts of the body."""
 MAX_HEADERS = 512
 MAX_IDLE = 64
-"""How many idle connections a pool keeps for later requests."""
+"""How many idle connections a pool keeps."""
 IDLE_SECONDS = 60.0
 
 _KEEP_ALIVE = re.compile(r"\btimeout=([0-9]{1,6})\b", re.IGNORECASE)
@@ -60,7 +60,6 @@ class BoundedProtocol(ResponseHandler):
         self._parse_seconds = 0.0
 
     def take_parse_seconds(self) -> float:
-        """How long parsing took since the last call."""
         seconds, self._parse_seconds = self._parse_seconds, 0.0
         return seconds
 
@@ -73,7 +72,7 @@ class BoundedProtocol(ResponseHandler):
         return super().should_close or transport is None or transport.get_write_buffer_size() > 0
 
     def is_connected(self) -> bool:
-        """Whether an idle connection can be reused. Polls the socket, in case the server has just closed it."""
+        """Whether an idle connection can be reused. Polls the socket, because the server may have just closed it."""
         if not super().is_connected() or self._should_close or self._reuse_until <= self._loop.time():
             return False
         return not self._poll.poll(0)
@@ -83,7 +82,7 @@ class BoundedProtocol(ResponseHandler):
         self.abort()
 
     def set_response_params(self, **options: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Prepare for a request, or for the CONNECT to a proxy: aiohttp passes a timer only for requests."""
+        """Prepare for a request, or for the CONNECT to a proxy. aiohttp passes a timer only for requests."""
         self._is_tunnel = "timer" not in options
         self._idle.discard(self)
         self._has_response = False
@@ -162,11 +161,7 @@ class BoundedProtocol(ResponseHandler):
             payload.set_exception(failure if is_known else BrokenResponseError("its response is not HTTP"))
 
     def _adapt_read_size(self, seconds: float) -> None:
-        """Read less at once from a server whose bytes take long to parse, such as a flood of tiny chunks.
-
-        Between two reads, the event loop works for other sessions. The parsing time is charged when the body is read
-        (`HttpResponse.read_chunk`). If the reader pauses, aiohttp also pauses.
-        """
+        """Read less at once if parsing takes long, as in a flood of tiny chunks, so that other sessions are not delayed."""
         if seconds > _SLOW_SECONDS:
             size = max(self._read_size // 2, _MIN_READ_BYTES)
         elif seconds < _SLOW_SECONDS / 4:
@@ -203,7 +198,6 @@ class BoundedProtocol(ResponseHandler):
             self._idle.add(self)
 
     def _has_leftover(self) -> bool:
-        """Whether the parser has received bytes after the response."""
         if self._parser is None:
             return True
         try:

@@ -21,12 +21,12 @@ SESSION_ID_HEADER = "Mcp-Session-Id"
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 5.0
 _LONG_SECONDS = 10.0  # if a stream was open for longer than this, the next pause is short again
 MAX_RESUMES = 2
-"""How many attempts in a row to resume a stream may fail. After one more, the link fails."""
+"""How many failed attempts in a row to resume a stream are tolerated."""
 
 
 @dataclass(slots=True)
 class SessionHeaders:
-    """The id of the MCP session and the protocol version, which the server chose in the handshake. Both are empty in the modern era."""
+    """The MCP session's id and the protocol version that the server chose in the handshake. Both are empty in the modern era."""
 
     session_id: str = ""
     version: str = ""
@@ -44,7 +44,7 @@ class SessionHeaders:
 
 
 class ResumePauses:
-    """Computes the pauses before a stream is requested again. They grow if the server ends each stream soon after it was opened."""
+    """The pauses before a stream is requested again. They grow if the server ends each stream soon."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -64,7 +64,7 @@ class ResumePauses:
 async def read_server_stream(
     peer: Peer, endpoint: Endpoint, session: SessionHeaders, in_flight: InFlight, limits: Limits
 ) -> None:
-    """Keep the stream open, if the server has one. Fail the link if the server is gone or has ended its MCP session."""
+    """Keep the stream open, if the server has one. If the server is gone or has ended its MCP session, fail the link."""
     position, failures = StreamPosition(), 0
     pauses = ResumePauses()
     while True:

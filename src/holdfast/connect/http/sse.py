@@ -22,7 +22,7 @@ _MAX_POSTS = 16  # how many messages are sent concurrently
 
 
 class SseTransport:
-    """Carries a peer's messages. Each message is sent as a POST, in its own task; all messages of the server arrive on one stream."""
+    """Carries a peer's messages. Each is sent as a POST, in its own task."""
 
     def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
         self._peer = peer
@@ -34,7 +34,6 @@ class SseTransport:
 
     @property
     def failure(self) -> HoldfastError | None:
-        """Why the link has failed; None while it works."""
         return self._in_flight.failure
 
     async def open(self) -> None:
@@ -61,10 +60,10 @@ class SseTransport:
         self._in_flight.start(self._post(parse_outgoing(data, ParamHeaders())))
 
     def pause_reading(self) -> None:
-        """Do nothing: `_read_stream` waits for capacity before each message."""
+        """Do nothing, because `_read_stream` waits for capacity before each message."""
 
     def resume_reading(self) -> None:
-        """Do nothing: see `pause_reading`."""
+        """Do nothing. See `pause_reading`."""
 
     def has_hung_up(self) -> bool:
         return False  # asked only while reading is paused, which never happens here

@@ -41,7 +41,7 @@ _SESSION_ENDED_STATUSES = (400, 404)
 
 
 class HttpTransport:
-    """Carries a peer's messages over HTTP. Each message is sent as a request, in its own task."""
+    """Carries a peer's messages over HTTP. Each is sent as a request, in its own task."""
 
     def __init__(self, peer: Peer, endpoint: Endpoint, options: ConnectOptions) -> None:
         self._peer = peer
@@ -56,11 +56,10 @@ class HttpTransport:
 
     @property
     def failure(self) -> HoldfastError | None:
-        """Why the link has failed; None while it works."""
         return self._in_flight.failure
 
     async def set_tools(self, tools: Sequence[Tool]) -> None:
-        """Set the tools that the server listed. Their schemas say which arguments are repeated in headers."""
+        """Set the tools, whose schemas say which arguments are repeated in headers."""
         await self._param_headers.set_tools(tools)
 
     # Called by the peer
@@ -83,10 +82,10 @@ class HttpTransport:
                 self._initialized_post = task
 
     def pause_reading(self) -> None:
-        """Do nothing: each stream waits for capacity before each message."""
+        """Do nothing, because each stream waits for capacity before each message."""
 
     def resume_reading(self) -> None:
-        """Do nothing: see `pause_reading`."""
+        """Do nothing. See `pause_reading`."""
 
     def has_hung_up(self) -> bool:
         return False  # asked only while reading is paused, which never happens here
@@ -237,7 +236,7 @@ class HttpTransport:
         )
 
     async def _wait_for_initialized(self) -> None:
-        """Wait until `notifications/initialized` is sent: the server must get it before any other request."""
+        """Wait until `notifications/initialized` is sent, because the server must get it before any other request."""
         if self._initialized_post is not None and not self._initialized_post.done():
             await asyncio.wait([self._initialized_post])
 

@@ -1,4 +1,4 @@
-"""Parse the URLs of remote servers. The parser is strict, so that the address check (`egress`) and aiohttp see the same host."""
+"""Parses the URLs of remote servers, strictly, so that the address check (`egress`) and aiohttp see the same host."""
 
 import ipaddress
 import re

@@ -1,4 +1,4 @@
-"""The anchor of an SQLite store: a small file next to the database."""
+"""The anchor of an SQLite store: a file next to the database."""
 
 import glob
 import os
@@ -19,29 +19,24 @@ _STALE_SECONDS = 60.0  # an older temporary file was left by a crash
 
 
 class _StoredHead(msgspec.Struct, forbid_unknown_fields=True):
-    """The content of the file, as JSON."""
-
     seq: int
     digest: str
 
 
 class FileAnchor:
-    """A small file next to the database, replaced atomically."""
+    """A file next to the database, replaced atomically."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def for_database(cls, database: Path) -> "FileAnchor":
-        """The anchor of a database file."""
         return cls(database.with_name(database.name + "-anchor"))
 
     def exists(self) -> bool:
-        """Whether the file exists, readable or not."""
         return self.path.exists()
 
     def read(self) -> Head | None:
-        """The anchored head, or None if it is missing or unreadable."""
         try:
             content = msgspec.json.decode(self._read_bytes(), type=_StoredHead)
             head = Head(content.seq, bytes.fromhex(content.digest))
@@ -50,8 +45,7 @@ class FileAnchor:
         return head if head.seq >= 0 and len(head.digest) == _DIGEST_BYTES else None
 
     def write(self, head: Head) -> None:
-        """Replace the anchored head atomically."""
-        # A process id would not be unique: two hosts may run in one process, and two containers may use the same id.
+        # A random name: a process id is not unique across threads and containers.
         new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
         with translate_file_errors(self.path):
             self._remove_stale_files()

@@ -1,4 +1,4 @@
-"""Open connections to an SQLite file: for writing, for reading, and immutable."""
+"""Opens connections to an SQLite file: for writing, for reading, and immutable."""
 
 import os
 import sqlite3
@@ -59,14 +59,14 @@ class Database(Protocol):
 
 
 class Synchronous(StrEnum):
-    """SQLite's `synchronous` setting. With `NORMAL`, a power cut loses acknowledged commits; only tests use it."""
+    """SQLite's `synchronous` setting. With `NORMAL`, which only tests use, a power cut may lose commits."""
 
     FULL = "FULL"
     NORMAL = "NORMAL"
 
 
 class ImmutableConnection(sqlite3.Connection):
-    """A connection that reads the file without its WAL, and assumes that no process writes to the file."""
+    """A connection that ignores the WAL, and assumes that no process writes to the file."""
 
     fingerprint: tuple[int, int]
 
@@ -121,13 +121,12 @@ def has_changed(db: Database, path: Path) -> bool:
 
 
 def has_wal(path: Path) -> bool:
-    """Whether part of the database is still in its WAL, as after a crash or while it is in use."""
+    """Whether part of the database is still in its WAL."""
     wal = path.with_name(path.name + "-wal")
     return wal.exists() and wal.stat().st_size > 0
 
 
 def _unreadable_wal(path: Path) -> HoldfastError | None:
-    """The error for a file whose WAL cannot be read because SQLite cannot create its index in the folder."""
     if os.access(path.parent, os.W_OK):
         return None
     return HoldfastError(
@@ -138,10 +137,10 @@ def _unreadable_wal(path: Path) -> HoldfastError | None:
 
 
 def extend_wal(path: Path) -> None:
-    """Fill the WAL with zeros, up to the size at which SQLite starts to reuse it. Call this within a write transaction.
+    """Fill the WAL with zeros, up to the size at which SQLite reuses it. Call this within a write transaction.
 
-    A sync takes much longer if the file has grown, because its size and its new blocks must also be written. SQLite
-    ignores zeros after the last frame, and no other process appends while this one has the write lock.
+    A sync takes much longer if the file has grown. SQLite ignores zeros after the last frame, and no other process appends
+    while this one has the write lock.
     """
     try:
         wal = os.open(path.with_name(path.name + "-wal"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Translate errors of SQLite into errors that the user can act on."""
+"""Translates errors of SQLite into errors that the user can act on."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from holdfast.store.errors import store_error, translate_file_errors
 def translate_errors(path: Path | str, *, reading: bool = False) -> Iterator[None]:
     """Raise errors of SQLite and of the file system as a `HoldfastError`.
 
-    With `reading`, any other SQL error means that the file is damaged: Holdfast's own queries are correct.
+    With `reading`, any other SQL error means that the file is damaged.
     """
     try:
         with translate_file_errors(path):

@@ -1,4 +1,4 @@
-"""Find damage in a store's file by reading all of it."""
+"""Finds damage in a store's file by reading all of it."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -30,13 +30,13 @@ def find_problems(db: Database, path: Path) -> Iterator[str]:
 
 
 def check_tables(db: Database, path: Path) -> None:
-    """Raise an error if the file has a view or a changed table: a query could run SQL that the author of the file wrote."""
+    """Raise if the file has a view or a changed table: a query could run SQL that the author of the file wrote."""
     for problem in table_problems(db):
         raise HoldfastError(codes.STORE_CORRUPT, f"'{path}' is not read: {problem} Nothing was changed.")
 
 
 def table_problems(db: Database) -> list[str]:
-    """A message for each view, because a query of a view may never end, and for each table that differs from Holdfast's."""
+    """A message for each view, and for each table that differs from Holdfast's."""
     found, expected = _schema(db), _expected_schema(db)
     views = [f"The {name} does not belong in a store." for name in found if name.startswith("view ")]
     tables = [
@@ -48,7 +48,7 @@ def table_problems(db: Database) -> list[str]:
 
 
 def _schema_problems(db: Database) -> Iterator[str]:
-    """A message for each object that is missing, changed or foreign. For example, a foreign trigger can discard new records."""
+    """A message for each object that is missing, changed or foreign. A foreign trigger could discard new records."""
     found, expected = _schema(db), _expected_schema(db)
     for name in sorted({*found, *expected}):
         if name not in expected:
@@ -60,16 +60,15 @@ def _schema_problems(db: Database) -> Iterator[str]:
 
 
 def _expected_schema(db: Database) -> dict[str, list[str]]:
-    """The schema that Holdfast creates in a file of this version."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as new:
         migrate(new, ":memory:", migrations()[: schema_version(db)])
         return _schema(new)
 
 
 def _schema(db: Database) -> dict[str, list[str]]:
-    """The SQL of each object in the schema, by type and name.
+    """The SQL of each object, by type and name.
 
-    The SQL of the tables that SQLite creates for the search index may differ between its versions.
+    For the tables of the search index, only the beginning is compared: the rest depends on the version of SQLite.
     """
     rows = db.execute(
         "SELECT type || ' ' || name, CASE WHEN name GLOB 'words_*' THEN substr(sql, 1, 12) ELSE sql END "

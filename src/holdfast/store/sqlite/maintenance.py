@@ -1,4 +1,4 @@
-"""Check, back up, vacuum and read a store's file, without opening it for sessions."""
+"""Checks, backs up, vacuums and reads a store's file, without opening it for sessions."""
 
 import os
 import secrets
@@ -37,15 +37,15 @@ _STEPS = 100_000
 
 @contextmanager
 def open_for_reading(path: Path) -> Iterator[SqlReadTx]:
-    """Read a store in this file, of this or an earlier version, without changing it."""
+    """Read a store of this or an earlier version, without changing its file."""
     with _open_file(path) as db:
         check_tables(db, path)
-        with _current_version(db, path) as current:
+        with _at_current_version(db, path) as current:
             yield SqlReadTx(current)
 
 
 def check_file(path: Path) -> None:
-    """Raise an error if the file is not a store that can be read. The file is not changed."""
+    """Raise if the file is not a store that can be read. The file is not changed."""
     with translate_errors(path, reading=True):
         check_compatible(path, len(migrations()))
         with closing(connect_readonly(path)) as db:
@@ -53,7 +53,7 @@ def check_file(path: Path) -> None:
 
 
 def check_compatible(path: Path, supported: int) -> None:
-    """Raise an error if the file was written by a newer version or by another program. The file is not changed."""
+    """Raise if a newer version or another program wrote the file. The file is not changed."""
     if path.is_dir():
         raise HoldfastError(codes.STORE_UNREADABLE, f"'{path}' is a folder, not a store.")
     if not path.exists() or not path.stat().st_size:
@@ -66,8 +66,8 @@ def check_compatible(path: Path, supported: int) -> None:
 
 
 @contextmanager
-def _current_version(db: Database, path: Path) -> Iterator[Database]:
-    """The database itself; if it has an earlier schema, an upgraded copy in a temporary file."""
+def _at_current_version(db: Database, path: Path) -> Iterator[Database]:
+    """The database or, if it has an earlier schema, an upgraded copy in a temporary file."""
     if schema_version(db) == len(migrations()):
         yield db
         return
@@ -76,14 +76,14 @@ def _current_version(db: Database, path: Path) -> Iterator[Database]:
 
 
 def connect_upgraded_copy(path: Path) -> Database:
-    """A connection to an upgraded copy of a file of an earlier version, in a temporary file. The original is not changed."""
+    """Connect to an upgraded copy of the file, in a temporary file."""
     with closing(connect_readonly(path)) as db:
         check_tables(db, path)
         return _upgraded_copy(db, path)
 
 
 def connect_indexed(path: Path) -> Database:
-    """A connection to the file; if it has an earlier schema, or messages that are not in its search index, to an upgraded copy with a complete index."""
+    """Connect to the file or, if it must be upgraded or indexed, to a copy for which that was done."""
     db = connect_readonly(path)
     try:
         is_current = schema_version(db) == len(migrations())
@@ -112,7 +112,6 @@ def _upgraded_copy(db: Database, path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def _open_file(path: Path) -> Iterator[Database]:
-    """A read-only connection to a store of a version that can be read."""
     with translate_errors(path, reading=True):
         if not path.is_file():
             raise HoldfastError(codes.STORE_UNREADABLE, f"There is no store at '{path}'.")
@@ -132,7 +131,7 @@ def _open_file(path: Path) -> Iterator[Database]:
 
 def check(path: Path) -> CheckReport:
     """Read everything, and report problems. Nothing is changed."""
-    with _open_file(path) as file, _current_version(file, path) as db:
+    with _open_file(path) as file, _at_current_version(file, path) as db:
         if problems := table_problems(file):  # a query of a view may never end
             version, size = schema_version(file), _size(path)
             return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(problems))
@@ -156,7 +155,7 @@ def check(path: Path) -> CheckReport:
 
 
 def check_quickly(path: Path, seconds: float) -> None:
-    """Raise an error if pages of the file are damaged. It takes at most this long, so only a part of a large file is checked."""
+    """Raise if pages of the file are damaged. Checks as much as it can within these seconds."""
     if not path.is_file() or not path.stat().st_size:
         return
     deadline = time.monotonic() + seconds
@@ -173,7 +172,7 @@ def check_quickly(path: Path, seconds: float) -> None:
 
 
 def backup(path: Path, copy: Path) -> None:
-    """Copy a snapshot of the store and its anchor, even while it is in use. Never overwrites a file or leaves a partial copy."""
+    """Copy a snapshot of the store and its anchor, even while it is in use. Never overwrite a file or leave a partial copy."""
     with _open_file(path) as db, translate_errors(copy):
         check_tables(db, path)
         copy_store(db, path, copy)
@@ -219,7 +218,7 @@ def _copy_file(db: Database, path: Path, copy: Path) -> None:
 
 
 def vacuum(path: Path) -> tuple[int, int]:
-    """Rewrite the file without unused space. Returns its size before and after."""
+    """Rewrite the file without unused space. Return its size before and after."""
     report = check(path)
     if report.problems:
         # Do not open a damaged file for writing: it may be the only copy.
@@ -235,7 +234,6 @@ def vacuum(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def _report_damage_of(path: Path) -> Iterator[None]:
-    """Report damage that is found while copying as damage of the original file."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -269,7 +267,7 @@ def _connection(db: Database) -> sqlite3.Connection:
 
 
 def _on_progress(*_: int) -> None:
-    """Does nothing: between two steps, Python can handle Ctrl-C."""
+    """Do nothing. Between two steps, Python can handle Ctrl-C."""
 
 
 def _sync(path: Path) -> None:
@@ -281,7 +279,7 @@ def _sync(path: Path) -> None:
 
 
 def _size(path: Path) -> int:
-    """The size of the file and of its write-ahead log, which has the latest changes while a process has the store open."""
+    """The size of the file and of its write-ahead log."""
     size = path.stat().st_size
     with suppress(FileNotFoundError):
         size += path.with_name(f"{path.name}-wal").stat().st_size

@@ -1,4 +1,4 @@
-"""Prepare the upgrade of a file of an earlier version: check that no process has a session of it open, and back it up."""
+"""Prepares the upgrade of a file: checks that no process holds one of its sessions, and backs it up."""
 
 from contextlib import closing
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from holdfast.store.types import Lease
 
 
 def prepare_upgrade(path: Path, version: int) -> Path:
-    """Back up a file that has this schema version, and return the path of the backup. Raise if a session is open or the file cannot be copied."""
+    """Back up a file that has this schema version, and return the path of the backup. Raise if a session is open."""
     with closing(connect_readonly(path)) as db:
         _check_unused(db, path)
         try:
@@ -33,7 +33,6 @@ def prepare_upgrade(path: Path, version: int) -> Path:
 
 
 def _check_unused(db: Database, path: Path) -> None:
-    """Raise an error if a process has a session open. That process would fail after the upgrade."""
     now = datetime.now(UTC)
     for session_id, holder, until, *owner in db.execute(
         "SELECT s.session_id, l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "

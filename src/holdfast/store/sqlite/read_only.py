@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class ReadOnlyStore(Store):
-    """A store that can only be read. Its only change of the file is that a search first brings the search index up to date."""
+    """A store that can only be read. A search brings the search index in the file up to date."""
 
     def __init__(self, path: Path, *, keep_unchanged: bool = False) -> None:
-        """With `keep_unchanged`, the file is not changed: one of an earlier version, or with messages that are not indexed, is read in a copy."""
+        """With `keep_unchanged`, the file is never changed. If it must be upgraded or indexed, a copy is read."""
         self._path = path
         self._keep_unchanged = keep_unchanged
         self._searcher: Readers | None = None
@@ -39,11 +39,9 @@ class ReadOnlyStore(Store):
 
     @property
     def anchor(self) -> Anchor:
-        """The file next to the database that keeps the head of the audit."""
         return FileAnchor.for_database(self._path)
 
     def now(self) -> datetime:
-        """The time of this machine."""
         return from_microseconds(clock.now())
 
     async def write(
@@ -53,13 +51,11 @@ class ReadOnlyStore(Store):
         must_happen: bool = False,
         on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
-        """Raise an error: nothing can be written."""
         raise HoldfastError(
             codes.STORE_READ_ONLY, f"'{self._path}' is open for reading only. Nothing was changed."
         )
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
-        """Run a function in a read transaction, in another thread."""
         return await self._readers.run(work)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
@@ -75,7 +71,7 @@ class ReadOnlyStore(Store):
         return await self.read(lambda tx: tx.search(query))
 
     def after_commit(self, hook: AfterCommit) -> None:
-        """Do nothing: nothing is ever committed."""
+        """Do nothing, because nothing is ever committed."""
 
     async def close(self) -> None:
         """Interrupt reads that still run, and end the threads."""

@@ -47,7 +47,7 @@ _SESSION_COLUMNS = """
 """
 _SESSION_TABLES = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
 _LAST = "\U0010ffff"  # sorts after every text with the same prefix
-# The default key of an event contains the id of its call. Only events with another key need their body for that.
+# The default key of an event contains the id of its call. If an event has another key, its body is read.
 _CALLS = (
     "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS call_key "
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
@@ -80,7 +80,7 @@ _object = msgspec.json.Decoder(dict[str, Any])
 
 
 class SqlReadTx:
-    """Reads through one connection."""
+    """`ReadTx` on one connection."""
 
     def __init__(self, db: Database, now: Callable[[], int] = clock.now) -> None:
         self._db = db
@@ -88,18 +88,15 @@ class SqlReadTx:
         self._secret: bytes | None = None
 
     def now(self) -> datetime:
-        """The store's time: that of this machine."""
         return from_microseconds(self._now())
 
     def session(self, session_id: SessionId) -> StoredSession | None:
-        """The session with this id; None if there is none."""
         row = self._one(
             f"SELECT {_SESSION_COLUMNS} FROM {_SESSION_TABLES} WHERE s.session_id = ?", session_id
         )
         return None if row is None else _session(row, self.now())
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
-        """One page of the sessions that match the query."""
         position = decode_cursor(query, self._cursor_secret())
         where = _Where()
         where.add_visibility(query.visibility)
@@ -125,7 +122,6 @@ class SqlReadTx:
         return Page(items=tuple(_session(row, now) for row in found), cursor=cursor)
 
     def search(self, query: SearchQuery) -> Page[SearchHit]:
-        """One page of the messages and titles that contain all of the words."""
         position = decode_cursor(query, self._cursor_secret())
         wanted = parse_words(query.words)
         where = _Where()
@@ -158,7 +154,6 @@ class SqlReadTx:
         return Page(items=tuple(hits), cursor=cursor)
 
     def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
-        """The events after number `after`, oldest first: at most `limit`, and no more once `MAX_EVENTS_BYTES` are read."""
         rows = self._db.execute(
             "SELECT seq, at, kind, body, key, agent, parent_call, cause FROM events WHERE session_n = "
             "(SELECT n FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
@@ -184,7 +179,6 @@ class SqlReadTx:
         return tuple(found)
 
     def resolution(self, session_id: SessionId) -> ServersResolved | None:
-        """The session's latest resolution: its servers and its refusals."""
         row = self._one(
             "SELECT e.kind, e.body FROM sessions s JOIN events e ON e.session_n = s.n AND e.seq = s.resolved_seq "
             "WHERE s.session_id = ?",
@@ -194,7 +188,6 @@ class SqlReadTx:
         return event if isinstance(event, ServersResolved) else None
 
     def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
-        """The `ToolCalled` events of the session's calls without an end, oldest first."""
         found: dict[str, int] = {}
         for seq, kind, key, body in self._db.execute(
             f"{_CALLS} ORDER BY seq", (CALLED_PREFIX, ENDED_PREFIX, session_id)
@@ -207,7 +200,6 @@ class SqlReadTx:
         return tuple(self.events(session_id, seq - 1, 1)[0] for seq in found.values())
 
     def used_servers(self, session_id: SessionId) -> frozenset[str]:
-        """The names of the servers that got a call in this session."""
         rows = self._db.execute(
             "WITH own AS MATERIALIZED (SELECT kind, CAST(body AS TEXT) AS body FROM events WHERE session_n = "
             "(SELECT n FROM sessions WHERE session_id = ?) AND kind IN ('tool_called', 'tool_started')) "
@@ -219,7 +211,6 @@ class SqlReadTx:
         return frozenset(server for (server,) in rows if isinstance(server, str))
 
     def stored_bytes(self, session_id: SessionId) -> int:
-        """How many bytes the session's events have."""
         (size,) = self._db.execute(
             "SELECT coalesce(sum(length(body)), 0) FROM events WHERE session_n = "
             "(SELECT n FROM sessions WHERE session_id = ?)",
@@ -228,7 +219,6 @@ class SqlReadTx:
         return size
 
     def lease(self, session_id: SessionId) -> Lease | None:
-        """The session's lease; its owner may be dead."""
         row = self._one(
             "SELECT l.epoch, l.holder, l.until, l.machine, l.boot, l.namespace, l.pid, l.started "
             "FROM leases l JOIN sessions s ON s.n = l.session_n WHERE s.session_id = ?",
@@ -239,7 +229,6 @@ class SqlReadTx:
     def inbox(
         self, session_id: SessionId, *, only_undelivered: bool = True, limit: int = 100
     ) -> tuple[InboxMessage, ...]:
-        """At most `limit` messages to the session, oldest first: the oldest undelivered ones, or else the latest of all."""
         sql = (
             "SELECT i.message_id, i.sender, i.sender_title, s.session_id, i.text, i.sent, i.delivered FROM inbox i "
             "JOIN sessions s ON s.n = i.target_n WHERE s.session_id = ?"
@@ -262,7 +251,6 @@ class SqlReadTx:
         )
 
     def sessions_with_messages(self) -> frozenset[SessionId]:
-        """The sessions that are held, by any process, and have undelivered messages."""
         rows = self._all(
             "SELECT s.session_id FROM leases l JOIN sessions s ON s.n = l.session_n "
             "WHERE EXISTS (SELECT 1 FROM inbox i WHERE i.target_n = l.session_n AND i.delivered = 0)"
@@ -270,7 +258,6 @@ class SqlReadTx:
         return frozenset(SessionId(session_id) for (session_id,) in rows)
 
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
-        """The approvals whose key starts with this prefix."""
         rows = self._all(
             "SELECT what, content_hash, approved_by, at FROM approvals WHERE what >= ? AND what < ? "
             "ORDER BY what, at, content_hash",
@@ -280,28 +267,23 @@ class SqlReadTx:
         return tuple(_approval(row) for row in rows)
 
     def store_id(self) -> bytes:
-        """The random id of this store."""
         return self._meta("store_id")
 
     def audit_head(self, book: int = 0) -> AuditRow | None:
-        """The last row of a book of the audit."""
         row = self._one(f"{_SELECT_AUDIT} WHERE book = ? ORDER BY seq DESC LIMIT 1", book)
         return None if row is None else _audit(row)
 
     def audit_row(self, seq: int, book: int = 0) -> AuditRow | None:
-        """The row with this number in a book of the audit."""
         row = self._one(f"{_SELECT_AUDIT} WHERE book = ? AND seq = ?", book, seq)
         return None if row is None else _audit(row)
 
     def session_with_unrecorded_calls(self) -> SessionId | None:
-        """A session with more ended calls than audit records of calls; None if there is none."""
         row = self._one(_UNRECORDED_CALLS)
         return None if row is None else SessionId(row[0])
 
     def audit_rows(
         self, after: int = 0, session_id: SessionId | None = None, book: int = 0
     ) -> Iterator[AuditRow]:
-        """The rows of a book after number `after`, of one session or of all."""
         where = "book = ? AND seq > ?"
         values: tuple[Any, ...] = (book, after)
         if session_id is not None:
@@ -317,7 +299,6 @@ class SqlReadTx:
         return self._secret
 
     def missing_random_values(self) -> tuple[str, ...]:
-        """The names of the store's random values that are missing."""
         values = dict(self._all("SELECT name, value FROM meta"))
         return tuple(name for name in _RANDOM_VALUES if not isinstance(values.get(name), bytes))
 
@@ -411,7 +392,6 @@ def _lease(session_id: SessionId, row: Any) -> Lease:
 
 
 def _call_id(kind: str, body: bytes) -> str:
-    """The id of the call that an event is about."""
     match decode_event(kind, body):
         case ToolCalled(call_id=call_id) | ToolEnded(call_id=call_id):
             return call_id

@@ -1,4 +1,4 @@
-"""The threads that read. Each has its own connection, so that reads block neither writes nor the event loop."""
+"""The reader threads. Each has its own connection, so that reads block neither writes nor the event loop."""
 
 import asyncio
 import sqlite3
@@ -41,7 +41,6 @@ class Readers:
         self._closed = False
 
     async def run(self, work: Callable[[SqlReadTx], Any]) -> Any:
-        """Run a function in a read transaction."""
         item, result = awaited_item(work)
         with self._lock:
             if self._closed:
@@ -123,7 +122,6 @@ class Readers:
             return self._read_snapshot(again, work)
 
     def _read_snapshot(self, db: Database, work: Callable[[SqlReadTx], Any]) -> Any:
-        """Run a function on one snapshot of the database."""
         db.execute("BEGIN")
         try:
             return work(SqlReadTx(db, self._now))

@@ -1,4 +1,4 @@
-"""Migrate a database file to the current version of the schema, forward only."""
+"""Migrates a database file to the current version of the schema."""
 
 import re
 import sqlite3
@@ -31,7 +31,7 @@ def split_migrations(text: str) -> tuple[str, ...]:
 
 
 def check_version(db: Database, path: str, supported: int) -> None:
-    """Raise an error if the file was written by another program or by a newer version of Holdfast."""
+    """Raise if another program or a newer version of Holdfast wrote the file."""
     application, version = _number(db, "application_id"), schema_version(db)
     is_foreign = application != APPLICATION_ID or version < 0
     if is_foreign and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone():
@@ -51,8 +51,8 @@ def migrate(
 ) -> None:
     """Run every section after the file's version, in one transaction.
 
-    `before_upgrade` is called with the version of the file before anything is changed, unless the file is new. The file is
-    locked at that time, so that only one of several processes upgrades it.
+    `before_upgrade` is called with the version of the file before anything is changed, unless the file is new. Other processes
+    cannot upgrade the file meanwhile, because it is locked.
     """
     if schema_version(db) == len(steps):
         return

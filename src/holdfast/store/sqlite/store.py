@@ -28,7 +28,7 @@ Connect = Callable[[Path], Database]
 
 
 class SqliteStore(Store):
-    """A store in an SQLite file. Several processes may open it. While one holds a session, no other can write to that session."""
+    """A store in an SQLite file. Several processes may open it, but only one can hold a session."""
 
     def __init__(
         self,
@@ -56,11 +56,9 @@ class SqliteStore(Store):
 
     @property
     def anchor(self) -> Anchor:
-        """The file next to the database that keeps the head of the audit."""
         return self._anchor
 
     def now(self) -> datetime:
-        """The time of this machine."""
         return from_microseconds(self._now())
 
     async def __aenter__(self) -> Self:
@@ -74,28 +72,22 @@ class SqliteStore(Store):
         must_happen: bool = False,
         on_postponed_done: Callable[[], object] | None = None,
     ) -> T:
-        """Run a function in a write transaction. When this returns, its writes are durable."""
         return await self._writer.run(work, must_happen=must_happen, on_postponed_done=on_postponed_done)
 
     def submit(self, work: Callable[[Tx], T], on_done: OnDone) -> None:
-        """Run a function in a write transaction, and call `on_done` when its writes are durable or have failed."""
         self._writer.submit(work, on_done)
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
-        """Run a function in a read transaction, in another thread. Writes do not block it."""
         return await self._readers.run(work)
 
     @property
     def postponed_writes(self) -> int:
-        """How many writes with `must_happen` have failed so far and are postponed."""
         return self._writer.postponed_writes
 
     def after_commit(self, hook: AfterCommit) -> None:
-        """Run this hook after every commit from now on, unless it has asked to be run later."""
         self._writer.after_commit(hook)
 
     async def close(self) -> None:
-        """Finish pending reads and writes, end all holds and close the files."""
         await self._readers.stop()
         await self._writer.stop()
         mark_closed(self._holder.id)
@@ -105,7 +97,7 @@ class SqliteStore(Store):
 
 
 def open_database(path: Path, connect: Connect = connect, schema: tuple[str, ...] | None = None) -> Database:
-    """Open a store's file for writing; create it, or back it up and upgrade it, if needed."""
+    """Open a store's file for writing. Create it, or back it up and upgrade it, if needed."""
     steps = schema or migrations()
     with translate_errors(path):
         check_compatible(path, len(steps))
@@ -125,7 +117,7 @@ def is_empty(path: Path) -> bool:
 
 
 def needs_upgrade(path: Path) -> bool:
-    """Whether an earlier version wrote this file. Raises if it cannot be read, or a newer version wrote it."""
+    """Whether an earlier version wrote this file. Raise if it cannot be read, or if a newer version wrote it."""
     supported = len(migrations())
     with translate_errors(path, reading=True):
         check_compatible(path, supported)

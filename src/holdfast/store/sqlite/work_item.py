@@ -1,4 +1,4 @@
-"""A function that runs in a thread of the store, and the delivery of its result to the caller's event loop."""
+"""A function that runs in a thread of the store, and the delivery of its result to the event loop."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ log = getLogger(__name__)
 
 
 class WorkItem:
-    """A function to run in another thread. `on_done` is called on the event loop on which the item was made."""
+    """A function to run in a thread of the store. `on_done` is called on the event loop that made the item."""
 
     __slots__ = ("error", "loop", "must_happen", "on_done", "on_postponed_done", "result", "work")
 

@@ -52,6 +52,7 @@ from holdfast.store.projection import EVENTS_OF_CALLS, changes_session, complete
 from holdfast.store.search import searchable_text
 from holdfast.store.sqlite.database import Database
 from holdfast.store.sqlite.read_tx import SqlReadTx
+from holdfast.store.sqlite.search_index import index_session, index_title
 from holdfast.store.store import MAX_UNDELIVERED
 from holdfast.store.types import (
     AppendResult,
@@ -65,17 +66,14 @@ from holdfast.store.types import (
     StoredSession,
 )
 
-_TITLE_MESSAGE_ID = ""
 _LOWER_TRUST = "trust_level = CASE trust_level WHEN 'sandboxed' THEN trust_level ELSE ? END"  # never raised
-_SEARCHABLE = ("prompted", "replied")  # the kinds with a `searchable_text`
-_MAX_INDEXED = 1_000_000  # characters of one message that can be searched
 # Rows per INSERT. SQLite caches a statement for each number of rows, and a statement for 512 rows takes 340 KB. So a batch
 # has either 512 rows, or at most 128.
 _LARGE_BATCH = 512
 _SMALL_BATCH = 128
 _DELETED_BYTES = 1024 * 1024  # how much of a large session is deleted at a time; this takes about 20 ms
 _DELETED_ROWS = 500
-_MAX_CACHED_ENDS = 10_000  # sessions whose end is kept in memory
+_MAX_CACHED_POSITIONS = 10_000  # sessions whose position is kept in memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,31 +88,30 @@ class Holder:
 
 
 @dataclass(slots=True)
-class _SessionEnd:
-    """The end of a session: what must be known to append to it."""
+class _AppendPosition:
+    """What must be known to append to a session."""
 
     n: int
     """The session's number in the table `sessions`."""
     seq: int
-    """The number of its last event."""
     unindexed: bool
     epoch: int | None
-    """The epoch of its hold; None if no store holds the session."""
+    """None if no store holds the session."""
 
 
 class SqlTx(SqlReadTx):
-    """Writes through one connection, with the leases of one store."""
+    """`Tx` on one connection, with the leases of one store."""
 
     def __init__(self, db: Database, holder: Holder, now: Callable[[], int]) -> None:
         super().__init__(db, now)
         self._holder = holder
         self._held: set[SessionId] = set()
-        """The sessions that this store holds, whose leases must be renewed."""
+        """The sessions that this store holds."""
         self._lease_changes: dict[SessionId, bool] = {}
         """Sessions acquired (True) or released (False) in the current transaction."""
         # A cache of what was read. It is valid within a transaction, which locks the database, and in the next one if no
         # other connection has written in between.
-        self._session_ends: dict[SessionId, _SessionEnd] = {}
+        self._positions: dict[SessionId, _AppendPosition] = {}
         self._audit_heads: dict[int, AuditRow] = {}
         self._data_version = 0
         self._is_in_transaction = False
@@ -128,27 +125,26 @@ class SqlTx(SqlReadTx):
 
     @property
     def holds_leases(self) -> bool:
-        """Whether this store holds any lease."""
         return bool(self._held)
 
     def index_complete_messages(self) -> None:
         """Index the messages of sessions whose turn has ended."""
         to_index, self._to_index = self._to_index, {}
         for n, session_id in to_index.items():
-            self._index(n)
-            if (end := self._session_ends.get(session_id)) is not None:
-                end.unindexed = False
+            index_session(self._db, n)
+            if (position := self._positions.get(session_id)) is not None:
+                position.unindexed = False
 
     def on_begin(self) -> None:
-        """Clear the cache if another connection has written to the database. Call this at the beginning of a transaction."""
+        """Clear the cache if another connection has written. Call this at the beginning of a transaction."""
         version = self._one("PRAGMA data_version")[0]
-        if version != self._data_version or len(self._session_ends) > _MAX_CACHED_ENDS:
+        if version != self._data_version or len(self._positions) > _MAX_CACHED_POSITIONS:
             self.clear_cache()
             self._data_version = version
         self._is_in_transaction = True
 
     def savepoint_state(self) -> dict[SessionId, bool]:
-        """The state to pass to `on_rollback` if the savepoint is rolled back."""
+        """What to pass to `on_rollback` if the savepoint is rolled back."""
         return dict(self._lease_changes)
 
     def on_rollback(self, state: dict[SessionId, bool] | None = None) -> None:
@@ -165,12 +161,10 @@ class SqlTx(SqlReadTx):
         self._is_in_transaction = False
 
     def clear_cache(self) -> None:
-        """Forget the cached ends of sessions' events and of the audit."""
-        self._session_ends.clear()
+        self._positions.clear()
         self._audit_heads.clear()
 
     def create(self, new: NewSession) -> StoredSession:
-        """Store a new session. It is safe to repeat this after a crash."""
         context, now, tags = check_new(new).context, self._now(), sorted(set(new.tags))
         row = self._db.execute(
             "INSERT INTO sessions (session_id, workspace_id, trust_level, user_id, parent_session_id, cwd, roots, title, "
@@ -184,7 +178,7 @@ class SqlTx(SqlReadTx):
         ).fetchone()  # fmt: skip
         if row is None:
             return check_same_session(self._existing_session(context.session_id), new)
-        self._index_text(row[0], _TITLE_MESSAGE_ID, 0, new.title)
+        index_title(self._db, row[0], new.title)
         created = from_microseconds(now)
         return StoredSession(
             context=context,
@@ -201,9 +195,8 @@ class SqlTx(SqlReadTx):
         )
 
     def change(self, hold: Hold, change: SessionChange) -> StoredSession:
-        """Change fields of the session without an event."""
         check_change(change)
-        end = self._session_end(hold)
+        position = self._position(hold)
         wanted = {
             "title": change.title,
             "tags": None if change.tags is None else _json(sorted(set(change.tags))),
@@ -215,16 +208,15 @@ class SqlTx(SqlReadTx):
         given = {column: value for column, value in wanted.items() if value is not None}
         self._db.execute(
             f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in given)} WHERE n = ?",
-            (*given.values(), end.n),
+            (*given.values(), position.n),
         )
         if change.title is not None:
-            self._index_text(end.n, _TITLE_MESSAGE_ID, 0, change.title)
+            index_title(self._db, position.n, change.title)
         return self._existing_session(hold.session_id)
 
     def delete(self, hold: Hold) -> None:
-        """Delete the session and its events, but not its audit records."""
-        n = self._session_end(hold).n
-        self._session_ends.pop(hold.session_id)
+        n = self._position(hold).n
+        self._positions.pop(hold.session_id)
         self._lease_changes[hold.session_id] = False
         self._db.execute(
             "DELETE FROM words WHERE rowid IN (SELECT id FROM messages WHERE session_n = ?)", (n,)
@@ -233,7 +225,7 @@ class SqlTx(SqlReadTx):
 
     def delete_part(self, hold: Hold) -> bool:
         """Delete about `_DELETED_BYTES` of the session's messages and last events. Return whether more are left."""
-        n = self._session_end(hold).n
+        n = self._position(hold).n
         texts = self._all(
             "SELECT m.id, length(w.text) FROM messages m JOIN words w ON w.rowid = m.id WHERE m.session_n = ? LIMIT ?",
             n,
@@ -255,45 +247,55 @@ class SqlTx(SqlReadTx):
         if not seqs:
             return False
         self._db.execute("DELETE FROM events WHERE session_n = ? AND seq >= ?", (n, seqs[-1]))
-        self._session_ends.pop(hold.session_id)
+        self._positions.pop(hold.session_id)
         return self._one("SELECT 1 FROM events WHERE session_n = ? LIMIT 1", n) is not None
 
     def append(
         self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
     ) -> AppendResult:
-        """Append an event to the session, unless it has one with the same key."""
-        end = self._session_end(hold)
+        position = self._position(hold)
         kind, body = encode_event(event)
-        seq, now, given = end.seq + 1, self._now(), key
+        seq, now, given = position.seq + 1, self._now(), key
         key = key or default_key(event)
         inserted = self._db.execute(
             "INSERT INTO events (session_n, seq, at, kind, key, body, agent, parent_call, cause) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING",
             # Not as bytes: sqlite3 searches for an adapter of bytes, which takes longer than the copy.
-            (end.n, seq, now, kind, key, bytearray(body), origin.agent, origin.parent_call, origin.cause),
+            (
+                position.n,
+                seq,
+                now,
+                kind,
+                key,
+                bytearray(body),
+                origin.agent,
+                origin.parent_call,
+                origin.cause,
+            ),
         )
         if not inserted.rowcount:
-            return self._existing_event(end.n, hold.session_id, event, key, check_content=given is not None)
-        end.seq = seq
+            return self._existing_event(
+                position.n, hold.session_id, event, key, check_content=given is not None
+            )
+        position.seq = seq
         if isinstance(event, EVENTS_OF_CALLS):
             return AppendResult(seq, is_new=True, at_microseconds=now, size=len(body))
-        if not end.unindexed and searchable_text(event) is not None:
-            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (end.n,))
-            end.unindexed = True
+        if not position.unindexed and searchable_text(event) is not None:
+            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (position.n,))
+            position.unindexed = True
         if changes_session(event, origin):
-            self._project(end, event, now)
-        if end.unindexed and completes_messages(event):
-            self._to_index[end.n] = hold.session_id
+            self._project(position, event, now)
+        if position.unindexed and completes_messages(event):
+            self._to_index[position.n] = hold.session_id
         return AppendResult(seq, is_new=True, at_microseconds=now, size=len(body))
 
     def append_many(
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
     ) -> list[AppendResult]:
-        """Append events that do not change the session's row, many per statement."""
         if any(default_key(event) for event in events):
             return [self.append(hold, event, origin=origin) for event in events]
-        end = self._session_end(hold)
-        now, first = self._now(), end.seq + 1
+        position = self._position(hold)
+        now, first = self._now(), position.seq + 1
         columns, shared = "session_n, seq, at, kind, body", ()
         if origin is not OWN_AGENT:
             columns += ", agent, parent_call, cause"
@@ -302,25 +304,24 @@ class SqlTx(SqlReadTx):
         sizes: list[int] = []
         for batch in _batches(events):
             values: list[Any] = []
-            for seq, event in enumerate(batch, end.seq + 1):
+            for seq, event in enumerate(batch, position.seq + 1):
                 kind, body = encode_event(event)
                 sizes.append(len(body))
-                values += (end.n, seq, now, kind, body, *shared)
+                values += (position.n, seq, now, kind, body, *shared)
             # One statement: it releases the GIL once, so that the event loop runs while it inserts.
             sql = f"INSERT INTO events ({columns}) VALUES {', '.join([row] * len(batch))}"
             if self._db.execute(sql, values).rowcount != len(batch):
                 raise insert_discarded("an event")
-            end.seq += len(batch)
-        if not end.unindexed and any(searchable_text(event) is not None for event in events):
-            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (end.n,))
-            end.unindexed = True
+            position.seq += len(batch)
+        if not position.unindexed and any(searchable_text(event) is not None for event in events):
+            self._db.execute("UPDATE sessions SET unindexed = 1 WHERE n = ?", (position.n,))
+            position.unindexed = True
         return [
             AppendResult(seq, is_new=True, at_microseconds=now, size=size)
             for seq, size in enumerate(sizes, first)
         ]
 
     def send(self, hold: Hold, message: InboxMessage) -> bool:
-        """Store a message from the held session to another one. Return False if it may not reach that session."""
         inserted = self._db.execute(
             "INSERT INTO inbox (message_id, target_n, sender, sender_title, text, sent) "
             "SELECT ?, t.n, s.session_id, ?, ?, ? FROM sessions s JOIN sessions t ON t.workspace_id = s.workspace_id "
@@ -328,29 +329,26 @@ class SqlTx(SqlReadTx):
             "AND (s.trust_level = 'direct' OR t.trust_level = 'sandboxed') "
             "AND (SELECT count(*) FROM inbox WHERE target_n = t.n AND delivered = 0) < ?",
             (
-                message.message_id, message.sender_title, message.text, self._now(), self._session_end(hold).n,
+                message.message_id, message.sender_title, message.text, self._now(), self._position(hold).n,
                 message.target, MAX_UNDELIVERED,
             ),
         )  # fmt: skip
         return inserted.rowcount > 0
 
     def deliver(self, hold: Hold, message_id: str) -> bool:
-        """Mark a message to the held session as delivered by the session's last event."""
-        end = self._session_end(hold)
+        position = self._position(hold)
         updated = self._db.execute(
             "UPDATE inbox SET delivered = ? WHERE message_id = ? AND target_n = ? AND delivered = 0",
-            (end.seq, message_id, end.n),
+            (position.seq, message_id, position.n),
         )
         return updated.rowcount > 0
 
     def index_messages(self) -> None:
-        """Add all messages that are not indexed yet to the search index."""
         for (n,) in self._all("SELECT n FROM sessions WHERE unindexed"):
-            self._index(n)
+            index_session(self._db, n)
         self.clear_cache()
 
     def acquire(self, session_id: SessionId) -> Hold:
-        """Acquire the session, or raise an error that names its owner. All earlier holds on it end."""
         now, held = self.now(), self.lease(session_id)
         if held is not None:
             check_free(held, now)
@@ -366,28 +364,25 @@ class SqlTx(SqlReadTx):
                 to_microseconds(now + self._holder.lease),
             ),
         )  # fmt: skip
-        self._session_ends.pop(session_id, None)
+        self._positions.pop(session_id, None)
         self._lease_changes[session_id] = True
         return Hold(session_id, epoch)
 
     def check_hold(self, hold: Hold) -> None:
-        """Raise an error if this hold has ended."""
-        self._session_end(hold)
+        self._position(hold)
 
     def release(self, hold: Hold) -> None:
-        """End this hold. Does nothing if it has ended."""
         released = self._db.execute(
             "DELETE FROM leases WHERE epoch = ? AND session_n = (SELECT n FROM sessions WHERE session_id = ?)",
             (hold.epoch, hold.session_id),
         )
         if released.rowcount:
-            self._session_ends.pop(hold.session_id, None)
+            self._positions.pop(hold.session_id, None)
             self._lease_changes[hold.session_id] = False
 
     def release_all(self) -> None:
-        """End all holds of this store."""
         self._db.execute("DELETE FROM leases WHERE holder = ?", (self._holder.id,))
-        self._session_ends.clear()
+        self._positions.clear()
 
     def renew(self) -> bool:
         """Renew all leases of this store. False if there is none."""
@@ -396,14 +391,12 @@ class SqlTx(SqlReadTx):
         return renewed.rowcount > 0
 
     def approve(self, approval: Approval) -> None:
-        """Store an approval."""
         self._db.execute(
             "INSERT OR REPLACE INTO approvals (what, content_hash, approved_by, at) VALUES (?, ?, ?, ?)",
             (approval.key, approval.content_hash, approval.by, to_microseconds(approval.at)),
         )
 
     def remove_approvals(self, prefix: str) -> None:
-        """Remove the approvals whose key starts with this prefix."""
         for approval in self.approvals(prefix):
             self._db.execute(
                 "DELETE FROM approvals WHERE what = ? AND content_hash = ?",
@@ -411,7 +404,6 @@ class SqlTx(SqlReadTx):
             )
 
     def audit_head(self, book: int = 0) -> AuditRow | None:
-        """The last row of a book of the audit."""
         if not self._is_in_transaction:  # another process may have appended one
             return super().audit_head(book)
         head = self._audit_heads.get(book)
@@ -420,7 +412,6 @@ class SqlTx(SqlReadTx):
         return head
 
     def audit_append(self, row: AuditRow) -> None:
-        """Append a row to its book of the audit; its number must be the next one of that book."""
         head = self.audit_head(row.book)
         expected = 1 if head is None else head.seq + 1
         if row.seq != expected:
@@ -433,10 +424,9 @@ class SqlTx(SqlReadTx):
             raise insert_discarded("an audit record")
         self._audit_heads[row.book] = row
 
-    def _session_end(self, hold: Hold) -> _SessionEnd:
-        """The end of the held session. Raises if the hold has ended."""
-        end = self._session_ends.get(hold.session_id)
-        if end is None:
+    def _position(self, hold: Hold) -> _AppendPosition:
+        position = self._positions.get(hold.session_id)
+        if position is None:
             row = self._one(
                 "SELECT s.n, coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0), s.unindexed, l.epoch "
                 "FROM sessions s LEFT JOIN leases l ON l.session_n = s.n WHERE s.session_id = ?",
@@ -445,9 +435,9 @@ class SqlTx(SqlReadTx):
             if row is None:
                 raise unknown_session(hold.session_id)
             n, seq, unindexed, epoch = row
-            end = self._session_ends[hold.session_id] = _SessionEnd(n, seq, bool(unindexed), epoch)
-        check_epoch(hold, end.epoch)
-        return end
+            position = self._positions[hold.session_id] = _AppendPosition(n, seq, bool(unindexed), epoch)
+        check_epoch(hold, position.epoch)
+        return position
 
     def _next_epoch(self) -> int:
         # Higher also than epochs from transactions that were rolled back: their holds must never become valid.
@@ -476,8 +466,8 @@ class SqlTx(SqlReadTx):
             raise unknown_session(session_id)
         return stored
 
-    def _project(self, end: _SessionEnd, event: Event, now: int) -> None:
-        """Change the session's row like `projection.project`, but in SQL: the row need not be read and decoded."""
+    def _project(self, position: _AppendPosition, event: Event, now: int) -> None:
+        """Change the session's row like `projection.project`, but without reading the row."""
         changes: dict[str, object] = {"updated = ?": now} if is_activity(event) else {}
         match event:
             case SessionOpened(cwd=cwd, roots=roots, trust_level=trust):
@@ -493,13 +483,13 @@ class SqlTx(SqlReadTx):
                 changes[_LOWER_TRUST] = trust
             case Titled(title=title):
                 changes["title = ?"] = title
-                self._index_text(end.n, _TITLE_MESSAGE_ID, 0, title)
+                index_title(self._db, position.n, title)
             case Prompted(turn_id=turn_id) | MessageReceived(turn_id=turn_id):
                 changes["open_turn = ?"] = turn_id
             case TurnEnded(turn_id=turn_id):
                 changes["open_turn = CASE open_turn WHEN ? THEN '' ELSE open_turn END"] = turn_id
             case ServersResolved():
-                changes["resolved_seq = ?"] = end.seq
+                changes["resolved_seq = ?"] = position.seq
             case (
                 ModeChanged()
                 | Replied()
@@ -517,55 +507,12 @@ class SqlTx(SqlReadTx):
                 pass
         if changes:
             self._db.execute(
-                f"UPDATE sessions SET {', '.join(changes)} WHERE n = ?", (*changes.values(), end.n)
+                f"UPDATE sessions SET {', '.join(changes)} WHERE n = ?", (*changes.values(), position.n)
             )
-
-    def _index(self, n: int) -> None:
-        """Index the messages after `indexed_seq`. Each is indexed as a whole, because a word may be split over two events."""
-        rows = self._db.execute(
-            "SELECT e.seq, e.kind, e.body FROM sessions s JOIN events e ON e.session_n = s.n AND e.seq > s.indexed_seq "
-            "WHERE s.n = ? AND e.kind IN (?, ?) ORDER BY e.seq",
-            (n, *_SEARCHABLE),
-        )
-        messages: dict[str, tuple[int, list[str]]] = {}
-        sizes: dict[str, int] = {}
-        last = 0
-        for seq, kind, body in rows:
-            last = seq
-            indexed = searchable_text(decode_event(kind, body))
-            if indexed is None:
-                continue
-            message_id, text = indexed
-            texts = messages.setdefault(message_id, (seq, []))[1]
-            # Only the beginning of a very long message is indexed, so that it does not fill the memory.
-            if sizes.setdefault(message_id, 0) < _MAX_INDEXED:
-                sizes[message_id] += len(text)
-                texts.append(text)
-        for message_id, (seq, texts) in messages.items():
-            earlier = self._one(
-                "SELECT w.text FROM messages m JOIN words w ON w.rowid = m.id WHERE m.session_n = ? AND m.message_id = ?",
-                n,
-                message_id,
-            )
-            self._index_text(n, message_id, seq, "".join([*(earlier or ()), *texts])[:_MAX_INDEXED])
-        self._db.execute(
-            "UPDATE sessions SET unindexed = 0, indexed_seq = max(indexed_seq, ?) WHERE n = ?", (last, n)
-        )
-
-    def _index_text(self, n: int, message_id: str, seq: int, text: str) -> None:
-        row = self._one("SELECT id FROM messages WHERE session_n = ? AND message_id = ?", n, message_id)
-        if row is not None:
-            self._db.execute("UPDATE words SET text = ? WHERE rowid = ?", (text, row[0]))
-        elif text:
-            (number,) = self._db.execute(
-                "INSERT INTO messages (session_n, message_id, first_seq) VALUES (?, ?, ?) RETURNING id",
-                (n, message_id, seq),
-            ).fetchone()
-            self._db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (number, text))
 
 
 def _take(rows: Sequence[tuple[int, int]], size: int) -> tuple[list[int], int]:
-    """The ids of the first rows until their sizes reach `size`, and what is left of `size`. A row is an id and a size."""
+    """The ids of the first rows until their sizes reach `size`, and what is left of `size`. Each row is an id and a size."""
     taken: list[int] = []
     for row_id, row_size in rows:
         if size <= 0:

@@ -1,4 +1,4 @@
-"""The writer thread: it runs all waiting writes in one transaction, commits once, and then wakes their callers."""
+"""The writer thread: runs all waiting writes in one transaction, commits once, then wakes their callers."""
 
 import asyncio
 import sqlite3
@@ -39,11 +39,11 @@ _COMMITS_BEFORE_EXTENDING = 100
 
 
 class _ItemFailedError(Exception):
-    """One of several items failed; the cause is its error."""
+    """One of several items failed. `__cause__` is its error."""
 
 
 class Writer:
-    """Owns the writing connection. `open_database` runs in the thread, so that a slow disk does not block the loop."""
+    """Owns the writing connection."""
 
     def __init__(
         self, open_database: Callable[[], Database], *, path: str, holder: Holder, now: Callable[[], int]
@@ -59,7 +59,7 @@ class Writer:
         self._closed = False
         self._failed: HoldfastError | None = None
         self._hooks: dict[AfterCommit, float | None] = {}
-        """The hooks, and the time at which each wants to be run again; None means after the next commit."""
+        """When each hook is to be run again; None: after the next commit."""
         self._holds_leases = False
         self._postponed: list[WorkItem] = []
         """The writes with `must_happen` that have failed so far."""
@@ -85,7 +85,7 @@ class Writer:
     async def run(
         self, work: Work, *, must_happen: bool = False, on_postponed_done: Callable[[], object] | None = None
     ) -> Any:
-        """Run a function in a transaction; returns when its writes are durable. See `Store.write`."""
+        """Run a function in a transaction, and return its result when its writes are durable."""
         result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.submit(
             work, partial(settle_future, result), must_happen=must_happen, on_postponed_done=on_postponed_done
@@ -109,12 +109,10 @@ class Writer:
             self._queue.put(item)
 
     def after_commit(self, hook: AfterCommit) -> None:
-        """Run this hook after every commit from now on, unless it has asked to be run later."""
         self._hooks[hook] = None
 
     @property
     def postponed_writes(self) -> int:
-        """How many writes with `must_happen` have failed so far and are postponed."""
         return len(self._postponed)
 
     async def stop(self) -> None:
@@ -175,7 +173,7 @@ class Writer:
             wait = self._run_hooks(db, tx)
 
     def _collect_items(self, items: list[WorkItem], wait: float | None) -> bool:
-        """Wait for the first item, then collect all items that are queued. Return True if the thread must end."""
+        """Wait for an item, then collect all that are queued. Return True if the thread must end."""
         try:
             while len(items) < _MAX_BATCH:
                 item = self._queue.get_nowait() if items else self._queue.get(timeout=wait)
@@ -200,9 +198,9 @@ class Writer:
         self._postponed += [item for item in items if item.must_happen and is_transient(item.error)]
 
     def _commit_together(self, db: Database, tx: SqlTx, items: list[WorkItem]) -> bool:
-        """Run all items in one transaction. Return False if one of several items failed; then nothing was written.
+        """Run all items in one transaction. Return False if one of several failed; then nothing was written.
 
-        Items hardly ever fail, and a savepoint takes longer than many writes. So the first attempt has no savepoints.
+        There are no savepoints, because items hardly ever fail and a savepoint takes longer than many writes.
         """
         try:
             with self._transaction(db, tx):
@@ -218,7 +216,7 @@ class Writer:
         return True
 
     def _write_postponed(self, db: Database, tx: SqlTx) -> None:
-        """Make the postponed writes in order: the first one alone, to see whether there is space, and the others in batches."""
+        """Make the postponed writes in order: first one alone, to see whether there is space, then the others in batches."""
         batch_size = 1
         while self._postponed:
             batch = self._postponed[:batch_size]
@@ -236,7 +234,7 @@ class Writer:
 
     @contextmanager
     def _transaction(self, db: Database, tx: SqlTx) -> Iterator[None]:
-        """A transaction. At the end of the block its writes are durable; if the block raises, they are rolled back."""
+        """A transaction. At the end of the block, its writes are durable; if the block raises, they are rolled back."""
         if self._failed is not None:
             raise self._failed
         with self._transaction_lock:
@@ -255,7 +253,7 @@ class Writer:
         self._holds_leases = tx.holds_leases
 
     def _run_in_savepoint(self, db: Database, tx: SqlTx, work: Work) -> tuple[Any, BaseException | None]:
-        """Run a function in a savepoint; if it fails, its writes are rolled back. Returns its result and its error."""
+        """Run a function in a savepoint. If it fails, roll back its writes. Return its result and its error."""
         result, failure = None, None
         state = tx.savepoint_state()
         db.execute("SAVEPOINT work")
@@ -284,11 +282,11 @@ class Writer:
         return translated
 
     def _run_hooks(self, db: Database, tx: SqlTx) -> float | None:
-        """Run the hooks, and renew the leases if it is time. Return how many seconds to wait for items at most, or None for no limit."""
+        """Run the hooks that are due, and renew the leases if it is time. Return for how many seconds to wait for items at most."""
         waits: list[float] = []
         now = time.monotonic()
         for hook in [*self._hooks]:
-            # A hook that is not due is not called: callers that wait for the last commit cannot continue while this thread runs Python.
+            # A hook that is not due is not called: it would delay the callers that wait for the last commit.
             due = self._hooks[hook]
             if due is None or now >= due:
                 wait = _run_hook(hook, tx)
@@ -317,7 +315,7 @@ class Writer:
         extend_wal(Path(self._path))
 
     def _try_or_log(self, work: Callable[[], object], log_message: str) -> None:
-        """Do work that no caller waits for, and log errors. Transient errors are not logged, because the work is tried again."""
+        """Do work that no caller waits for. Log its error, unless it is transient."""
         try:
             work()
         except Exception as error:

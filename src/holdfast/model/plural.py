@@ -1,0 +1,6 @@
+"""Writes a number with its noun."""
+
+
+def count(number: int, noun: str) -> str:
+    """`1 session` or `2 sessions`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
