@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry, if tracing is on. Only then is OpenTelemetry imported."""
+"""OpenTelemetry spans. OpenTelemetry is imported only if tracing is on."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ INSTALL = "Traces need OpenTelemetry. Install it with `pip install 'holdfast[ote
 
 
 class Span:
-    """One span. It holds no texts of prompts, arguments, results or errors: they may contain secrets."""
+    """One span. It has no texts of prompts, arguments, results or errors, which may contain secrets."""
 
     __slots__ = ("_session_id", "_span")
 
@@ -30,23 +30,21 @@ class Span:
         self._session_id = session_id
 
     def set(self, attributes: Attributes) -> None:
-        """Add attributes."""
         self._span.set_attributes(_clean(attributes, self._session_id))
 
     def fail(self, kind: str) -> None:
-        """Mark it as failed, with a word for the kind of failure."""
+        """Mark the span as failed. `kind` is a word for the kind of failure."""
         from opentelemetry.trace import Status, StatusCode
 
         self._span.set_attribute("error.type", kind)
         self._span.set_status(Status(StatusCode.ERROR))
 
     def end(self) -> None:
-        """End it. Later calls have no effect."""
         self._span.end()
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make it the current span: the parent of those that the same task, and the tasks that it starts, begin."""
+        """Make this the current span, and so the parent of spans that begin in the block."""
         from opentelemetry import context, trace
 
         token = context.attach(trace.set_span_in_context(self._span))
@@ -56,13 +54,13 @@ class Span:
             context.detach(token)
 
     async def run(self, work: Awaitable[T]) -> T:
-        """Await the work while this span is the current one."""
+        """Await the work while this is the current span."""
         with self.active():
             return await work
 
     @property
     def meta(self) -> dict[str, str]:
-        """The trace context for the `_meta` of a request: `traceparent` and `tracestate`. Baggage is never sent."""
+        """The trace context for the `_meta` of a request: `traceparent` and `tracestate`."""
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         carrier: dict[str, str] = {}
@@ -76,7 +74,7 @@ class Span:
 
 
 class Tracer:
-    """Begins spans with the application's provider, or with one that exports to a collector."""
+    """Begins spans."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         from holdfast import __version__
@@ -92,7 +90,7 @@ class Tracer:
         parent: Span | None = None,
         remote: Mapping[str, object] | None = None,
     ) -> Span:
-        """Begin a span. Its parent is the one that `remote` (the `_meta` of a client) names, else the current one, else `parent`."""
+        """Begin a span. Its parent is the one that `remote` (a client's `_meta`) names, else the current one, else `parent`."""
         from opentelemetry.trace import SpanKind
 
         session_id = str(attributes.get(SESSION_KEY, ""))
@@ -108,7 +106,7 @@ class Tracer:
 
 
 def _clean(attributes: Attributes, session_id: str) -> Attributes:
-    """The attributes, short and without secrets: servers and model endpoints choose some of them."""
+    """The attributes, short and masked: servers and model endpoints choose some of them."""
     return {
         key: _shorten(value, session_id)
         if isinstance(value, str)
@@ -141,7 +139,7 @@ def _parent_context(parent: Span | None, remote: Mapping[str, object] | None) ->
 
 
 def export_to(url: str) -> "SdkProvider":
-    """A provider that sends spans to the collector at this address, over OTLP/HTTP. Shut it down at the end.
+    """A provider that sends spans to the collector at this address, over OTLP/HTTP. The caller shuts it down.
 
     Raise ImportError if OpenTelemetry is not installed.
     """

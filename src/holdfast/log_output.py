@@ -28,9 +28,7 @@ _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", 
 _COLOUR_CODES = {"debug": "2", "info": "36", "warning": "33", "error": "31", "critical": "31;1"}
 _MAX_DEPTH = 8  # of nested fields
 _MAX_BUFFERED_BYTES = 1024 * 1024
-_MAX_TEXT = (
-    256 * 1024
-)  # characters of the message or a field, so that one record cannot block the event loop for long
+_MAX_TEXT = 256 * 1024  # characters of the message or of a field
 _imported_log_mask: list[ModuleType] = []  # empty until `log_mask` is imported
 
 
@@ -39,7 +37,7 @@ def configure(
     format: Literal["auto", "human", "json"],
     stream: TextIO | None = None,
 ) -> None:
-    """Send log records to the stream (or standard error): Holdfast's from this level up, warnings and errors from libraries.
+    """Send log records to the stream (by default, standard error): Holdfast's from this level up, and warnings of libraries.
 
     The format `auto` is human-readable on a terminal and JSON lines elsewhere. A second call replaces the first.
     """
@@ -65,8 +63,8 @@ def configure(
 class NonBlockingStream:
     """A stream that never blocks, even if its pipe is not read.
 
-    A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. No locks
-    are used, because a signal handler may log or raise in the middle of a line.
+    A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. There are no
+    locks, because a signal handler may log in the middle of a line.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -76,13 +74,12 @@ class NonBlockingStream:
         atexit.register(self.drain)
 
     def reset(self) -> None:
-        """Start with an empty buffer and no thread. A forked process needs this: threads do not survive a fork."""
+        """Start with an empty buffer and no thread, as a forked process must."""
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         self._queued_bytes = self._written_bytes = self._dropped_lines = 0
         self._thread: threading.Thread | None = None
 
     def write(self, text: str) -> int:
-        """Write or queue a line."""
         data = text.encode(errors="backslashreplace")
         if (
             self._queued_bytes == self._written_bytes
@@ -103,7 +100,7 @@ class NonBlockingStream:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: `write` has already written or queued every line."""
+        """Do nothing, because `write` has written or queued every line."""
 
     def drain(self, seconds: float = 0.5) -> None:
         """Wait until everything is written, for at most this many seconds."""
@@ -135,13 +132,12 @@ class NonBlockingStream:
         os.close(self._descriptor)
 
     def _is_writable(self, wait: float | None) -> bool:
-        """Whether a line can be written now without blocking; with `wait=None`, wait until it can."""
+        """Whether a line can be written without blocking; with `wait=None`, wait until it can."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(wait))
 
     def _write_some(self, data: bytes) -> bytes:
-        """Write as much as possible, and return the rest."""
         try:
             return data[os.write(self._descriptor, data) :]
         except BlockingIOError:
@@ -175,7 +171,7 @@ class HumanFormatter(logging.Formatter):
         self.colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record. Its text cannot imitate the start of another record."""
+        """Format a record. No text in it can look like the start of another record."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S.%f")[:-3]
         level = record.levelname.lower()
         content = _masked_content(record)
@@ -217,7 +213,7 @@ class _Handler(logging.StreamHandler[TextIO | NonBlockingStream]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Content:
-    """What the caller logged, with secrets masked."""
+    """What the caller logged, masked."""
 
     event: str
     traceback: str
@@ -226,7 +222,7 @@ class _Content:
 
 
 def _masked_content(record: logging.LogRecord) -> _Content:
-    """Mask the content of a record before it is formatted: masking the formatted line could make its JSON invalid."""
+    """Mask a record before it is formatted, because masking could make its JSON invalid."""
     session_id = _session_id()
     event, traceback = _event(record), "\n".join(_traceback(record))
     masked = _load_log_mask().mask_fields(
@@ -238,13 +234,12 @@ def _masked_content(record: logging.LogRecord) -> _Content:
 
 
 def _session_id() -> str:
-    """The id of the session that this code runs for; empty if there is none."""
     context = current_context()
     return context.session_id if context is not None else ""
 
 
 def _shorten(text: str) -> str:
-    """The beginning of a long text. It is masked before it is cut, since half a secret would not be recognised."""
+    """The beginning of a long text. It is masked before it is cut, because half a secret would not be recognised."""
     if len(text) <= _MAX_TEXT:
         return text
     return f"{_load_log_mask().shorten(text, _MAX_TEXT, _session_id())}… ({len(text)} characters)"
@@ -253,7 +248,7 @@ def _shorten(text: str) -> str:
 def _load_log_mask() -> ModuleType:
     """Import `log_mask` when the first line is logged, because that takes a while.
 
-    It is imported in a thread: a signal handler may interrupt an import in the main thread, and log a line itself.
+    It is imported in a thread, because a signal handler may interrupt an import in the main thread and log a line itself.
     """
     if not _imported_log_mask:
         thread = threading.Thread(target=_import_log_mask, name="holdfast-log-mask", daemon=True)
@@ -273,7 +268,6 @@ def _import_log_mask() -> None:
 
 
 def _extra_fields(record: logging.LogRecord) -> Mapping[str, Field]:
-    """The caller's `extra` fields."""
     return {key: _to_json(value) for key, value in vars(record).items() if key not in _STANDARD_ATTRIBUTES}
 
 
@@ -298,7 +292,6 @@ def _traceback(record: logging.LogRecord) -> Iterator[str]:
 
 
 def _to_json(value: object, depth: int = 0) -> Field:
-    """The value if JSON can represent it, else its text."""
     match value:
         case None | bool() | int():
             return value

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.masking import log_mask
 from holdfast.masking.log_mask import LogSecrets
 from holdfast.masking.mask import Mask
@@ -105,7 +105,7 @@ def test_any_value_can_be_logged_as_valid_json(value: object) -> None:
 def test_message_with_missing_arguments_is_still_logged() -> None:
     record = logging.makeLogRecord({"name": "x", "msg": "%s and %s", "args": ("one",)})
 
-    assert json.loads(telemetry.JsonFormatter().format(record))["event"] == "%s and %s"
+    assert json.loads(log_output.JsonFormatter().format(record))["event"] == "%s and %s"
 
 
 @given(text=st.text(alphabet=st.characters(), max_size=40), human=st.booleans())
@@ -115,7 +115,7 @@ def test_record_is_always_one_line(text: str, human: bool) -> None:
         {"name": forged, "levelname": forged, "msg": forged, "value": forged, "list": [forged], forged: 1}
     )
 
-    line = (telemetry.HumanFormatter(colour=False) if human else telemetry.JsonFormatter()).format(record)
+    line = (log_output.HumanFormatter(colour=False) if human else log_output.JsonFormatter()).format(record)
 
     assert line.isprintable()
 
@@ -161,7 +161,7 @@ def test_colours_are_used_on_a_terminal_without_no_color(monkeypatch: pytest.Mon
 
 def test_libraries_log_from_warning() -> None:
     stream = io.StringIO()
-    telemetry.configure("debug", "json", stream)
+    log_output.configure("debug", "json", stream)
 
     log.debug("ours")
     logging.getLogger("library").info("noise")
@@ -172,8 +172,8 @@ def test_libraries_log_from_warning() -> None:
 
 def test_second_configure_replaces_the_first() -> None:
     first, second = io.StringIO(), io.StringIO()
-    telemetry.configure("info", "json", first)
-    telemetry.configure("error", "json", second)
+    log_output.configure("info", "json", first)
+    log_output.configure("error", "json", second)
 
     log.warning("too little")
     log.error("enough")
@@ -183,8 +183,8 @@ def test_second_configure_replaces_the_first() -> None:
 
 def test_logs_go_to_standard_error_and_nothing_to_standard_output() -> None:
     code = (
-        "import logging; from holdfast import telemetry\n"
-        "telemetry.configure('info', 'auto'); logging.getLogger('holdfast.x').info('started')"
+        "import logging; from holdfast import log_output\n"
+        "log_output.configure('info', 'auto'); logging.getLogger('holdfast.x').info('started')"
     )
 
     done = subprocess.run([sys.executable, "-c", code], env=os.environ, capture_output=True, check=True)
@@ -196,7 +196,7 @@ def test_logs_go_to_standard_error_and_nothing_to_standard_output() -> None:
 def test_logging_never_blocks_on_an_unread_pipe_and_counts_dropped_lines() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
-        telemetry.configure("info", "json", writer)
+        log_output.configure("info", "json", writer)
         for number in range(10_000):
             log.info("one of many", extra={"number": number, "padding": "x" * 100})
 
@@ -211,8 +211,8 @@ def test_logging_never_blocks_on_an_unread_pipe_and_counts_dropped_lines() -> No
 
 def test_last_lines_are_written_at_exit_and_an_unread_pipe_does_not_delay_it() -> None:
     code = (
-        "import logging, sys; from holdfast import telemetry\n"
-        "telemetry.configure('info', 'json')\n"
+        "import logging, sys; from holdfast import log_output\n"
+        "log_output.configure('info', 'json')\n"
         "for number in range(int(sys.argv[1])): logging.getLogger('holdfast.x').info('line %d', number)"
     )
     command = [sys.executable, "-c", code]
@@ -227,8 +227,8 @@ def test_last_lines_are_written_at_exit_and_an_unread_pipe_does_not_delay_it() -
 
 INTERRUPTED = """
 import logging, signal, sys, time
-from holdfast import telemetry
-telemetry.configure("info", "json")
+from holdfast import log_output
+log_output.configure("info", "json")
 log = logging.getLogger("holdfast.x")
 
 inside = False
@@ -257,8 +257,8 @@ log.info("the last")
 """
 FORKED = """
 import logging, os
-from holdfast import telemetry
-telemetry.configure("info", "json")
+from holdfast import log_output
+log_output.configure("info", "json")
 log = logging.getLogger("holdfast.x")
 log.info("x" * 100_000)  # written by a thread, which the child does not have
 logging.getLogger().handlers[0].stream.drain(10)
@@ -291,13 +291,13 @@ def test_forked_process_can_log() -> None:
 def test_repeated_configure_leaks_no_thread_or_descriptor() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
-        telemetry.configure("info", "json", writer)
+        log_output.configure("info", "json", writer)
         before, threads = len(os.listdir("/dev/fd")), set(threading.enumerate())
         for _ in range(20):
-            telemetry.configure("info", "json", writer)
+            log_output.configure("info", "json", writer)
             log.info("z" * 10_000)
             reader.readline()
-        telemetry.configure("info", "json", io.StringIO())
+        log_output.configure("info", "json", io.StringIO())
         for thread in set(threading.enumerate()) - threads:
             thread.join(5)
 
@@ -306,7 +306,7 @@ def test_repeated_configure_leaks_no_thread_or_descriptor() -> None:
 
 def _capture(format: Any, write: Callable[[], None], stream: io.StringIO | None = None) -> str:
     stream = stream or io.StringIO()
-    telemetry.configure("info", format, stream)
+    log_output.configure("info", format, stream)
     write()
     return stream.getvalue()
 
@@ -330,7 +330,7 @@ def test_log_lines_about_a_server_or_a_tool_have_its_name_in_their_text() -> Non
     """The log of a program may show no fields."""
     nameless: list[str] = []
     assert [*_find_nameless(ast.parse('log.warning("ended", extra={"server": name})'))] == ["ended"]
-    for path in Path(telemetry.__file__).parent.rglob("*.py"):
+    for path in Path(log_output.__file__).parent.rglob("*.py"):
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 nameless += (f"{path.name}: {text}" for text in _find_nameless(function))
