@@ -77,7 +77,7 @@ async def test_confined_server_finds_no_secret(keeper: Keeper, root: Path) -> No
     }  # fmt: skip
 
 
-async def test_unconfined_server_finds_the_secrets(keeper: Keeper, root: Path) -> None:
+async def test_control_unconfined_server_finds_the_secrets(keeper: Keeper, root: Path) -> None:
     assert await attack(keeper, root, confine=False) == {
         "key": "a private key", "own environment": False, "environments": True, "memory": True, "siblings": True,
     }  # fmt: skip

@@ -7,13 +7,16 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
+from holdfast.sandbox.bwrap import bwrap as backend
 from holdfast.sandbox.keeper.keeper import Keeper
+from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from tests.safety.repeats import REPEATS
 from tests.sandbox.support import PATH, confined, run
 
@@ -80,7 +83,9 @@ async def test_swapped_root_never_shows_the_other_folder(keeper: Keeper, root: P
     assert seen["mine"] > 0, "no start succeeded"
 
 
-async def test_check_by_path_then_bind_by_path_shows_the_other_folder(root: Path, secrets: Path) -> None:
+async def test_control_check_by_path_then_bind_by_path_shows_the_other_folder(
+    root: Path, secrets: Path
+) -> None:
     assert not root.is_symlink()
     root.rename(root.with_name("spare"))
     root.symlink_to(secrets)
@@ -92,3 +97,27 @@ async def test_check_by_path_then_bind_by_path_shows_the_other_folder(root: Path
     )  # fmt: skip
 
     assert shown.stdout == "a secret"
+
+
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_root_that_became_a_link_is_refused(
+    keeper: Keeper, root: Path, secrets: Path, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool
+) -> None:
+    if not is_protected:
+        monkeypatch.setattr(backend, "open_root", open_through_links)
+    root.rename(root.with_name("spare"))
+    root.symlink_to(secrets)
+    spec = replace(
+        confined(ProcessSpec(argv=("cat", str(secrets / "file")), env=PATH, cwd="/"), root), cwd="/"
+    )
+
+    try:
+        seen = (await run(keeper, spec)).out
+    except HoldfastError as error:
+        seen = error.message
+
+    assert ("symbolic link" in seen, seen == "a secret") == (is_protected, not is_protected)
+
+
+def open_through_links(path: str, opener: PathOpener) -> OpenedPath:
+    return opener.open(path, links="follow")

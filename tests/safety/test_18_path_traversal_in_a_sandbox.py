@@ -44,7 +44,7 @@ async def test_no_path_leads_outside_the_sandbox(keeper: Keeper, root: Path) -> 
     assert set((await attack(keeper, root, confine=True)).values()) == {""}
 
 
-async def test_unconfined_server_reads_by_every_valid_path(keeper: Keeper, root: Path) -> None:
+async def test_control_unconfined_server_reads_by_every_valid_path(keeper: Keeper, root: Path) -> None:
     found = await attack(keeper, root, confine=False)
 
     assert {name for name, text in found.items() if text != "out of reach"} == {"NUL"}

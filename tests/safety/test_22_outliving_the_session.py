@@ -35,7 +35,7 @@ async def test_no_process_outlives_the_server(keeper: Keeper, root: Path, trust:
     assert (is_locked(root / "lock"), Path(f"/proc/{child.pid}").exists()) == (False, False)
 
 
-def test_daemon_outlives_a_killed_process_group(root: Path) -> None:
+def test_control_daemon_outlives_a_killed_process_group(root: Path) -> None:
     lock = root / "lock"
     server = subprocess.Popen(
         [sys.executable, "-c", DAEMON + SLEEP_FOREVER, str(lock)],

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import pytest
 
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import decode_record
 from holdfast.host.open_options import OpenOptions
@@ -101,7 +101,7 @@ async def test_secrets_of_a_client_change_no_other_part_of_a_log_record(
     stream = io.StringIO()
     async with make_host({}) as host:
         eve = await host.open(OpenOptions(cwd=tmp_path, user_id="eve", client_servers=(server,)))
-        telemetry.configure("info", format, stream)
+        log_output.configure("info", format, stream)
         try:
             async with host.session(cwd=tmp_path, user_id="bob") as bob:
                 _log_fields()
@@ -109,7 +109,7 @@ async def test_secrets_of_a_client_change_no_other_part_of_a_log_record(
                 _log_fields()
             _log_fields()
         finally:
-            telemetry.configure("info", "auto")
+            log_output.configure("info", "auto")
             await eve.close()
 
     lines = [line for line in stream.getvalue().splitlines() if "did something" in line]
@@ -131,9 +131,9 @@ def _log_fields() -> None:
 
 def test_control_a_mask_in_the_formatted_line_makes_it_invalid() -> None:
     stream = io.StringIO()
-    telemetry.configure("info", "json", stream)
+    log_output.configure("info", "json", stream)
     _log_fields()
-    telemetry.configure("info", "auto")
+    log_output.configure("info", "auto")
 
     with pytest.raises(ValueError, match="Expecting"):
         json.loads(Mask.of(PIECES_OF_JSON).mask_known(stream.getvalue()))
@@ -157,9 +157,9 @@ def test_secrets_in_fields_are_masked_and_the_record_stays_valid(
     stream, mask = io.StringIO(), Mask.of(["12345678", "hunter22"])
     secrets = LogSecrets.of("", mask, mask)
     log_mask.add_secrets(secrets)
-    telemetry.configure("info", "json", stream)
+    log_output.configure("info", "json", stream)
     logging.getLogger("holdfast.test").info("seen", extra=extra)
-    telemetry.configure("info", "auto")
+    log_output.configure("info", "auto")
     log_mask.remove_secrets(secrets)
 
     assert {key: value for key, value in json.loads(stream.getvalue()).items() if key not in FIELDS} == shown
@@ -179,12 +179,12 @@ async def _audited(folder: Path) -> Path:
 
 def _logged(format: str) -> list[str]:
     stream = io.StringIO()
-    telemetry.configure("info", "human" if format == "human" else "json", stream)
+    log_output.configure("info", "human" if format == "human" else "json", stream)
     try:
         for name in NAMES:
             logging.getLogger("holdfast.test").info("denied", extra={"tool": name})
     finally:
-        telemetry.configure("info", "auto")
+        log_output.configure("info", "auto")
     return stream.getvalue().split("\n")[:-1]
 
 

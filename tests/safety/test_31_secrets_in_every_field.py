@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.agent.agent import Command, TurnContext
 from holdfast.host import approvals
 from holdfast.host.data_folder import DATABASE_FILE
@@ -90,12 +90,12 @@ async def test_tool_whose_name_contains_a_secret_stays_pinned(make_host: HostFac
 async def _run(make_host: HostFactory, folder: Path) -> str:
     """Run a session in which the server sends its secret in every field. Return the log."""
     stream = io.StringIO()
-    telemetry.configure("debug", "json", stream)
+    log_output.configure("debug", "json", stream)
     try:
         async with make_host(SERVERS, durable=True, HOLDFAST_AUDIT_ARGUMENTS="true") as host:
             await _run_session(host, folder)
     finally:
-        telemetry.configure("info", "auto")
+        log_output.configure("info", "auto")
     return stream.getvalue()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.audit.audit import Audit
 from holdfast.masking import log_mask
 from holdfast.masking.configured_secrets import secrets_in_mapping
@@ -66,14 +66,14 @@ async def test_control_without_masking_every_canary_is_found(tmp_path: Path) -> 
 async def _run_session(folder: Path, mask: Mask) -> str:
     """Run a session in which every canary is in every kind of event, record and log line, and return the log."""
     stream = io.StringIO()
-    telemetry.configure("debug", "json", stream)
+    log_output.configure("debug", "json", stream)
     secrets = LogSecrets.of("", mask, mask)
     log_mask.add_secrets(secrets)
     try:
         await _session(folder / "holdfast.db", mask)
     finally:
         log_mask.remove_secrets(secrets)
-        telemetry.configure("info", "auto")
+        log_output.configure("info", "auto")
     return stream.getvalue()
 
 

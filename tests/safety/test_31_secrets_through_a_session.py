@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.audit.argument_hash import ArgumentHasher
 from holdfast.audit.record import AuditKind
 from holdfast.host.open_options import OpenOptions
@@ -69,7 +69,7 @@ async def _find_canaries(
     monkeypatch.setenv("MY_PASSWORD", FROM_HOST)
     errors: list[str] = []
     stream = io.StringIO()
-    telemetry.configure("debug", "json", stream)
+    log_output.configure("debug", "json", stream)
     try:
         async with make_host(SERVERS, durable=True) as host, host.session(cwd=folder) as session:
             errors += [refusal.reason for refusal in session.refusals]
@@ -80,7 +80,7 @@ async def _find_canaries(
                 errors.append(answer.message)
             errors.append((await session.call(f"running.{KEY}", {"note": FROM_HOST})).code)
     finally:
-        telemetry.configure("info", "auto")
+        log_output.configure("info", "auto")
     stored = b"\0".join(path.read_bytes() for path in (folder / "data").rglob("*") if path.is_file())
     places = {
         "files": stored.decode("utf-8", "replace"),

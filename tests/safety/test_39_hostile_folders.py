@@ -182,7 +182,7 @@ def _resident_mb() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1024**2
 
 
-async def test_stall_of_the_event_loop_would_be_noticed(make_host: HostFactory, folder: Path):
+async def test_control_a_stall_of_the_event_loop_is_noticed(make_host: HostFactory, folder: Path):
     async def stall() -> None:
         while not other.is_calling:
             await asyncio.sleep(0)

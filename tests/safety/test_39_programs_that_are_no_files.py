@@ -127,7 +127,7 @@ async def test_session_on_a_file_system_that_does_not_answer_delays_only_itself(
     }
 
 
-def test_plain_open_of_a_fifo_waits_for_a_writer(root: Path) -> None:
+def test_control_plain_open_of_a_fifo_waits_for_a_writer(root: Path) -> None:
     _fifo(root / "server")
     thread = threading.Thread(target=(root / "server").read_bytes)
     thread.start()

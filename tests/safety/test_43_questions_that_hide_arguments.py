@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from holdfast.host.host import Host
 from holdfast.masking import mask
@@ -159,7 +159,7 @@ async def test_control_with_the_mask_for_stored_data_questions_hide_what_counts(
 ):
     async def mask_as_stored(self: Any, tool_call: ToolCall) -> ToolCall:
         masked = self._record.mask.mask_all_in_json(msgspec.json.decode(tool_call.arguments))
-        return replace(tool_call, arguments=msgspec.json.encode(masked))
+        return structs.replace(tool_call, arguments=msgspec.json.encode(masked))
 
     monkeypatch.setattr(PermissionPolicy, "_shown_call", mask_as_stored)
     async with make_host({"mine": lying_entry(folder, TOOL)}) as host:

@@ -190,6 +190,7 @@ class _EvilClient:
 
     def __init__(self) -> None:
         self.capabilities: JsonObject = {"roots": {}}
+        self.is_limited_to_folder = False
 
     async def ask(self, spec: ServerSpec, method: str, params: Raw) -> Raw:
         return Raw(b'{"roots":[{"uri":"file:///etc"}]}')

@@ -162,6 +162,25 @@ async def test_edits_cannot_be_followed_while_a_confined_server_runs_in_the_fold
     assert (control, refused, ended, len(followed)) == ("written", frozenset(), frozenset(), 1)
 
 
+@pytest.mark.usefixtures("bwrap")
+async def test_new_approval_stays_beside_a_confined_server_that_cannot_write_in_the_folder(
+    make_host: HostFactory, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def never(*_: object) -> str:
+        return ""
+
+    monkeypatch.setattr(approvals, "why_not_to_follow", never)  # the server was being started
+    write_server(folder)
+    async with make_host({"w": own_writer(tmp_path)}) as host:
+        await approve(host, folder, follow=False)
+        async with host.session(cwd=folder, trust=Trust.SANDBOXED, tools=["w.*"]) as session:
+            written = (await session.call("w.write", {"path": str(folder / "server.py")})).text
+            await approve(host, folder, follow=True)
+            followed = await host.approvals.followed_edits()
+
+    assert (written, len(followed)) == ("Read-only file system", 1)
+
+
 def link_out(folder: Path, outside: Path) -> None:
     (folder / "helper.py").symlink_to(outside)
 

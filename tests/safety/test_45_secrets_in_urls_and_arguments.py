@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.cli.servers.describe_entry import describe_entry
 from holdfast.masking.mask import Mask
 from holdfast.model.server import Source
@@ -137,13 +137,13 @@ def test_no_secret_is_logged_even_if_it_is_not_known(format: Any):
 
 def _log(format: Any) -> str:
     stream = io.StringIO()
-    telemetry.configure("info", format, stream)
+    log_output.configure("info", format, stream)
     try:
         log = logging.getLogger("holdfast.test")
         log.info("started with %s", " ".join(ARGS[:-3]), extra={"env": ENV, "url": REMOTE["url"]})
         log.info(" ".join(ARGS[-3:-1]), extra={"db_pass": 12345})
     finally:
-        telemetry.configure("info", "auto")
+        log_output.configure("info", "auto")
     assert "12345" not in stream.getvalue()
     return stream.getvalue()
 
@@ -153,7 +153,7 @@ async def _find_canaries(make_host: HostFactory, folder: Path, *, is_refused: bo
     stream = io.StringIO()
     servers = {"running": {**ENTRY, "disabled": is_refused}, "remote": REMOTE}
     (folder / "notes").write_text(" ".join((*ARGS, *ENV.values())))
-    telemetry.configure("debug", "json", stream)
+    log_output.configure("debug", "json", stream)
     try:
         async with make_host(servers, durable=True) as host, host.session(cwd=folder) as session:
             await session.wait_ready_and_store()
@@ -161,7 +161,7 @@ async def _find_canaries(make_host: HostFactory, folder: Path, *, is_refused: bo
             for tool in () if is_refused else TOOLS:
                 await session.call(f"running.{tool}", {"note": " ".join(ARGS)})
     finally:
-        telemetry.configure("info", "auto")
+        log_output.configure("info", "auto")
     files = (path for path in (folder / "data").rglob("*") if path.is_file())
     found = b"\0".join(path.read_bytes() for path in files).decode(errors="replace") + stream.getvalue()
     return [name for name, canary in CANARIES.items() if canary in found]

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.agent.agent import Command, TurnContext
 from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_file, write_login
 from holdfast.host.data_folder import KEYS_FOLDER
@@ -181,7 +181,7 @@ def test_every_signed_token_begins_alike():
 async def _leak(make_host: HostFactory, folder: Path) -> AsyncIterator[tuple[EchoingServer, str]]:
     """Run a session with a server that leaks. Yields what is on the disk, in the log, and in messages of errors."""
     server, stream, errors = EchoingServer(), io.StringIO(), list[str]()
-    telemetry.configure("debug", "json", stream)
+    log_output.configure("debug", "json", stream)
     try:
         async with (
             serve(server) as url,
@@ -199,7 +199,7 @@ async def _leak(make_host: HostFactory, folder: Path) -> AsyncIterator[tuple[Ech
                 await session.prompt(text_prompt(f"say {answer.text}"))
             assert f"Bearer {FRESH['access_token']}" in answer.text
     finally:
-        telemetry.configure("info", "auto")
+        log_output.configure("info", "auto")
     yield server, _stored(folder / "data") + stream.getvalue() + "".join(errors)
 
 

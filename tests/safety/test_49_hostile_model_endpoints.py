@@ -160,7 +160,8 @@ async def test_garbage_is_one_sentence_that_repeats_nothing_of_it(
             reported = "nothing"
 
     assert (failed.code, said.endswith("Fine.")) == ("MODEL_UNAVAILABLE", True)
-    assert "127.0.0.1 sent an answer that cannot be read." in said
+    reason = "failed (HTTP 500)." if kind == "an error event" else "sent an answer that cannot be read."
+    assert f"127.0.0.1 {reason}" in said
     assert KEY not in told + logged
     if kind == "an error event":
         assert KEY in reported, "a program that reports such an error reports the key"

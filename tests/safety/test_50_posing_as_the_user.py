@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.model.prompt import prompt_parts
+from holdfast.connect.catalog import CatalogTool
+from holdfast.events import Decision, ToolEnded
+from holdfast.model.call import ToolCall
 from holdfast.model.door import PermissionQuestion
+from holdfast.session.permission import PermissionPolicy
+from holdfast.session.permission_rules import AccessDecision
 from holdfast.testing.scripted_model import Call, ModelRequest, Step, answer
 from tests.agent.model.sessions import conversation
 
@@ -22,19 +27,32 @@ def obey(request: ModelRequest) -> Step:
     return answer("Done.") if results else answer(Call("files__read", {"path": "page.txt"}))
 
 
+async def believe_words(
+    policy: PermissionPolicy, tool_call: ToolCall, tool: CatalogTool, decision: AccessDecision, change: object
+) -> Decision:
+    """The protection turned off: instead of a person, the words in the session's results answer the question."""
+    results = [event async for event in policy._record.stored_events() if isinstance(event.event, ToolEnded)]  # pyright: ignore[reportPrivateUsage]
+    is_approved = any("the user approved" in str(stored.event) for stored in results)
+    return Decision.ALLOW_ONCE if is_approved else Decision.REJECT
+
+
 @pytest.mark.promise("AGT-14")
-@pytest.mark.parametrize(("mode", "is_written"), [("ask", False), ("read-only", False), ("auto", True)])
+@pytest.mark.parametrize("page", [FORGED, FORGED.replace("approved", "visited")], ids=["forged", "harmless"])
+@pytest.mark.parametrize("mode", ["ask", "read-only", "control: words are believed", "control: auto"])
 async def test_a_result_that_says_the_user_approved_permits_nothing(
-    tmp_path: Path, mode: str, is_written: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, page: str
 ):
+    if mode == "control: words are believed":
+        monkeypatch.setattr(PermissionPolicy, "_ask", believe_words)
     project = tmp_path / "project"
     project.mkdir()
-    (project / "page.txt").write_text(FORGED)
-    async with conversation(tmp_path, obey, options={"permission": mode}) as talk:  # type: ignore[typeddict-item]
+    (project / "page.txt").write_text(page)
+    permission = {"control: words are believed": "ask", "control: auto": "auto"}.get(mode, mode)
+    async with conversation(tmp_path, obey, options={"permission": permission}) as talk:  # type: ignore[typeddict-item]
         await talk.session.prompt("What does page.txt say?")
 
-    # With the protection off (`auto`), the same words make the model write the file.
-    assert (project / "pwned.txt").exists() is is_written
+    is_believed = mode == "control: words are believed" and page == FORGED
+    assert (project / "pwned.txt").exists() is (is_believed or mode == "control: auto")
     said = [message.text for message in talk.endpoint.requests[-1].messages if message.role == "user"]
     assert said == ["What does page.txt say?"]
 

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,9 +18,14 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.event import ToolCalled
 from holdfast.model.json import JsonObject
 from holdfast.session.budget import BudgetPool
+from holdfast.session.session import Session
 from tests.host.test_team import Scripted, open_host, open_in
 
 pytestmark = pytest.mark.anyio
+
+
+def take_nothing(pool: BudgetPool, index: int, amount: float) -> None:
+    """The protection turned off: what others use or reserved does not count."""
 
 
 async def race(pool: BudgetPool, tokens: int, agents: int) -> tuple[int, int, set[Code]]:
@@ -57,8 +63,46 @@ async def test_races_for_a_budget_never_pass_it():
         assert (await race(pool, 100, 1))[0] == 1, "what was not used was given back"
 
 
-async def test_control_without_a_budget_all_run_at_once():
-    assert await race(BudgetPool(BudgetLimits(), max_children=50), 30, 8) == (8, 240, set())
+@pytest.mark.parametrize("off", ["no budget", "no reservation"])
+async def test_control_without_a_reservation_all_run_at_once(monkeypatch: pytest.MonkeyPatch, off: str):
+    if (
+        off == "no reservation"
+    ):  # the pool checks what is left, but what was promised to others does not count
+        monkeypatch.setattr(BudgetPool, "take", take_nothing)
+    limits = BudgetLimits() if off == "no budget" else BudgetLimits(tokens=100, calls=10)
+
+    assert await race(BudgetPool(limits, max_children=50), 30, 8) == (8, 240, set())
+
+
+@contextmanager
+def count_when_open(host_team: team.HostTeam, parent: Session) -> Iterator[Callable[[Session], None]]:
+    """The protection turned off: a child counts once it is open, and not while it is being opened."""
+    children = host_team._children.setdefault(parent.context.session_id, team._Children())  # pyright: ignore[reportPrivateUsage]
+    if children.count >= team.MAX_CREATED_SESSIONS:
+        raise HoldfastError(codes.TOO_MANY_CHILDREN, "enough")
+
+    def keep(child: Session) -> None:
+        children.count += 1
+
+    yield keep
+
+
+@pytest.mark.promise("TEAM-02", "TEAM-07")
+@pytest.mark.parametrize("is_atomic", [True, False], ids=["reserved", "control: counted later"])
+async def test_creations_at_the_same_time_never_pass_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_atomic: bool
+):
+    monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+    monkeypatch.setattr(team, "MAX_CREATED_SESSIONS", 2)
+    if not is_atomic:
+        monkeypatch.setattr(team.HostTeam, "_reserve_child", count_when_open)
+    async with open_host(tmp_path) as host:
+        root = await open_in(host, tmp_path / "garden")
+        arguments = {"title": "x", "initial_message": "x"}
+        created = await asyncio.gather(*(root.call("team.create_session", arguments) for _ in range(5)))
+
+    started = sum(one.ok for one in created)
+    assert (started == 2) if is_atomic else (started > 2)
 
 
 @pytest.mark.slow
@@ -104,11 +148,14 @@ async def test_a_spawning_loop_ends_at_the_limits(
 
 
 @pytest.mark.promise("TEAM-07")
-@pytest.mark.parametrize("budget", ["budget:\n  tokens: 100", "mode: auto"], ids=["limited", "control"])
+@pytest.mark.parametrize("protection", ["limited", "control: no budget", "control: nothing is reserved"])
 async def test_races_of_every_way_to_start_an_agent_never_pass_the_budget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, budget: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protection: str
 ):
     monkeypatch.setattr(team, "CREATION_SECONDS", 0.0)
+    if protection == "control: nothing is reserved":
+        monkeypatch.setattr(BudgetPool, "take", take_nothing)
+    budget = "mode: auto" if protection == "control: no budget" else "budget:\n  tokens: 100"
     (tmp_path / "home" / "agents").mkdir(parents=True)
     (tmp_path / "home" / "agents" / "root.md").write_text(f"---\n{budget}\n---\nWork.\n")
     spent, ended = 0, asyncio.Semaphore(0)
@@ -142,10 +189,10 @@ async def test_races_of_every_way_to_start_an_agent_never_pass_the_budget(
             root = await open_in(host, tmp_path / "garden", agent_name="root")
             async with asyncio.timeout(60):
                 result = await root.prompt("Spend.")
-                children = [*root._owned_children]  # pyright: ignore[reportPrivateUsage]
+                children = [*root.children.owned]
                 while any(child.is_busy for child in children):
                     await asyncio.sleep(0.01)
             await root.close()
 
             assert result.ok, result.message
-            assert (spent < 130) if budget.startswith("budget") else (spent == 150)
+            assert (spent < 130) if protection == "limited" else (spent == 150)

@@ -15,7 +15,7 @@ from typing import Any
 import click
 import pytest
 
-from holdfast import settings, telemetry
+from holdfast import log_output, settings
 from holdfast.cli import app as app_module
 from holdfast.cli import output
 from holdfast.cli.event_printer import EventPrinter
@@ -96,7 +96,7 @@ def run(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
         return received.getvalue().decode()
 
     yield at_terminal
-    telemetry.configure("info", "auto")
+    log_output.configure("info", "auto")
 
 
 COMMANDS = [
