@@ -18,18 +18,18 @@ from tests.journeys.editor import SERVER
 @pytest.mark.parametrize(
     ("tool", "message"),
     [
-        ("nope.x", "There is no server 'nope' here."),
+        ("nope.x", "UNKNOWN_TOOL: There is no server 'nope' here."),
         (
             "fils.list",
-            "There is no server 'fils' here. Did you mean 'files'?",
+            "UNKNOWN_TOOL: There is no server 'fils' here. Did you mean 'files'?",
         ),
         (
             "files.nope",
-            "There is no tool 'files.nope'. The tools of 'files' are: read, list, find, write, edit.",
+            "UNKNOWN_TOOL: There is no tool 'files.nope'. The tools of 'files' are: read, list, find, write, edit.",
         ),
         (
             "files.lst",
-            "There is no tool 'files.lst'. Did you mean 'files.list'?",
+            "UNKNOWN_TOOL: There is no tool 'files.lst'. Did you mean 'files.list'?",
         ),
     ],
 )
@@ -37,6 +37,30 @@ def test_an_unknown_tool_is_an_error_with_a_suggestion(tmp_path: Path, tool: str
     done = run(tmp_path, "call", tool)
 
     assert (done.returncode, done.stdout, done.stderr.splitlines()[0]) == (1, "", f"Error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (("call", "files.lst"), "holdfast tools {options} files"),
+        (("call", "nope.x"), "`holdfast tools {options}` lists"),
+        (("call", "files.read", "{}"), "holdfast tools {options} files.read"),
+        (("call", "other.x"), "holdfast servers approve {options}\n"),
+        (("tools", "files.raed"), "holdfast tools {options} files"),
+        (("tools", "other"), "holdfast servers approve {options}\n"),
+        (("servers", "explain", "othr"), "`holdfast servers list {options}`"),
+        (("servers", "approve", "other"), "holdfast servers approve {options} other --confined"),
+    ],
+)
+def test_commands_in_messages_have_the_options_of_the_session(
+    tmp_path: Path, words: tuple[str, ...], command: str
+):
+    project = tmp_path / "my project"
+    project.mkdir()
+    (project / ".mcp.json").write_text('{"mcpServers": {"other": {"command": "true"}}}')
+    done = run(tmp_path, *words, "--cwd", str(project))
+
+    assert command.format(options=f"--cwd '{project}'") in done.stdout + done.stderr
 
 
 def test_a_name_as_models_see_it_is_an_error_that_says_what_to_write(tmp_path: Path):

@@ -398,7 +398,7 @@ async def test_a_permission_question_shows_all_arguments():
     ]
     assert first[1].endswith("\n    … 62 more lines are not shown yet")
     assert "[v]iew the other 62 lines, [o]nce" in first[0]
-    assert ("[v]iew" in viewed[0], again) == (False, (viewed[0], ""))
+    assert ("[v]iew" in viewed[0], again) == (False, (viewed[0], "  Type o, a or r."))
 
 
 @pytest.mark.anyio

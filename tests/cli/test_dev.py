@@ -120,10 +120,14 @@ def test_only_source_files_are_watched(tmp_path: Path):
     )
 
 
-def test_first_start_that_fails_shows_what_the_server_wrote(home: Path, project: Path):
+@pytest.mark.parametrize("typed", ["", "/quit\n"])
+def test_first_start_that_fails_shows_what_the_server_wrote_and_is_a_failure(
+    home: Path, project: Path, typed: str
+):
     (project / "words.py").write_text("raise RuntimeError('out of words')")
-    done = run(home, "dev", "notes.py", cwd=project, text="/quit\n")
+    done = run(home, "dev", "notes.py", cwd=project, text=typed)
 
+    assert done.returncode == 1
     assert "exited with status 1" in done.stderr
     assert "| RuntimeError: out of words" in done.stderr
 

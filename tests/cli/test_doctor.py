@@ -86,7 +86,7 @@ def test_doctor_checks_the_installation(tmp_path: Path) -> None:
     assert [found[name][0][0] for name in ("settings", "data folder", "disk", "store", "workspaces")] == [
         "ok"
     ] * 5
-    assert found["store"][0][1].startswith("1 sessions, ")
+    assert found["store"][0][1].startswith("1 session, ")
     assert [status for status, _ in found["servers"]] == ["ok", "warning"]
     assert found["servers"][1][1].startswith("notes: ")
 

@@ -88,6 +88,35 @@ def test_without_a_terminal_a_failed_prompt_sets_the_exit_code(small_home: Path,
     assert ("files: available" in answered, more, chat.returncode) == (True, "", 1)
 
 
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (("servers", "add", "x", "--", "true"), "data/mcp.json"),
+        (("tokens", "create", "x"), "data/"),
+        (("workspaces", "add", "."), "data/"),
+    ],
+)
+def test_a_command_names_the_file_that_does_not_fit_on_the_disk(
+    small_home: Path, tmp_path: Path, words: tuple[str, ...], file: str
+):
+    (small_home / "data" / "mcp.json").write_text("{}")
+    project = tmp_path / "project"
+    project.mkdir()
+    environ = {**environment(small_home), "HOLDFAST_SERVERS_USER_FILE": str(small_home / "data" / "mcp.json")}
+    run = [sys.executable, "-m", "holdfast"]
+    subprocess.run([*run, "tokens", "list"], env=environ, cwd=project, check=True, capture_output=True)
+    _fill(small_home / "data" / "ballast")
+
+    done = subprocess.run(
+        [*run, *words], env=environ, cwd=project, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    assert f"'{small_home / file}" in done.stderr
+    assert ".new-" not in done.stderr
+    assert done.stderr.count("Free some space") == 1
+
+
 def _fill(file: Path) -> None:
     with file.open("wb", buffering=0) as ballast, contextlib.suppress(OSError):
         while True:

@@ -94,3 +94,14 @@ def test_probe_connects_to_a_url():
         ["echo"],
     )
     assert (refused.returncode, url in refused.stderr) == (1, True)
+
+
+def test_probe_of_a_source_file_says_which_command_to_type(tmp_path: Path):
+    file = tmp_path / "server.py"
+    file.write_text("")
+
+    done = probe(str(file.with_name("missing.py"))), probe(str(file))
+
+    assert [one.returncode for one in done] == [1, 1]
+    assert done[0].stderr.splitlines()[-1] == "Hint: Check the command and its path."
+    assert done[1].stderr.splitlines()[-1].endswith(f"holdfast probe -- python {file}")

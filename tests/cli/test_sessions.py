@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import settings
 from holdfast.host.host import Host
-from holdfast.model.event import SessionOpened, ToolCalled
+from holdfast.model.event import SessionOpened, ToolCalled, ToolStarted
 from holdfast.model.ids import SessionId
 from holdfast.model.trust import Trust
 from holdfast.store.sqlite import SqliteStore
@@ -385,7 +385,7 @@ def test_replay_and_list_show_a_running_or_interrupted_turn(home: Path):
     (_, stored) = listed(home)
     code = (
         "import asyncio, sys; from pathlib import Path\n"
-        "from holdfast.model.event import Prompted, ToolCalled\n"
+        "from holdfast.model.event import Prompted, ToolCalled, ToolStarted\n"
         "from holdfast.store.sqlite import SqliteStore\n"
         "async def main():\n"
         "    async with SqliteStore(Path(sys.argv[1])) as store:\n"
@@ -393,6 +393,7 @@ def test_replay_and_list_show_a_running_or_interrupted_turn(home: Path):
         "        said = {'type': 'text', 'text': 'do it'}\n"
         "        await store.append(hold, Prompted(turn_id='t', message_id='m', blocks=(said,)))\n"
         "        await store.append(hold, ToolCalled(call_id='c', server='a', tool='b', arguments={}))\n"
+        "        await store.append(hold, ToolStarted(call_id='c'))\n"
         "        print('begun', flush=True); sys.stdin.read()\n"
         "asyncio.run(main())\n"
     )
@@ -434,6 +435,7 @@ def test_every_view_shows_calls_of_an_ended_process_as_interrupted(home: Path, t
             await store.append(hold, opened)
             for call_id in ("one", "two"):
                 await store.append(hold, ToolCalled(call_id=call_id, server="shop", tool="buy", arguments={}))
+            await store.append(hold, ToolStarted(call_id="two"))
         return session_id
 
     session_id = asyncio.run(leave_open())
@@ -445,13 +447,14 @@ def test_every_view_shows_calls_of_an_ended_process_as_interrupted(home: Path, t
     run(home, "sessions", "tag", session_id, "seen")  # ends the calls, as the next host does
     after = run(home, "sessions", "replay", session_id).stdout
 
+    waited = "INTERRUPTED: the call was never made\n"  # for permission, for example
     unknown = "INTERRUPTED: it is unknown whether the call took effect\n"
     assert line.split()[3:6] == ["interrupted", "called", "shop.buy"]
     assert (found["id"], found["state"], found["interrupted"]) == (session_id, "closed", True)
     assert "state      closed; its last calls were interrupted\n" in shown
     assert "calls      2; 2 interrupted\n" in shown
     assert searched.splitlines()[1].endswith("called shop.buy  called shop.buy")
-    assert before == after == f"● shop.buy {{}}\n● shop.buy {{}}\n  shop.buy {unknown}  {unknown}"
+    assert before == after == f"● shop.buy {{}}\n● shop.buy {{}}\n  shop.buy {waited}  {unknown}"
     assert (
         listed(home)[0]["interrupted"],
         "2 interrupted" in run(home, "sessions", "show", session_id).stdout,

@@ -41,7 +41,7 @@ def test_check_reports_no_problems(database: Path) -> None:
 
     assert (done.returncode, done.stdout) == (
         0,
-        f"1 sessions, 3 events, {database.stat().st_size} bytes, schema 3: no problems found.\n",
+        f"1 session, 3 events, {database.stat().st_size} bytes, schema 3: no problems found.\n",
     )
     assert printed == {
         "schema": 3,

@@ -31,13 +31,9 @@ _MAX_NAMES = 5
 
 
 class AttachedSession(EditorSession):
-    """A session of another process. Its servers and folders stay as they are, and this editor opens no files for it.
-
-    The editor sees everything, prompts, answers and cancels. When it leaves, the session goes on.
-    """
+    """A session of another process. The editor sees its events, prompts, answers and cancels. The session goes on when the editor leaves."""
 
     def __init__(self, owner: OtherOwner, door: EditorDoor, peer: Peer, *, wait_seconds: float) -> None:
-        """`wait_seconds` limits how long `session/resume` waits for servers that are still starting."""
         super().__init__(str(owner.lease.session_id), owner.requested.cwd, door, peer)
         self._owner = owner
         self._wait_seconds = wait_seconds
@@ -45,15 +41,12 @@ class AttachedSession(EditorSession):
         self._remote: RemoteSession | None = None
         self._options = OptionValues(mode=Mode.ASK, max_mode=Mode.ASK, trust=Trust.DIRECT)
         self._unused: list[str] = []
-        """What the editor has sent or offered, but the session does not use: each as a clause that follows `It`."""
+        """What the editor has sent or offered but the session does not use, each as a clause: "does not start …"."""
         self._started = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def attach(self, data_dir: Path, *, replay: bool, client_servers: Sequence[Json]) -> None:
-        """Connect to the owner. With `replay`, `start` first sends all stored events.
-
-        Raises SESSION_HELD if the owner does not answer, and UNKNOWN_SESSION if it has just closed the session.
-        """
+        """Connect to the owner. With `replay`, the editor first gets all stored events."""
         requested = self._owner.requested
         request = AttachRequest(
             door=DoorKind.ACP,
@@ -128,7 +121,7 @@ class AttachedSession(EditorSession):
         await run_to_completion(self._connection.aclose())
 
     async def leave(self) -> None:
-        """Detach the editor from the session, which goes on in its own process."""
+        """Detach the editor. The session goes on in its own process."""
         tasks = [*self._tasks]
         for task in tasks:
             task.cancel()
@@ -152,7 +145,6 @@ class AttachedSession(EditorSession):
         await super()._on_new_event(event)
 
     async def _report_startup(self, remote: RemoteSession) -> None:
-        """Send the list of slash commands, then report the servers that were refused so far."""
         description = remote.description
         await self._send(available_commands(description.commands))
         await self._report_once(
@@ -160,7 +152,6 @@ class AttachedSession(EditorSession):
         )
 
     async def _report_end(self, remote: RemoteSession) -> None:
-        """Tell an editor that shows notices when the session or its process has ended."""
         await remote.closed.wait()
         self.failure = self._ended_error()
         if self._door.supports_notices:
@@ -194,7 +185,6 @@ class AttachedSession(EditorSession):
 
 
 def _describe_unused(remote: RemoteSession, client_servers: Sequence[Json], door: EditorDoor) -> list[str]:
-    """What the editor has sent or offered, but the session does not use: each as a clause that follows `It`."""
     description = remote.description
     known = {*description.servers, *description.starting, *description.refusals}
     names = [str(entry.get("name")) for entry in client_servers if isinstance(entry, dict)]

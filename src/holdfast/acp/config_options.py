@@ -20,21 +20,21 @@ _TRUST_LEVELS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionValues:
-    """The current values of a session's options, and the highest mode that an editor can choose."""
+    """The values of a session's options, and the highest mode that the editor can choose."""
 
     mode: Mode
     max_mode: Mode
     trust: Trust
     model: str = ""
     models: tuple[str, ...] = ()
-    """The models that the session can be set to. Without any, the option is left out."""
+    """The models that can be chosen. If empty, the option is left out."""
     agent: str = ""
     agents: tuple[tuple[str, str], ...] = ()
-    """The names and descriptions of the agents that the session can be given. Without any, the option is left out."""
+    """The names and descriptions of the agents that can be chosen. If empty, the option is left out."""
 
 
 def describe_state(values: OptionValues) -> JsonObject:
-    """Return the current values and the choices, as ACP's `modes` and `configOptions`."""
+    """The values and choices, as ACP's `modes` and `configOptions`."""
     modes: list[Json] = [
         {"id": mode.value, "name": name, "description": text} for mode, name, text in _offered_modes(values)
     ]
@@ -45,7 +45,7 @@ def describe_state(values: OptionValues) -> JsonObject:
 
 
 def describe_options(values: OptionValues) -> list[Json]:
-    """Return ACP's `configOptions`: the mode, model, agent and trust, each with the values that it can be set to."""
+    """ACP's `configOptions`: the mode, model, agent and trust, each with its choices."""
     modes: list[Json] = [
         {"value": mode.value, "name": name, "description": text}
         for mode, name, text in _offered_modes(values)
@@ -105,7 +105,7 @@ def _describe_agents(values: OptionValues) -> list[Json]:
 
 
 def _offered_modes(values: OptionValues) -> list[tuple[Mode, str, str]]:
-    """The modes up to the highest one. If a terminal has set a higher one, it is also listed, as the current mode."""
+    """The modes up to the highest one, and the current mode, which may be higher."""
     return [
         (mode, name, text)
         for mode, name, text in _MODES

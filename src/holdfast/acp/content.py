@@ -71,7 +71,7 @@ _PROMPT_TYPES = {
 _PROMPT_TYPES_TEXT = "text, image, resource_link or resource"
 _RESULT_TYPES = {**_PROMPT_TYPES, "audio": _Audio}
 _MAX_BLOCKS = 100
-"""How many blocks of a tool's result an editor gets. A result may have thousands, and each takes time to check and to show."""
+"""How many blocks of a tool's result an editor gets."""
 
 
 def check_prompt(blocks: list[JsonObject]) -> None:
@@ -91,7 +91,7 @@ def check_prompt(blocks: list[JsonObject]) -> None:
 
 
 def editor_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
-    """The blocks of a tool's result for an editor. If there are too many, the last one says how many are left out."""
+    """The blocks of a tool's result for an editor. If there are too many, the last block says how many are left out."""
     shown = [editor_block(block) for block in blocks[:_MAX_BLOCKS]]
     if left_out := len(blocks) - len(shown):
         shown.append({"type": "text", "text": f"({left_out} more blocks are not shown)"})
@@ -99,7 +99,7 @@ def editor_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def editor_block(block: JsonObject) -> JsonObject:
-    """Return a tool result's block if it is valid in ACP; else a text block that contains its JSON."""
+    """The block of a tool's result if it is valid in ACP; else a text block with its JSON."""
     block_type = block.get("type")
     kind = _RESULT_TYPES.get(block_type) if isinstance(block_type, str) else None
     try:

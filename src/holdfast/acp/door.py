@@ -1,4 +1,4 @@
-"""The editor as a session's door: it puts questions to the user, and reads and writes files."""
+"""An editor as a session's door: it asks the user questions, reads and writes files, and runs commands."""
 
 import asyncio
 from collections.abc import Mapping
@@ -29,18 +29,16 @@ _OPTION_KINDS = {
     Decision.REJECT: "reject_once",
 }
 _DISCONNECTING_CODES = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
-"""The codes with which an editor that is about to disconnect answers."""
+"""With these codes, an editor that is about to disconnect answers its open requests."""
 _FILE_SECONDS = 30.0
 _MAX_DETAILS = 200  # characters of the editor's reason
 _MAX_QUESTIONS = 8
-"""How many questions of one session the editor shows at the same time."""
+"""How many questions of one session the editor shows at a time."""
 _NOT_FOUND = -32002
 """ACP's error code for a file that does not exist."""
 
 
 class _FormField(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """One field of a form, with the JSON Schema keywords that both MCP and ACP define."""
-
     type: Literal["string", "number", "integer", "boolean"]
     title: str | None = None
     description: str | None = None
@@ -97,6 +95,7 @@ class EditorDoor:
         return DoorCapabilities(
             permission=True,
             elicitation=self._can_elicit("form") or self._can_elicit("url"),
+            elicitation_url=self._can_elicit("url"),
             read_files=fs.read_text_file,
             write_files=fs.write_text_file,
             terminal=self._capabilities.terminal,
@@ -115,9 +114,9 @@ class EditorDoor:
         return self._capabilities.subagents is not None
 
     async def request_permission(self, question: PermissionQuestion) -> Decision:
-        """Ask the user. Every response except a clear yes counts as a rejection.
+        """Ask the user. Every answer except a clear yes counts as a rejection.
 
-        Raises an error if the user was not asked: the request is too long, or the editor has disconnected.
+        Raise if the user was not asked: the request is too long, or the editor has disconnected.
         """
         await self._has_session_id.wait()
         params = {
@@ -148,7 +147,7 @@ class EditorDoor:
         return Decision.REJECT
 
     async def read_text(self, path: str) -> str:
-        """Read a file with its unsaved changes. Raises NO_FILE if the editor has no such file."""
+        """Read a file with its unsaved changes. Raise NO_FILE if the editor has no such file."""
         params = {"sessionId": self._session_id, "path": path}
         try:
             raw = await self._request("fs/read_text_file", params, timeout=_FILE_SECONDS)
@@ -164,17 +163,15 @@ class EditorDoor:
             ) from None
 
     async def write_text(self, path: str, text: str) -> None:
-        """Write a file through the editor."""
         params = {"sessionId": self._session_id, "path": path, "content": text}
         await self._request("fs/write_text_file", params, timeout=_FILE_SECONDS)
 
     async def run_command(self, command: ShellCommand) -> CommandResult:
-        """Run a command in a terminal of the editor."""
         await self._has_session_id.wait()
         return await EditorTerminal(self._request, self._session_id).run(command)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user a server's question. Fields that ACP does not define are dropped."""
+        """Ask the user for what a server needs. Fields that ACP does not define are dropped."""
         mode = params.get("mode", "form")
         if not isinstance(mode, str) or not self._can_elicit(mode):
             raise HoldfastError(
@@ -194,7 +191,6 @@ class EditorDoor:
         return {"action": "decline" if answer.action == "decline" else "cancel"}
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Raw:
-        """Put a question to the user. If the session has many open questions already, wait until one is answered."""
         async with self._questions:
             return await self._request(method, params)
 
@@ -215,7 +211,6 @@ class EditorDoor:
                 return False
 
     async def sample(self, params: JsonObject) -> JsonObject:
-        """Raise UNSUPPORTED_BY_CLIENT: ACP does not define sampling."""
         raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "This editor does not support sampling.")
 
 
@@ -224,7 +219,7 @@ class _ErrorData(msgspec.Struct):
 
 
 def _with_details(error: PeerError) -> str:
-    """The editor's message, with the reason that some editors send in the error's data."""
+    """The editor's message, and the reason that some editors send in the error's data."""
     try:
         details = msgspec.json.decode(error.data or b"{}", type=_ErrorData).details
     except (msgspec.DecodeError, TypeError):
@@ -237,7 +232,7 @@ _PARAMS_BY_MODE = {"form": _FormElicitation, "url": _UrlElicitation}
 
 
 def convert_elicitation(params: JsonObject, mode: str) -> JsonObject:
-    """Convert the params of an MCP elicitation to ACP's. Raises BAD_ARGUMENT if they are malformed."""
+    """Convert the params of an MCP elicitation to ACP's. Raise BAD_ARGUMENT if they are malformed."""
     try:
         elicitation = msgspec.convert(params, _PARAMS_BY_MODE[mode])
     except msgspec.ValidationError as error:

@@ -1,7 +1,4 @@
-"""An editor's view of one live session: the updates that it gets, its prompts, and the notices about the servers.
-
-`own_session` implements it for a session of this process, `attached_session` for one that another process has open.
-"""
+"""An editor's view of one live session: the updates that it gets, its prompts, and the notices about servers."""
 
 import asyncio
 import logging
@@ -29,34 +26,33 @@ log = logging.getLogger(__name__)
 
 UPDATE = "session/update"
 _REPORTED = (ServersResolved, ModeChanged, TrustLowered)
-_MAX_TOLD = 10_000
+_MAX_SENT_NOTICES = 10_000
 _SLICE_SECONDS = 0.001  # how long events are converted before the event loop does other work
 _GROUP_EVENTS = 16  # the time is checked once per group
-_SLICE_UPDATES = 256  # as many as are read from the store at once; about 1 ms
+_SLICE_UPDATES = 256  # sending them takes about 1 ms
 
 
 class EditorSession(ABC):
     """One live session on an editor's connection. From `start` to `leave`, the editor gets the session's events."""
 
     def __init__(self, session_id: str, cwd: str, door: EditorDoor, peer: Peer) -> None:
-        """`cwd` is the session's folder."""
         self.session_id = session_id
         self.ready = asyncio.Event()
-        """Set when the session accepts prompts (after the replay of `session/load`), and when it is closed."""
+        """Set when the session accepts prompts, and when it is closed."""
         self.failure: HoldfastError | None = None
         """Why the editor gets no more events although it is connected."""
         self.opened_with: OpenOptions | None = None
-        """The options with which the session was opened here."""
+        """The options with which this connection opened the session."""
         self._door = door
         self._peer = peer
         self._updates = Updates(cwd, session_id=session_id, sub_agents_are_sessions=door.supports_sub_agents)
         self._last_replayed = 0
         """The number of the last event that was stored before `start`."""
-        self.told: set[tuple[str, str]] = set()
-        """The notices that earlier replies on this connection began with, each with the folder of its session."""
+        self.sent_notices: set[tuple[str, str]] = set()
+        """The notices that were sent on this connection with a reply, each with the folder of its session."""
         self._cwd = cwd
         self._unsent_notices: list[tuple[str, bool]] = []
-        """The lines, and whether to leave out a line that is in `told`."""
+        """The lines, and whether to leave out a line that is in `sent_notices`."""
         self._reported: set[str] = set()
         """The texts that were reported already, with secrets masked."""
 
@@ -72,35 +68,35 @@ class EditorSession(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Start sending events, and reporting servers that are refused or fail. Returns when the replay is sent."""
+        """Start to send events and to report refused servers. Return when the replay is sent."""
 
     @abstractmethod
     async def prompt(self, blocks: Sequence[JsonObject], *, is_cancelled: bool = False) -> StopReason:
-        """Run one turn. Returns when the editor has got all of its updates."""
+        """Run one turn. Return when the editor has got all of its updates."""
 
     @abstractmethod
     def cancel(self) -> None:
-        """Cancel the running turn, and the prompts of this editor that wait."""
+        """Cancel the running turn, and the waiting prompts of this editor."""
 
     @abstractmethod
     async def change_mode(self, mode: Mode) -> None:
-        """Use another mode. Returns when the editor was told."""
+        """Use another mode. Return when the editor was told."""
 
     async def set_model(self, name: str) -> None:
-        """Let another model answer. An editor that is attached to a session of another process types `/model` instead."""
+        """Use another model. Sessions of other processes do not support this."""
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"Type /model {name[:80]} to change the model of this session."
         )
 
     def check_can_reopen(self) -> None:
-        """Raise unless the session can be closed and opened again, with another agent."""
+        """Raise unless the session can be closed and opened again with another agent."""
         raise HoldfastError(
             codes.BAD_ARGUMENT, "The agent of a session that another process has open cannot be changed."
         )
 
     @abstractmethod
     async def lower_trust(self) -> None:
-        """Make the session sandboxed for good. Returns when the editor was told."""
+        """Make the session sandboxed. Return when the editor was told."""
 
     @abstractmethod
     async def wait_for_servers(self) -> None:
@@ -108,7 +104,7 @@ class EditorSession(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Called when the editor has disconnected. Makes the requests that wait for this session end soon."""
+        """The editor has disconnected: make the requests that wait for this session end soon."""
 
     @abstractmethod
     async def leave(self) -> None:
@@ -117,7 +113,7 @@ class EditorSession(ABC):
     # Sending updates
 
     async def _send_events(self, batch: Sequence[StoredEvent]) -> None:
-        """Send the next events as updates. Between slices of the work, other sessions have their turn."""
+        """Send the next events as updates, in slices, so that other sessions are not delayed."""
         updates: list[Update] = []
         started = monotonic()
         for begin in range(0, len(batch), _GROUP_EVENTS):
@@ -147,7 +143,7 @@ class EditorSession(ABC):
         match event:
             case ServersResolved(refusals=refusals):
                 await self._report_servers(refusals)
-            case ModeChanged(mode=mode):  # the session may still have the earlier one
+            case ModeChanged(mode=mode):  # `self.options` may still have the earlier mode
                 await self._send_options(replace(self.options, mode=Mode(mode)))
             case TrustLowered():
                 await self._send_options(self.options)
@@ -167,7 +163,6 @@ class EditorSession(ABC):
             await self._peer.notify(UPDATE, self._params(_without_payload(update)))
 
     async def _send_all(self, updates: Sequence[Update]) -> None:
-        """Send several updates, many in one write."""
         for start in range(0, len(updates), _SLICE_UPDATES):
             if start:
                 await asyncio.sleep(0)
@@ -189,7 +184,6 @@ class EditorSession(ABC):
     # Notices
 
     async def _report_servers(self, refusals: Sequence[Refusal]) -> None:
-        """Report each refusal once."""
         await self._report_once(f"{refusal.display_name}: {refusal.reason}" for refusal in refusals)
 
     async def _report_once(self, lines: Iterable[str]) -> None:
@@ -201,7 +195,7 @@ class EditorSession(ABC):
     async def _report(self, lines: Iterable[str], *, once: bool = False) -> None:
         """Send each line as a notice if the editor supports notices; else keep it until the next prompt.
 
-        With `once`, a kept line is left out if an earlier reply to a session in the same folder began with it.
+        With `once`, a kept line is left out if this connection got it already, for a session in the same folder.
         """
         for line in lines:
             if self._door.supports_notices:
@@ -210,12 +204,12 @@ class EditorSession(ABC):
                 self._unsent_notices.append((line, once))
 
     async def _send_kept_notices(self) -> None:
-        """Send the kept notices as a message of the agent, to this editor only: they are not part of the conversation."""
+        """Send the kept notices as a message of the agent, to this editor only. They are not stored."""
         lines, self._unsent_notices = self._unsent_notices, []
-        new = [line for line, once in lines if not once or (self._cwd, line) not in self.told]
-        if len(self.told) > _MAX_TOLD:
-            self.told.clear()
-        self.told.update((self._cwd, line) for line in new)
+        new = [line for line, once in lines if not once or (self._cwd, line) not in self.sent_notices]
+        if len(self.sent_notices) > _MAX_SENT_NOTICES:
+            self.sent_notices.clear()
+        self.sent_notices.update((self._cwd, line) for line in new)
         if new:
             text = "".join(f"- {line}\n" for line in new) + "\n"
             await self._send(agent_message(text, new_message_id()))

@@ -1,4 +1,4 @@
-"""Answers `initialize`, which must be a connection's first request."""
+"""Answers `initialize`, a connection's first request."""
 
 from holdfast import __version__
 from holdfast.acp.messages import InitializeParams, decode_params
@@ -13,13 +13,12 @@ _SESSION_CAPABILITIES = ("resume", "close", "list", "delete", "additionalDirecto
 
 
 class Initialization:
-    """What the client sent in `initialize`. Until `initialize` has arrived, refuses every other request."""
+    """What the client sent in `initialize`."""
 
     def __init__(self) -> None:
         self._client_params: InitializeParams | None = None
 
     def respond(self, request: Request) -> JsonObject:
-        """Answer `initialize` with the agent's capabilities."""
         self._client_params = decode_params(request, InitializeParams)
         return {
             "protocolVersion": VERSION,
@@ -34,7 +33,7 @@ class Initialization:
         }
 
     def require_initialized(self) -> InitializeParams:
-        """Return the params of `initialize`. Raises INVALID_REQUEST if it has not arrived yet."""
+        """The params of `initialize`. Raise INVALID_REQUEST if it has not arrived yet."""
         if self._client_params is None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def decode_params(message: Request | Notification, kind: type[T]) -> T:
-    """Decode a message's params. Raises BAD_ARGUMENT if they do not match `kind`."""
+    """Decode a message's params. Raise BAD_ARGUMENT if they do not match `kind`."""
     try:
         return make_decoder(kind)(message.params)
     except msgspec.ValidationError as error:
@@ -58,7 +58,7 @@ class InitializeParams(msgspec.Struct, rename="camel"):
 
     @property
     def client_name(self) -> str:
-        """What the editor calls itself; empty if it does not say."""
+        """The editor's name for itself, if it sent one."""
         match self.client_info:
             case {"name": str(name)}:
                 return to_line(name)[:_MAX_CLIENT_NAME]
@@ -67,7 +67,7 @@ class InitializeParams(msgspec.Struct, rename="camel"):
 
 
 class NewSessionParams(msgspec.Struct, rename="camel"):
-    """The params of `session/new`. The servers and directories are checked later, one by one."""
+    """The params of `session/new`."""
 
     cwd: Any
     mcp_servers: list[Any] | None

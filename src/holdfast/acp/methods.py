@@ -1,4 +1,4 @@
-"""ACP's session methods, for one connection and the sessions that are open on it."""
+"""ACP's session methods, for one connection."""
 
 import asyncio
 import logging
@@ -44,21 +44,21 @@ from holdfast.wire.messages import Notification, Request
 from holdfast.wire.peer import Peer
 
 _MAX_LISTS = 4
-"""How many `session/list` requests of one connection are answered at the same time."""
+"""How many `session/list` requests are answered at a time."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class _WaitingPrompt:
-    """A prompt that waits until its session is ready. `session/cancel` can cancel it before its turn begins."""
+    """A prompt that waits until its session is ready."""
 
     session_id: str
     cancelled: bool = False
 
 
 class SessionMethods:
-    """Answers an editor's requests. No message from the editor ends the process; every error has a code and a reason."""
+    """Answers an editor's requests about sessions."""
 
     def __init__(self, host: Host, defaults: SessionDefaults, peer: Peer) -> None:
         self._host = host
@@ -66,7 +66,7 @@ class SessionMethods:
         self._peer = peer
         self._sessions: dict[str, EditorSession] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._told: set[tuple[str, str]] = set()
+        self._sent_notices: set[tuple[str, str]] = set()
         self._waiting_prompts: set[_WaitingPrompt] = set()
         self._unknown_id_limit = UnknownIdLimit()
         self._listing = asyncio.Semaphore(_MAX_LISTS)
@@ -91,7 +91,7 @@ class SessionMethods:
         return await handler(request, client_params)
 
     def on_notification(self, notification: Notification) -> None:
-        """Handle `session/cancel`. Ignore every other notification, and sessions that are not open."""
+        """Handle `session/cancel`. Ignore other notifications."""
         if notification.method != "session/cancel":
             return
         try:
@@ -110,12 +110,12 @@ class SessionMethods:
             self._sessions[session_id].cancel()
 
     async def stop(self) -> None:
-        """Cancel the running turns of this process, and wait until every request is answered."""
+        """Stop every session, and wait until every request is answered."""
         await asyncio.gather(*(session.stop() for session in self._sessions.values()))
         await self._peer.wait_idle()
 
     async def leave_all(self) -> None:
-        """Detach the editor from every session. Those without another door are closed."""
+        """Detach the editor from every session."""
         sessions, self._sessions = self._sessions, {}
         await asyncio.gather(*(session.leave() for session in sessions.values()))
 
@@ -138,7 +138,7 @@ class SessionMethods:
         opened = OwnSession(session, door, self._peer, replay=False, wait_seconds=wait_seconds)
         opened.agents = await self._list_agents(session.context.cwd)
         opened.opened_with = options
-        opened.told = self._told
+        opened.sent_notices = self._sent_notices
         self._sessions[session_id] = opened
         await opened.start()
         door.set_session_id(session_id)
@@ -159,10 +159,9 @@ class SessionMethods:
 
     @asynccontextmanager
     async def _finish_reopen(self, opened: EditorSession) -> AsyncIterator[None]:
-        """Run the `async with` block (the replay, or the wait for servers).
+        """Run the block (the replay, or the wait for servers). If it fails, leave the session.
 
-        If it fails, the editor leaves the session. If another request closed the session during the block, raise
-        BAD_ARGUMENT.
+        Raise BAD_ARGUMENT if another request closed the session during the block.
         """
         try:
             yield
@@ -184,7 +183,7 @@ class SessionMethods:
     async def _reopen(
         self, request: Request, client_params: messages.InitializeParams, *, replay: bool
     ) -> EditorSession:
-        """Reopen the session and attach the editor to it. The caller starts it."""
+        """Reopen the session and attach the editor. The caller starts it."""
         params = decode_params(request, messages.LoadSessionParams)
         async with self._lock(params.session_id):
             await self._find_stored(params.session_id)
@@ -196,7 +195,7 @@ class SessionMethods:
             )
             options = await run_with_file_timeout(self._open_options, params, door, path=str(params.cwd))
             self._check_not_open(params.session_id)
-            # It may have been closed elsewhere, or its events could not be read.
+            # The connection may still have a session that was closed elsewhere, or whose events could not be read.
             await self._leave(params.session_id)
             return await self._reopen_with(params.session_id, options, door, replay=replay)
 
@@ -205,14 +204,13 @@ class SessionMethods:
     ) -> EditorSession:
         opened = await reopen_session(self._host, self._peer, session_id, options, door, replay=replay)
         opened.opened_with = options
-        opened.told = self._told
+        opened.sent_notices = self._sent_notices
         if isinstance(opened, OwnSession):
             opened.agents = await self._list_agents(str(options.cwd))
         self._sessions[session_id] = opened
         return opened
 
     async def _list_agents(self, folder: str) -> tuple[tuple[str, str], ...]:
-        """The names and descriptions of the agents that a session in this folder can be given."""
         return tuple(
             (found.name, found.definition.description)
             for found in await self._host.agent_definitions.list(folder)
@@ -220,9 +218,9 @@ class SessionMethods:
         )
 
     def _lock(self, session_id: str) -> asyncio.Lock:
-        """Return the lock that a request holds while it reopens, closes or deletes a session: such requests run in order.
+        """The lock of the requests that reopen, close or delete this session: they run in order.
 
-        A method must not await anything before it takes the lock, or a later request could overtake it.
+        Do not await anything before you take the lock, or a later request could overtake.
         """
         return self._locks.setdefault(session_id, asyncio.Lock())
 
@@ -292,7 +290,6 @@ class SessionMethods:
         return {}
 
     async def _check_closed(self, session_id: str) -> None:
-        """Raise if the session is unknown, or if another process has it open."""
         stored = await self._find_stored(session_id)
         lease = await self._host.store.read(lambda tx: tx.lease(stored.context.session_id))
         if lease is not None:
@@ -315,13 +312,12 @@ class SessionMethods:
         return {}
 
     async def _leave(self, session_id: str) -> None:
-        """Detach the editor from a session. If no other door is attached, the session is closed."""
         opened = self._sessions.pop(session_id, None)
         if opened is not None:
             await opened.leave()
 
     async def _close_for_all(self, session_id: str) -> None:
-        """Close a session of this process, even if other doors are attached to it."""
+        """Close a live session of this process, even if other doors are attached."""
         if (live := self._host.find_live(session_id)) is not None:
             # Raises if it is another user's.
             await self._host.find_session(session_id, self._defaults.user_id)
@@ -349,7 +345,7 @@ class SessionMethods:
     async def _change_agent(
         self, opened: EditorSession, name: str, client_params: messages.InitializeParams
     ) -> EditorSession:
-        """Close the session and open it with another agent. The limits of its earlier agents still apply."""
+        """Close the session and open it with another agent."""
         session_id = opened.session_id
         async with self._lock(session_id):
             if name == opened.options.agent:
@@ -380,7 +376,7 @@ class SessionMethods:
         return reopened
 
     async def _change_option(self, opened: EditorSession, option: str, value: Any) -> None:
-        """Change an option, and wait until the editor was told. Other attached editors are also told."""
+        """Change an option, and wait until the editor was told."""
         if option == MODE_OPTION:
             await opened.change_mode(require_mode(value))
         elif option == MODEL_OPTION:
@@ -400,12 +396,11 @@ class SessionMethods:
     # Finding sessions
 
     def _find_open(self, session_id: str) -> EditorSession | None:
-        """The session, if it is open on this connection. Another door may have closed it."""
+        """The session, if this connection has it open and no other door has closed it."""
         opened = self._sessions.get(session_id)
         return None if opened is None or opened.is_closed else opened
 
     async def _get_open(self, session_id: str) -> EditorSession:
-        """Wait until an open session is ready, and return it."""
         async with self._lock(session_id):
             opened = self._find_open(session_id)
         if opened is not None:
@@ -423,7 +418,7 @@ class SessionMethods:
         return opened
 
     async def _find_stored(self, session_id: str) -> StoredSession:
-        """Find a stored session. Raises BUSY after too many unknown ids."""
+        """Find a stored session. Raise BUSY after too many unknown ids."""
         self._unknown_id_limit.acquire()
         try:
             stored = await self._host.find_session(session_id, self._defaults.user_id)

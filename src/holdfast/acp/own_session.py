@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 
 class OwnSession(EditorSession):
-    """A session of this process. It is closed when the editor leaves it, unless other doors are attached."""
+    """A session of this process. When the editor leaves, it is closed, unless other doors may still answer its questions."""
 
     def __init__(
         self, session: Session, door: EditorDoor, peer: Peer, *, replay: bool, wait_seconds: float
     ) -> None:
-        """With `replay`, `start` first sends all stored events. Without it, the editor gets only new events."""
+        """With `replay`, `start` first sends all stored events."""
         super().__init__(str(session.context.session_id), session.context.cwd, door, peer)
         self.agents: tuple[tuple[str, str], ...] = ()
         """The names and descriptions of the agents that the editor can choose."""
@@ -41,7 +41,7 @@ class OwnSession(EditorSession):
         self._wait_seconds = wait_seconds
         """How long the first prompt, or `session/resume`, waits for servers that are still starting."""
         self._wait_deadline: float | None = None
-        """When waiting for servers ends. The first wait sets it; later waits end at the same time."""
+        """When waiting for servers ends. The first wait sets it."""
         self._startup: asyncio.Task[None] | None = None
         """Runs until every server is available or has failed."""
 
@@ -94,7 +94,6 @@ class OwnSession(EditorSession):
         await self._session.set_model(name)
 
     def check_can_reopen(self) -> None:
-        """Raise unless the session is idle, and no other door is attached to it."""
         if self._session.is_busy or self._session.doors.count > 1:
             raise HoldfastError(
                 codes.BUSY,
@@ -109,7 +108,7 @@ class OwnSession(EditorSession):
         self.cancel()
 
     async def leave(self) -> None:
-        """Detach the editor from the session. If no other door is attached, close the session."""
+        """Detach the editor. If no other door may answer questions, close the session."""
         if self._startup is not None:
             self._startup.cancel()
             await asyncio.wait([self._startup])
@@ -149,17 +148,14 @@ class OwnSession(EditorSession):
             events.close()
 
     def _check_failure(self) -> None:
-        """Raise an error if the editor did not get the last events because they could not be read."""
         if self.failure is not None:
             raise self.failure
 
     async def _wait_sent(self) -> None:
-        """Wait until the editor has got every event that is stored by now."""
         if self._events is not None:
             await self._events.wait_handled(self._session.record.events.last)
 
     async def _before_turn(self) -> None:
-        """Before the first turn, wait for the servers. Send the notices that were kept."""
         if self._is_first_turn:
             self._is_first_turn = False
             await self.wait_for_servers()
@@ -169,10 +165,7 @@ class OwnSession(EditorSession):
         await self._send_kept_notices()
 
     async def _report_startup(self) -> None:
-        """Send the list of slash commands. Report the refused servers, now and when every server has started or failed.
-
-        Later refusals are reported by `_on_new_event`.
-        """
+        """Send the list of slash commands, and report the servers that were refused."""
         try:
             await self._send(available_commands(self._session.agent.commands))
             await self._report_servers(await self._session.stored_refusals())
@@ -184,7 +177,6 @@ class OwnSession(EditorSession):
             log.exception("could not report the servers")
 
     async def _report_servers(self, refusals: Sequence[Refusal]) -> None:
-        """Report each refusal and each warning once."""
         lines = [f"{refusal.display_name}: {refusal.reason}" for refusal in refusals]
         lines += [f"{warning.subject}: {warning.text}" for warning in self._session.warnings]
         await self._report_once(map(self._session.record.mask.mask_all, lines))

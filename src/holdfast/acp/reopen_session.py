@@ -15,7 +15,7 @@ from holdfast.store.lease import session_held
 from holdfast.wire.peer import Peer
 
 _CLOSING_SECONDS = 5.0
-"""How long to wait for a process that is closing the session."""
+"""How long to wait until another process has closed the session."""
 _RETRY_SECONDS = 0.1
 
 
@@ -24,7 +24,7 @@ async def reopen_session(
 ) -> EditorSession:
     """Open the session here or, if another process has it open, attach to it. The caller starts it.
 
-    Raises SESSION_HELD if that process does not answer.
+    Raise SESSION_HELD if that process does not answer.
     """
     now = asyncio.get_running_loop().time
     deadline = now() + _CLOSING_SECONDS

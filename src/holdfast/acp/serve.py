@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from holdfast.agent.agent import Agent
 
 _GRACE_SECONDS = 2.0
-"""How long running turns may continue after the editor disconnects, and how long we then wait to send their last updates."""
-# The store's thread needs the interpreter lock for a moment between its statements. With the default switch interval of 5 ms
-# it mostly waits for the lock instead of working in parallel: 90,000 durable updates/s, against 115,000 with this interval.
+"""After the editor disconnects: how long turns may continue, and then how long their last updates may take."""
+# With the default of 5 ms, the store's thread mostly waits for the interpreter lock (90,000 instead of 115,000 updates/s).
 _SWITCH_SECONDS = 0.0002
 _ACP_FIELD_NAMES = {"session_id": "sessionId"}
 _MAX_ID_LENGTH = 256
@@ -37,7 +36,7 @@ _MAX_ID_LENGTH = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDefaults:
-    """The trust, the workspace, the user and the model that the command line sets for every session."""
+    """What the command line sets for every session."""
 
     trust: Trust | None = None
     workspace: str = ""
@@ -58,7 +57,7 @@ async def serve(
 ) -> None:
     """Serve the editor until the end of input, SIGTERM, SIGINT or SIGHUP. Without `make_agent`, a `ModelAgent` answers.
 
-    When this returns, every MCP server is closed and every event is on disk. `on_end` is called when the closing begins.
+    `on_end` is called when the closing begins.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
@@ -79,7 +78,7 @@ async def serve(
             signal_task = asyncio.create_task(signalled.wait())
             await _wait_unless_signalled(connection.peer.ended.wait(), signal_task)
             on_end()
-            # The requests that arrived before the editor disconnected are still answered, unless a signal arrives.
+            # Answer the requests that arrived before the editor disconnected, unless a signal arrives.
             await _wait_unless_signalled(connection.peer.wait_idle(), signal_task, timeout=_GRACE_SECONDS)
             stopping = asyncio.create_task(connection.stop())
             await asyncio.wait([stopping], timeout=_GRACE_SECONDS)
@@ -90,14 +89,13 @@ async def serve(
 async def _wait_unless_signalled(
     condition: Coroutine[Any, Any, Any], signal_task: asyncio.Task[Any], timeout: float | None = None
 ) -> None:
-    """Wait until `condition` returns, a signal arrives, or `timeout` seconds have passed."""
     waiting = asyncio.create_task(condition)
     await asyncio.wait((waiting, signal_task), timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
 
 
 class _EditorConnection:
-    """The connection to the editor. Answers `initialize` at once, and loads everything else in the background."""
+    """The connection to the editor. It answers `initialize` at once, and loads everything else in the background."""
 
     def __init__(
         self,
@@ -116,10 +114,9 @@ class _EditorConnection:
         self.peer: Peer
 
     async def handle(self, request: Request) -> Any:
-        """Answer one request."""
         try:
             return await self._answer(request)
-        except PeerError:  # an error response from the editor: it has ACP's field names already
+        except PeerError:  # the editor's own error has ACP's field names already
             raise
         except HoldfastError as error:
             raise editor_error(error, request) from error
@@ -134,17 +131,13 @@ class _EditorConnection:
         return await methods.handle(request, client_params)
 
     def _start_loading(self) -> "asyncio.Task[SessionMethods]":
-        """Return the task that loads the session methods. Start it if there is none, or if the last one failed."""
         loading = self._loading
         if loading is None or (loading.done() and loading.exception() is not None):
             loading = self._loading = asyncio.create_task(self._open_host())
         return loading
 
     def on_notification(self, notification: Notification) -> None:
-        """Handle a notification.
-
-        A notification that arrives while the methods are loading is queued behind the requests that arrived before it.
-        """
+        """Handle a notification. While the methods are loading, it waits behind the requests that arrived before it."""
         if self._methods is not None:
             self._methods.on_notification(notification)
         else:
@@ -160,14 +153,13 @@ class _EditorConnection:
             self._loading.add_done_callback(notify)
 
     async def stop(self) -> None:
-        """Cancel every turn. The end of each turn is stored and sent."""
+        """Stop every session."""
         if self._loading is not None:
             await asyncio.wait([self._loading])
         if self._methods is not None:
             await self._methods.stop()
 
     async def _open_host(self) -> "SessionMethods":
-        """Import the session classes and open the host; the exit stack closes it."""
         session_methods, host_class = await WorkerThreads("import", threads=1).run(_import_classes)
         agent = self._make_agent() if self._make_agent is not None else None
         host = await self._stack.enter_async_context(host_class(settings=self._settings, agent=agent))
@@ -176,7 +168,7 @@ class _EditorConnection:
 
 
 def _import_classes() -> "tuple[type[SessionMethods], Any]":
-    """Import the classes that `initialize` does not need: they take a while to load."""
+    """Import the classes that `initialize` does not need, because they take a while to load."""
     from holdfast.acp.methods import SessionMethods
     from holdfast.host.host import Host
 
@@ -184,7 +176,7 @@ def _import_classes() -> "tuple[type[SessionMethods], Any]":
 
 
 def editor_error(error: HoldfastError, request: Request) -> HoldfastError:
-    """Return the error with ACP's field names, a hint, and the id of the session that the request is about."""
+    """The error with ACP's field names, a hint, and the id of the requested session."""
     details = {_ACP_FIELD_NAMES.get(key, key): value for key, value in error.details.items()}
     return HoldfastError(
         error.code, error.message, **{"hint": error.hint, **_requested_session(request), **details}

@@ -1,4 +1,4 @@
-"""What a sub-agent does, as rolling text in the tool call that it works for."""
+"""What a sub-agent does, as text in the tool call that it works for."""
 
 from holdfast.model.event import Event, Outcome, Replied, ToolCalled, ToolEnded
 from holdfast.model.event_text import tool_name
@@ -8,14 +8,14 @@ _SEND_AFTER = 200  # characters: each update contains the whole text
 
 
 class SubAgentText:
-    """The text of one tool call."""
+    """The text of one tool call. Only its end is kept."""
 
     def __init__(self) -> None:
         self._text = ""
         self._unsent = 0
 
     def add(self, event: Event, agent: str) -> str | None:
-        """Take an event of a sub-agent into account. Return the text if it is to be sent now."""
+        """Add an event of a sub-agent. Return the whole text if it is to be sent now."""
         match event:
             case Replied(text=text):
                 return self._add(text, at_once="\n" in text)

@@ -1,4 +1,4 @@
-"""Runs a command in a terminal of the editor: create it, wait for its end, read its output, release it."""
+"""Runs a command in a terminal of the editor."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class _Output(msgspec.Struct, rename="camel"):
 
 
 def _keep_only(names: Sequence[str]) -> str:
-    """A line of shell that runs its first argument with only these variables of the editor's terminal."""
+    """A shell script that runs its first argument with only these environment variables."""
     kept = (f'${{{name}+"{name}=${name}"}}' for name in names if name.isascii() and name.isidentifier())
     return f'exec env -i {" ".join(kept)} /bin/sh -c "$0"'
 
@@ -52,7 +52,7 @@ class EditorTerminal:
         self._session_id = session_id
 
     async def run(self, command: ShellCommand) -> CommandResult:
-        """Run the command and wait for its end. If its time is up or this is cancelled, the command is ended."""
+        """Run the command and wait for its end. On a timeout or a cancellation, the command is ended."""
         create = {
             "sessionId": self._session_id,
             "command": "/bin/sh",

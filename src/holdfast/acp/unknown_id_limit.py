@@ -19,7 +19,7 @@ class UnknownIdLimit:
         self._refilled_at = clock()
 
     def acquire(self) -> None:
-        """Take a token before an id is looked up. Raises BUSY if there is none."""
+        """Take a token before an id is looked up. Raise BUSY if there is none."""
         now = self._clock()
         self._tokens = min(BURST, self._tokens + (now - self._refilled_at) / REFILL_SECONDS)
         self._refilled_at = now

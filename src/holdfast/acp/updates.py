@@ -1,4 +1,4 @@
-"""Converts a session's events to ACP updates, both live and in a replay."""
+"""Converts a session's events to ACP updates."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ from holdfast.model.server import FILES_SERVER
 
 Update = dict[str, Any]
 FOR_SESSION = "for session"
-"""The key for the id of a child session, in an update of that session. It is not sent."""
+"""The key of a child session's id, in an update of that session. It is not sent."""
 
 _ACP_TOOL_KINDS = {
     "read",
@@ -65,7 +65,7 @@ _ACP_TOOL_KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildUpdates:
-    """The updates of a sub-agent that an editor shows as a session."""
+    """The updates of a sub-agent that the editor shows as a session."""
 
     child_id: str
     parent_call: str
@@ -76,23 +76,20 @@ class Updates:
     """Converts one session's events, in order. `cwd` is the session's folder."""
 
     def __init__(self, cwd: str = "", *, session_id: str = "", sub_agents_are_sessions: bool = False) -> None:
-        """With `sub_agents_are_sessions`, a sub-agent is a child session for the editor, instead of text in a tool call."""
+        """With `sub_agents_are_sessions`, sub-agents are child sessions for the editor, instead of text in a tool call."""
         self._cwd = cwd
         self._session_id = session_id
         self._sub_agents_are_sessions = sub_agents_are_sessions
         self._children: dict[str, ChildUpdates] = {}
-        """The updates of each running sub-agent that is a child session."""
+        """By the id of the sub-agent."""
         self._running: dict[str, ToolCalled] = {}
         self._sub_agents: dict[str, SubAgentText] = {}
-        """The text of each running call that sub-agents work for."""
+        """By the id of the running call that the sub-agents work for."""
         self._outer_calls: dict[str, str] = {}
-        """For each running call of a sub-agent, the call that this sub-agent works for. Further sub-agents may work for it."""
+        """For each running call of a sub-agent: the call that this sub-agent works for."""
 
     def for_sub_agent(self, event: Event, origin: Origin) -> Sequence[Update]:
-        """Return the updates for the next event of a sub-agent.
-
-        A sub-agent is shown in the tool call that it works for, or as a session of its own if the editor supports that.
-        """
+        """The updates for the next event of a sub-agent."""
         if self._sub_agents_are_sessions:
             return self._for_child(event, origin)
         call_id = origin.parent_call
@@ -109,7 +106,6 @@ class Updates:
         return [{**update, "content": [{"type": "content", "content": _text(shown)}]}]
 
     def _for_child(self, event: Event, origin: Origin) -> Sequence[Update]:
-        """The updates of a sub-agent, each with the id of its child session. The first one announces that session."""
         child = self._children.get(origin.agent)
         announced: list[Update] = []
         ended = self._end_children(event.call_id) if isinstance(event, ToolEnded) else []
@@ -135,7 +131,6 @@ class Updates:
         ]
 
     def _end_children(self, call_id: str) -> list[Update]:
-        """The updates that say that the sub-agents of a call have ended."""
         ended = [agent for agent, child in self._children.items() if child.parent_call == call_id]
         return [
             {
@@ -147,7 +142,7 @@ class Updates:
         ]
 
     def for_event(self, event: Event) -> Sequence[Update]:
-        """Return the updates for the next event; none if editors do not get this kind of event."""
+        """The updates for the next event. Some events have none."""
         match event:
             case Replied(message_id=message_id, text=text):
                 return [agent_message(text, message_id)]
@@ -230,7 +225,7 @@ def _chunk(kind: str, content: Mapping[str, Any], message_id: str) -> Update:
 
 
 def _message_chunks(event: Prompted | MessageReceived) -> list[Update]:
-    """A message of the user or of another agent. The words of an agent are never shown as the user's."""
+    """A message of the user or of another agent. An agent's words are never shown as the user's."""
     if isinstance(event, Prompted):
         return [_chunk("user_message_chunk", block, event.message_id) for block in event.blocks]
     return [_chunk("agent_thought_chunk", _text(received_text(event)), event.message_id)]

@@ -30,7 +30,7 @@ def acp(trust: str | None, workspace: str, model: str, user_id: str, config: Pat
     import asyncio
     import sys
 
-    from holdfast import settings, telemetry
+    from holdfast import log_output, settings
     from holdfast.acp.serve import SessionDefaults, serve
     from holdfast.cli.exit_deadline import ExitDeadline
     from holdfast.model.descriptor_limit import raise_descriptor_limit
@@ -41,7 +41,7 @@ def acp(trust: str | None, workspace: str, model: str, user_id: str, config: Pat
     raise_descriptor_limit()
     suspend_between_transactions()
     loaded = settings.load(config)
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     if sys.stdin.isatty():
         print_line(
             "This command is for editors: it waits for their messages here. To chat: holdfast chat", err=True

@@ -16,5 +16,5 @@ def raise_for_announcement(folder: str) -> None:
         raise HoldfastError(
             codes.MISSING_WORKSPACE,
             f"{announced.folder} names the workspace {announced.workspace!r}, but does not belong to it yet.",
-            hint=f"Agree to it: {shlex.join(['holdfast', 'workspaces', 'bind', announced.folder])}",
+            hint=f"To accept this: {shlex.join(['holdfast', 'workspaces', 'bind', announced.folder])}",
         )

@@ -149,7 +149,8 @@ def _describe_error(error: OSError) -> str:
     what = f"'{error.filename}': {reason}" if error.filename else f"The operating system reported: {reason}"
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return f"{what}. Free some space, then try again."
+            where = " on that disk" if error.filename else ""
+            return f"{what}. Free some space{where}, then try again."
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return f"{what}. Check the permissions. `holdfast settings show` prints where Holdfast keeps its files."
         case _:

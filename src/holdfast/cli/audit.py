@@ -17,6 +17,7 @@ from holdfast.cli.paging import limit_options, print_remaining
 from holdfast.cli.terminal_text import escape_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.plural import count
 from holdfast.store.anchor import Head
 from holdfast.store.maintenance import open_for_reading
 from holdfast.store.types import AuditRow
@@ -136,7 +137,7 @@ def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
         print_line("There are no records yet.")
     elif verdict.is_intact:
         print_line(
-            f"{verdict.seq} records, all unchanged. The anchor, a copy of the head outside the database,"
+            f"{count(verdict.seq, 'record')}, all unchanged. The anchor, a copy of the head outside the database,"
             f" confirms the first {verdict.anchored_seq}."
         )
         print_line(f"Head: {verdict.head}")

@@ -69,6 +69,7 @@ def call(
     if not dot:
         meant = name_in_patterns(tool)
         hint = f"Write {meant}." if meant else "`holdfast tools` lists the tools."
+        hint = options.add_to_commands(hint)
         raise click.UsageError(f"{tool!r} does not have the form SERVER.TOOL. {hint}")
 
     has_log = True
@@ -91,7 +92,7 @@ def call(
     if as_json:
         print_json(_to_json(result))
     else:
-        _print_result(tool, result, has_log=has_log)
+        _print_result(tool, result, options, has_log=has_log)
     if result.ok:
         sys.exit(0)
     is_bad_usage = result.outcome is Outcome.REFUSED and result.code == codes.BAD_ARGUMENT.name
@@ -108,13 +109,15 @@ async def _unknown_tool(
     names = [spec.name for spec in resolution.servers]
     if server in names:
         command = shlex.join(["holdfast", "tools", server])
-        return HoldfastError(codes.UNKNOWN_TOOL, result.message, hint=f"To list its tools: {command}")
+        return HoldfastError(
+            codes.UNKNOWN_TOOL, f"{result.code}: {result.message}", hint=f"To list its tools: {command}"
+        )
     close = get_close_matches(server, names, n=1)
     suggestion = f" Did you mean {close[0]!r}?" if close else ""
     broken = describe_broken_files(resolution).values()
     return HoldfastError(
         codes.UNKNOWN_TOOL,
-        " ".join((f"There is no server {server[:80]!r} here.{suggestion}", *broken)),
+        " ".join((f"{result.code}: There is no server {server[:80]!r} here.{suggestion}", *broken)),
         hint="`holdfast tools` lists all tools.",
     )
 
@@ -164,17 +167,18 @@ def _size_of(block: JsonObject) -> int:
     return len(msgspec.json.encode(block))
 
 
-def _print_result(tool: str, result: ToolResult, *, has_log: bool) -> None:
+def _print_result(tool: str, result: ToolResult, options: SessionOptions, *, has_log: bool) -> None:
     if (failure := read_envelope(result)) is not None:
         code, hint = codes.find(result.code), str(failure["hint"])
         if code is not None and hint == code.hint:  # this hint is for a model, not for a user
-            hint = _hint(tool, code, has_log=has_log)
+            hint = options.add_to_commands(_hint(tool, code, has_log=has_log))
         issues = "".join(format_issues(failure))
         print_output(f"Error: {failure['code']}: {failure['error']}{issues}\nHint: {hint}", err=True)
         return
     if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
         message = f"{code.name}: {result.message}"
-        print_error(HoldfastError(code, message, hint=_hint(tool, code, has_log=has_log)))
+        error = HoldfastError(code, message, hint=_hint(tool, code, has_log=has_log))
+        print_error(options.add_to_error(error))
         return
     for block in result.content:
         match block.get("type"):

@@ -40,7 +40,7 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
       holdfast dev -- node build/index.js
       echo '/call notes.list_notes {}' | holdfast dev notes.py
     """
-    from holdfast import settings, telemetry
+    from holdfast import log_output, settings
     from holdfast.cli.chat.dev_chat import DevChat
     from holdfast.cli.chat.own_chat import ChatOptions
     from holdfast.cli.exit_deadline import ExitDeadline
@@ -62,7 +62,7 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
         ]
     entry["command"], entry["args"] = argv[0], argv[1:]
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
     opened = options.to_open_options(keep=False)
     check_folder("--cwd", str(opened.cwd), paths_closed_to_tools(loaded))

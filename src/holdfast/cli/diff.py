@@ -47,7 +47,7 @@ def _count_unchanged(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 
 def _unified_diff(old: Sequence[str], new: Sequence[str], same_before: int, same_after: int) -> Iterator[str]:
-    """The lines of a unified diff. Of the unchanged lines at each end, only one is compared and shown."""
+    """The lines of a unified diff. Only one of the unchanged lines at each end is compared and shown."""
     first, last = max(0, same_before - 1), max(0, same_after - 1)
     lines = difflib.unified_diff(old[first : len(old) - last], new[first : len(new) - last], lineterm="", n=1)
     for line in islice(lines, 2, None):  # skip the two lines with file names

@@ -16,6 +16,7 @@ from holdfast.cli.open_store import run_with_read_only_store
 from holdfast.host.data_folder import DATABASE_FILE, check_data_folder
 from holdfast.host.host import Host
 from holdfast.model.errors import HoldfastError
+from holdfast.model.plural import count
 from holdfast.model.resolution import Refusal
 from holdfast.settings import Settings
 from holdfast.store import maintenance
@@ -116,7 +117,7 @@ def _check_store(loaded: Settings) -> Iterator[HealthCheck]:
         name="store",
         status="failed" if problems else "ok",
         detail="; ".join(problems)
-        or f"{report.sessions} sessions, {report.events} events, {report.bytes // 1024:,} KiB; the audit is intact.",
+        or f"{count(report.sessions, 'session')}, {count(report.events, 'event')}, {report.bytes // 1024:,} KiB; the audit is intact.",
     )
 
 
@@ -142,11 +143,11 @@ def _check_servers(_: Settings) -> Iterator[HealthCheck]:
         _, resolution = await host.plan(options)
         return len(resolution.servers), resolution.refusals
 
-    count, refusals = run_with_host(work)
+    number, refusals = run_with_host(work)
     yield HealthCheck(
         name="servers",
         status="ok",
-        detail=f"A session in this folder gets {count} server{'s' * (count != 1)}.",
+        detail=f"A session in this folder gets {count(number, 'server')}.",
     )
     for refusal in refusals:
         detail = f"{refusal.server}: {refusal.reason}"

@@ -53,7 +53,7 @@ from holdfast.model.event_text import (
     tool_name,
 )
 from holdfast.model.json import JsonObject
-from holdfast.store.end_interrupted import INTERRUPTED
+from holdfast.store.end_interrupted import INTERRUPTED, describe_interrupted
 from holdfast.store.types import StoredEvent
 
 PROMPT = "› "
@@ -243,7 +243,7 @@ class EventPrinter:
             self.print_lines(PROMPT + text.replace("\n", f"\n{PROMPT_CONTINUATION}"), "bold")
 
     def show_stored(self, stored: StoredEvent) -> None:
-        """Print an event. Of a sub-agent, print only the calls: its answer is also the result of the call that started it."""
+        """Print an event. Print only the calls of a sub-agent: its answer is also the result of the call that started it."""
         if isinstance(stored.event, ToolStarted):
             self.started.add(stored.event.call_id)
         if not stored.agent:
@@ -315,7 +315,7 @@ class EventPrinter:
                 for line in _first_diff_lines(file_change(called, event)):
                     self.print(f"    {line}", {"+": "green", "-": "red"}.get(line[:1], "dim"))
             case Outcome.CANCELLED if event.code == INTERRUPTED:
-                self.print(f"  {name}{INTERRUPTED}: it is unknown whether the call took effect", "yellow")
+                self.print(f"  {name}{INTERRUPTED}: {describe_interrupted(event)}", "yellow")
             case Outcome.CANCELLED:
                 self.print(f"  {name}cancelled", "yellow")
             case Outcome.FAILED | Outcome.REFUSED:

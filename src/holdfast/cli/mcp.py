@@ -41,7 +41,7 @@ def mcp(**given: Any) -> None:
     import asyncio
     import os
 
-    from holdfast import settings, telemetry
+    from holdfast import log_output, settings
     from holdfast.cli.exit_deadline import ExitDeadline
     from holdfast.host.data_folder import check_data_folder
     from holdfast.model import codes
@@ -57,7 +57,7 @@ def mcp(**given: Any) -> None:
             hint="Remove the entry from .mcp.json or from your list of servers.",
         )
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
     raise_descriptor_limit()
     suspend_between_transactions()

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import os
+import re
+import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
@@ -13,7 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast import settings, telemetry
+from holdfast import log_output, settings
 from holdfast.cli.options import trust_option, user_option, workspace_option
 from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.host.data_folder import check_data_folder
@@ -28,6 +30,11 @@ from holdfast.session.session import Session
 from holdfast.store.suspension import suspend_between_transactions
 
 T = TypeVar("T")
+
+# The commands that take the options of a session. One that names a folder already is left as it is.
+_COMMANDS = re.compile(
+    r"\bholdfast (?:call|chat|tools|servers (?:approve|explain|list))(?![\w-])(?![^\n]* --cwd )"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +81,18 @@ class SessionOptions:
         }
         return [word for option, value in given.items() if value for word in (option, value)]
 
+    def add_to_commands(self, text: str) -> str:
+        """The text, with the options that were given added to each command in it, so that it acts on the same session."""
+        words = self.to_words()
+        return _COMMANDS.sub(lambda found: f"{found[0]} {shlex.join(words)}", text) if words else text
+
+    def add_to_error(self, error: HoldfastError) -> HoldfastError:
+        """The error, with these options in the commands of its message and its hint."""
+        message, hint = self.add_to_commands(error.message), self.add_to_commands(error.hint)
+        if (message, hint) == (error.message, error.hint):
+            return error
+        return HoldfastError(error.code, message, **(error.details | {"hint": hint}))
+
 
 def session_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options `--cwd`, `--workspace`, `--trust` and `--user`. The command gets them as its parameter `options`."""
@@ -85,7 +104,10 @@ def session_options(command: Callable[..., None]) -> Callable[..., None]:
         given = SessionOptions(
             cwd=cwd, workspace=workspace, trust=trust, user_id=parse_user_id(user_id) or ""
         )
-        command(*args, options=given, **kwargs)
+        try:
+            command(*args, options=given, **kwargs)
+        except HoldfastError as error:
+            raise given.add_to_error(error) from error
 
     cwd_option = click.option(
         "--cwd",
@@ -100,7 +122,7 @@ def run_with_host(work: Callable[[Host], Coroutine[Any, Any, T]]) -> T:
     """Configure logging from the settings, open a host, and run a function with it."""
     loaded = settings.load()
     check_data_folder(loaded.data_dir)
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     raise_descriptor_limit()
     suspend_between_transactions()
 

@@ -2,22 +2,25 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 import click
 
-from holdfast import __version__, settings, telemetry
+from holdfast import __version__, log_output, settings
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_json, print_line, print_table
 from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.model import codes
 from holdfast.model.errors import WHY_SILENT, HoldfastError
 from holdfast.model.limits import Limits
+from holdfast.model.plural import count
 from holdfast.model.visible_text import to_line
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.mcp.client import ServerInfo, negotiate
@@ -28,6 +31,7 @@ from holdfast.wire.peer import Peer
 from holdfast.wire.pipe import connect_pipes
 
 _STDERR_BYTES = 2000
+_RUNNERS = {".py": "python", ".js": "node", ".mjs": "node", ".cjs": "node"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +60,7 @@ def probe(command: tuple[str, ...], timeout: float, *, as_json: bool) -> None:
       holdfast probe http://127.0.0.1:8000/mcp
     """
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     is_url = len(command) == 1 and command[0].startswith(("http://", "https://"))
     if is_url:
         try:
@@ -148,7 +152,15 @@ def _start(command: tuple[str, ...], stderr: IO[bytes]) -> subprocess.Popen[byte
         request = SpawnRequest(argv=command, env=dict(os.environ), cwd=".")
         text = (error.strerror or str(error)).lower()
         message = spawn_error(request, "exec", error.errno, text).message
-        raise HoldfastError(codes.BAD_ARGUMENT, message, hint="Check the command and its path.") from None
+        raise HoldfastError(codes.BAD_ARGUMENT, message, hint=_hint_for(command)) from None
+
+
+def _hint_for(command: tuple[str, ...]) -> str:
+    """What to type instead of a command that cannot be started."""
+    file = Path(command[0])
+    if not file.is_file() or (runner := _RUNNERS.get(file.suffix)) is None:
+        return "Check the command and its path."
+    return f"{command[0]!r} is a file. Name the program that runs it: {shlex.join(['holdfast', 'probe', '--', runner, *command])}"
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -194,7 +206,7 @@ def _print_report(report: ServerReport) -> None:
     info = report.info
     print_line(
         f"{info.server.name or '(no name)'} {info.server.version} speaks MCP {info.version}"
-        f" ({info.era}), ready in {report.ready_seconds * 1000:.0f} ms, {len(report.tools)} tool{'s' * (len(report.tools) != 1)}."
+        f" ({info.era}), ready in {report.ready_seconds * 1000:.0f} ms, {count(len(report.tools), 'tool')}."
     )
     if report.tools:
         rows = [(tool.name, tool.summary) for tool in report.tools]

@@ -23,7 +23,7 @@ def read_file_states(folder: Path) -> FileStates:
     After 2,000 files, the other folders are left out.
     """
     states: dict[str, tuple[int, int]] = {}
-    with suppress(OSError):  # folders that lie too deep are left out
+    with suppress(OSError):  # folders that are nested too deeply are left out
         for path, folders, names in walk_folders(folder):
             folders[:] = sorted(
                 name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith(".")

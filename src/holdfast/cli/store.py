@@ -16,6 +16,7 @@ from holdfast.cli.options import json_option, path_option
 from holdfast.cli.output import check_parent_folder, print_json, print_line
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.plural import count
 from holdfast.store import maintenance
 
 
@@ -57,7 +58,7 @@ def check(*, as_json: bool, path: Path | None) -> None:
         print_json(asdict(report))
     else:
         print_line(
-            f"{report.sessions} sessions, {report.events} events, {report.bytes} bytes, schema {report.schema}: "
+            f"{count(report.sessions, 'session')}, {count(report.events, 'event')}, {report.bytes} bytes, schema {report.schema}: "
             + ("no problems found." if not report.problems else "damaged.")
         )
         for problem in report.problems:

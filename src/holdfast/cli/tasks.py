@@ -184,7 +184,7 @@ def _id_and_workspace(task_id: str) -> dict[str, str]:
         if is_slug(workspace) and (folder := registry.earlier_folder(workspace)):
             raise HoldfastError(
                 codes.UNKNOWN_WORKSPACE,
-                f"The workspace {workspace!r} was removed. Its tasks are back when you register its folder again.",
+                f"The workspace {workspace!r} was removed. Its tasks reappear when you register its folder again.",
                 hint=shlex.join(["holdfast", "workspaces", "add", folder]),
             )
         raise HoldfastError(

@@ -10,7 +10,7 @@ from holdfast.model.visible_text import replace_invisible, split_at_emoji_joiner
 
 SUMMARY_LENGTH = 100
 WRAP_MARK = "    ↪ "
-_JOINER = "\u200d"  # between two emoji, makes one of them
+_JOINER = "\u200d"  # joins two emoji into one
 _JOINER_PARTS = (_JOINER, "\ufe0f")
 _ANSWER_CELLS = 3  # a letter, the cursor after it, and a column that stays empty
 _MIN_WIDTH = 40  # a narrower terminal wraps the rows again

@@ -70,7 +70,7 @@ def tokens() -> None:
 @click.option(
     "--like",
     metavar="TOKEN",
-    help="Copy the limits and the expiry of this token (its id or name); the other options replace single ones.",
+    help="Copy the limits and the expiry of this token (its id or name); each other option that you give replaces one of them.",
 )
 @json_option
 def create(

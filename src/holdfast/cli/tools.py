@@ -93,11 +93,11 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
         for line in _to_json(replace(listed, refusals=refusals)):
             print_json(line)
     elif tool and found:
-        _print_tool(found[0], listed.rules)
+        _print_tool(found[0], listed.rules, options)
         for name in listed.without_hints:
-            print_line(describe_hints_awaiting_approval(name), err=True)
+            print_line(options.add_to_commands(describe_hints_awaiting_approval(name)), err=True)
     else:
-        _print(replace(listed, refusals=refusals), server)
+        _print(replace(listed, refusals=refusals), server, options)
     if server is not None and refusals and not found and not withheld:
         raise click.exceptions.Exit(1)
 
@@ -128,34 +128,36 @@ def _only(listed: _SessionTools, name: str, server: str | None) -> _SessionTools
     return replace(listed, tools=tools, withheld=withheld)
 
 
-def _print_tool(tool: CatalogTool, rules: PermissionRules) -> None:
+def _print_tool(tool: CatalogTool, rules: PermissionRules, options: SessionOptions) -> None:
     definition = tool.definition
     parts = (
         f"{tool.name}: {definition.title}" if definition.title else tool.name,
         (definition.description or "").strip(),
         describe_arguments(definition).strip(),
         f"Permission: {_describe_access(tool, rules)}",
-        shlex.join(["holdfast", "call", tool.name, example_arguments(definition)]),
+        shlex.join(["holdfast", "call", *options.to_words(), tool.name, example_arguments(definition)]),
     )
     print_lines("\n\n".join(part for part in parts if part))
 
 
-def _print(listed: _SessionTools, server: str | None) -> None:
+def _print(listed: _SessionTools, server: str | None, options: SessionOptions) -> None:
     found, withheld, refusals, rules = listed.tools, listed.withheld, listed.refusals, listed.rules
     if found or withheld:
         rows = [(tool.name, _describe_access(tool, rules), tool.definition.summary) for tool in found]
         rows += [(f"{name}.{tool.name}", "awaits approval", tool.reason) for name, tool in withheld]
         print_table(("tool", "permission", "what it does"), rows)
     for name in dict.fromkeys(name for name, _ in withheld):
-        print_line(f"To review and approve the tools of {name}: {approve_command(name)}", err=True)
+        command = options.add_to_commands(approve_command(name))
+        print_line(f"To review and approve the tools of {name}: {command}", err=True)
     for name in listed.without_hints:
-        print_line(describe_hints_awaiting_approval(name), err=True)
+        print_line(options.add_to_commands(describe_hints_awaiting_approval(name)), err=True)
     for refusal in refusals:
-        print_lines(f"{replace_unprintable(refusal.server)}: {quote_lines(refusal.reason)}", err=True)
+        reason = options.add_to_commands(refusal.reason)
+        print_lines(f"{replace_unprintable(refusal.server)}: {quote_lines(reason)}", err=True)
     if not found and not refusals and not withheld:
         print_line(NO_SERVERS if server is None else f"{server} has no tools.", err=True)
     if server is None:
-        print_line(AGENT_SERVERS_NOTE, err=True)
+        print_line(options.add_to_commands(AGENT_SERVERS_NOTE), err=True)
 
 
 def _describe_access(tool: CatalogTool, rules: PermissionRules) -> str:

@@ -165,7 +165,7 @@ def remove(slug: str, *, yes: bool) -> None:
         )
     registry.remove(slug)
     print_line(
-        f"Removed {slug!r}. Its folder was not changed. Its tasks are back when you register the folder again."
+        f"Removed {slug!r}. Its folder was not changed. Its tasks reappear when you register the folder again."
     )
 
 

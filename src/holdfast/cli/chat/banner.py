@@ -12,6 +12,7 @@ from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.terminal_text import replace_unprintable
 from holdfast.model.permission import Mode
+from holdfast.model.plural import count
 from holdfast.model.resolution import Stage
 from holdfast.resolve.screen_tools import approve_command, describe_hints_awaiting_approval
 from holdfast.session.session import Session
@@ -29,8 +30,9 @@ def print_banner(
     mode: Mode = Mode.ASK,
     title: str = "",
     stored_roots: Sequence[str] = (),
+    whole_reasons: bool = False,
 ) -> None:
-    """Print the session's folders, trust, mode and servers.
+    """Print the session's folders, trust, mode and servers. With `whole_reasons`, print all lines about each refused server.
 
     For a resumed session, also print its `title`, and the folders in `stored_roots` that the user has not granted again.
     """
@@ -52,20 +54,18 @@ def print_banner(
     if isinstance(session.agent, ModelAgent) and session.agent.model_name:
         _row(printer, "model", replace_unprintable(session.agent.model_name))
     counts = Counter(tool.server.name for tool in session.available_tools)
-    servers = [
-        f"{replace_unprintable(name)} ({counts[name]} tool{'s' * (counts[name] != 1)})"
-        for name in session.available
-    ]
+    servers = [f"{replace_unprintable(name)} ({count(counts[name], 'tool')})" for name in session.available]
     _row(printer, "servers", ", ".join(servers) or "none")
     if session.starting:
         _row(printer, "starting", ", ".join(map(replace_unprintable, session.starting)))
     for refusal in session.refusals:
-        _row(
-            printer,
-            "refused",
-            f"{replace_unprintable(refusal.server)}: {refusal.reason}".partition("\n")[0],
-            "yellow",
-        )
+        name = replace_unprintable(refusal.server)
+        first, *rest = map(replace_unprintable, refusal.reason.split("\n"))
+        _row(printer, "refused", f"{name}: {first}", "yellow")
+        for line in rest if whole_reasons else rest[-1:]:
+            _row(printer, "", line, "yellow")
+        if len(rest) > 1 and not whole_reasons:
+            _row(printer, "", f"/why {name} shows all that it wrote", "yellow")
     _print_unapproved(printer, session)
     printer.print()
     if title:
@@ -87,7 +87,7 @@ def _print_unapproved(printer: EventPrinter, session: Session) -> None:
             _row(
                 printer,
                 "approve",
-                f"{len(withheld)} tools of {replace_unprintable(name)}: run `{replace_unprintable(approve_command(name))}`",
+                f"{count(len(withheld), 'tool')} of {replace_unprintable(name)}: run `{replace_unprintable(approve_command(name))}`",
                 "yellow",
             )
     for name, without_hints in session.offered_without_hints.items():

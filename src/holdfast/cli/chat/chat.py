@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.agent.parse_commands import CALL
 from holdfast.cli.chat.door import TerminalDoor
 from holdfast.cli.chat.form import FormDeclinedError, fill_in
@@ -171,7 +171,7 @@ class Chat(ABC):
             load_history(self._history_file), self._completions, self._printer.prepare_prompt
         )
         log_settings = self._settings.log
-        telemetry.configure(
+        log_output.configure(
             log_settings.level, log_settings.format, LogStream(terminal) if sys.stderr.isatty() else None
         )
 

@@ -67,7 +67,7 @@ def chat(
       holdfast chat --model anthropic:claude-sonnet-5
       echo '/call files.list {}' | holdfast chat
     """
-    from holdfast import settings, telemetry
+    from holdfast import log_output, settings
     from holdfast.builtin.servers import AGENT_SERVERS
     from holdfast.cli.chat.own_chat import ChatOptions
     from holdfast.cli.exit_deadline import ExitDeadline
@@ -79,7 +79,7 @@ def chat(
     from holdfast.store.suspension import suspend_between_transactions
 
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
     protected = paths_closed_to_tools(loaded)
     chat_options = ChatOptions(

@@ -21,6 +21,7 @@ from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
+from holdfast.model.plural import count
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.session.session import Session
 from holdfast.session.turns import TurnResult
@@ -31,6 +32,8 @@ _THREADS = WorkerThreads("source files", threads=1)
 
 class DevChat(OwnChat):
     """Calls the tools of one server. It asks for no approval, because the server is the user's own program."""
+
+    _shows_whole_reasons = True
 
     def __init__(
         self,
@@ -61,6 +64,8 @@ class DevChat(OwnChat):
             finally:
                 watching.cancel()
                 await asyncio.wait([watching])
+                if not restarter.has_started:
+                    self._has_turn_failed = True
 
     async def _print_notice(self, text: str, error: HoldfastError | None = None) -> None:
         await self._input.print_above(partial(self._print_now, text, error))
@@ -73,9 +78,6 @@ class DevChat(OwnChat):
 
     def _print_usage(self, banner_printer: EventPrinter, session: Session) -> None:
         tools = [tool for tool in session.available_tools if tool.server.name == self._server]
-        for refusal in session.refusals:  # the banner has shown the first line
-            for line in refusal.reason.split("\n")[1:] if refusal.server == self._server else ():
-                banner_printer.print(replace_unprintable(line), "yellow")
         banner_printer.print("Type")
         # A tool without required arguments, if there is one: its example works as it is printed.
         tool = min(tools, key=lambda tool: bool(required_arguments(tool.definition)), default=None)
@@ -107,6 +109,12 @@ class _Restarter:
         self._notify = notify
         self._states = read_file_states(folder)
         self._lock = asyncio.Lock()
+        self._has_restart_failed = False
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the last start of the server succeeded."""
+        return self._server in self._session.available and not self._has_restart_failed
 
     async def watch(self) -> None:
         while True:
@@ -127,17 +135,17 @@ class _Restarter:
         try:
             await links.connect(session.scope, session.server(self._server), ignore_back_off=True)
         except HoldfastError as error:
+            self._has_restart_failed = True
             with_hint = HoldfastError(
                 error.code, error.message, hint="Correct the file and save it: the server is started again."
             )
             await self._notify(f"{changed} was changed, but the server does not start:", with_hint)
             return
+        self._has_restart_failed = False
         session.refresh_tools(self._server)
         await session.wait_ready()
-        count = len(session.available_tools)
-        await self._notify(
-            f"{changed} was changed: {self._server} was started again, with {count} tool{'s' * (count != 1)}."
-        )
+        tools = count(len(session.available_tools), "tool")
+        await self._notify(f"{changed} was changed: {self._server} was started again, with {tools}.")
 
 
 class _Notify(Protocol):

@@ -20,6 +20,7 @@ from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision, Event, PermissionDecided, ToolEnded
 from holdfast.model.json import JsonObject
+from holdfast.model.plural import count
 
 _DECISIONS = {
     "y": Decision.ALLOW_ONCE,
@@ -61,7 +62,12 @@ class TerminalDoor:
     @property
     def capabilities(self) -> DoorCapabilities:
         can_ask = self._ask is not None
-        return DoorCapabilities(permission=can_ask, elicitation=can_ask, name="a terminal" if can_ask else "")
+        return DoorCapabilities(
+            permission=can_ask,
+            elicitation=can_ask,
+            elicitation_url=can_ask,
+            name="a terminal" if can_ask else "",
+        )
 
     async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Show the call, and ask until the user allows or rejects it. The end of the input counts as a rejection."""
@@ -136,7 +142,7 @@ async def _ask_yes_or_no(ask: Ask, question: str, about: str) -> str:
             case "n" | "no":
                 return "decline"
             case _:
-                about = ""
+                about = "  Type y or n."
 
 
 def _width() -> int:
@@ -153,7 +159,7 @@ async def _ask_permission(ask: Ask, question: PermissionQuestion) -> Decision:
     lines = _describe(question)
     shown, rest = lines[:_MAX_LINES_SHOWN], lines[_MAX_LINES_SHOWN:]
     while True:
-        view = f"[v]iew the other {len(rest)} lines, " if rest else ""
+        view = f"[v]iew the other {count(len(rest), 'line')}, " if rest else ""
         answer = await ask(
             wrap_question(
                 f"  {replace_unprintable(question.title)}{why}", f"{view}[o]nce, {always}[r]eject? "
@@ -166,7 +172,11 @@ async def _ask_permission(ask: Ask, question: PermissionQuestion) -> Decision:
         decision = _DECISIONS.get(answer)
         if decision is not None and (question.can_remember or decision is not Decision.ALLOW_ALWAYS):
             return decision
-        shown, rest = (rest, []) if answer in _VIEW_ANSWERS else ([], rest)
+        if answer in _VIEW_ANSWERS and rest:
+            shown, rest = rest, []
+            continue
+        known = [*("v" if rest else ""), "o", *("a" if question.can_remember else "")]
+        shown = [f"  Type {', '.join(known)} or r."]
 
 
 def _describe(question: PermissionQuestion) -> list[str]:
@@ -181,5 +191,7 @@ def _describe(question: PermissionQuestion) -> list[str]:
 
 
 def _join_lines(shown: list[str], rest: list[str]) -> str:
-    more = [f"    … {len(rest)} more lines are not shown yet"] if shown and rest else []
+    is_one = len(rest) == 1
+    not_shown = "1 more line is" if is_one else f"{len(rest)} more lines are"
+    more = [f"    … {not_shown} not shown yet"] if shown and rest else []
     return "\n".join([*shown, *more])

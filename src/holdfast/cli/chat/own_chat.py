@@ -62,6 +62,9 @@ class ChatOptions:
 class OwnChat(Chat):
     """Opens or resumes a session, and closes it at the end."""
 
+    _shows_whole_reasons = False
+    """Whether the banner has all that a server wrote before it failed."""
+
     def __init__(self, options: ChatOptions, on_end: Callable[[], None] = lambda: None) -> None:
         super().__init__(options.settings, on_end)
         self._options = options
@@ -90,7 +93,7 @@ class OwnChat(Chat):
         )
 
     def _advice_after(self, text: str) -> str:
-        """After a command about a server that is not approved, name the chat's own command: the reason names one for a shell."""
+        """After a command about a server that is not approved, name `/approve`: the refusal names only a shell command."""
         refused = self._opened.refusals if self._opened is not None and self._is_interactive else ()
         words = {word.partition(".")[0] for word in text.split()}
         is_refused = any(one.stage is Stage.ADMIT and one.server in words for one in refused)
@@ -178,6 +181,7 @@ class OwnChat(Chat):
                 mode=session.permission.mode,
                 title=options.title,
                 stored_roots=options.stored_roots,
+                whole_reasons=self._shows_whole_reasons,
             )
             if not options.resume:
                 self._print_usage(banner_printer, session)

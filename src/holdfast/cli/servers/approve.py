@@ -101,7 +101,7 @@ def approve(  # noqa: PLR0913 - the options of the command
     server or tool needs a new approval. With NAMES, only these servers.
 
     Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage. Hints of tools do not count
-    with --confined and --direct, if there is no terminal to ask at.
+    with --confined and --direct, if standard input is not a terminal.
 
     \b
     Examples:
@@ -139,6 +139,7 @@ def approve(  # noqa: PLR0913 - the options of the command
             )
         review_options = ReviewOptions(
             ask=ask_user if is_asking else None,
+            session_words=tuple(options.to_words()),
             rights=Rights(rights) if rights is not None else None,
             yes=yes,
             default_rights=Rights.CONFINED if is_sandboxed else None,
@@ -195,7 +196,7 @@ def _find_folder_above(folder: Path) -> Path | None:
 async def _print_undecided_tools(
     host: Host, session: Session, names: tuple[str, ...], words: list[str], *, has_rights: bool
 ) -> Reviewed:
-    """Print the tools and hints to approve, and the command that approves them, because there is no terminal to ask at.
+    """Print the tools and hints to approve, and the command that approves them, because without a terminal the user cannot be asked.
 
     `words` are the options of that command. If the command line says which rights the servers get (`has_rights`), it answers the
     question about them, so hints are only mentioned: the tools can be used without them.
@@ -219,7 +220,7 @@ async def _print_undecided_tools(
             print_wrapped(_HINTS.format(quote(name)))
             print_for_review(await _definition_lines(host, session, name, without_hints))
         command = shlex.join(["holdfast", "servers", "approve", name, *words])
-        print_wrapped(f"There is no terminal to ask at. To approve them, run: {command}")
+        print_wrapped(f"Without a terminal, Holdfast cannot ask you. To approve them, run: {command}")
         reviewed += Reviewed(shown=1, undecided=1)
     return reviewed
 

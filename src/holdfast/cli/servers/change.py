@@ -21,6 +21,7 @@ from holdfast.cli.servers.servers_file import (
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.plural import count
 from holdfast.model.resolution import Resolution
 from holdfast.model.search_path import absolute_search_path
 from holdfast.model.server import Source
@@ -183,7 +184,7 @@ def edit(*, project: bool) -> None:
         print_line(f"{refusal.server or file}: {refusal.reason}", err=True)
     for warning in checked.warnings:
         print_line(f"Warning: {warning}", err=True)
-    print_line(f"{file} has {len(checked.servers)} valid server{'s' * (len(checked.servers) != 1)}.")
+    print_line(f"{file} has {count(len(checked.servers), 'valid server')}.")
     sys.exit(1 if checked.refusals else 0)
 
 

@@ -53,7 +53,7 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
         (
             refusal.server,
             *_describe_refused(refusal.server, loaded, resolution),
-            f"refused ({refusal.stage}): {mask_listing(refusal.reason)}",
+            f"refused ({refusal.stage}): {options.add_to_commands(mask_listing(refusal.reason))}",
         )
         for refusal in resolution.refusals
     ]
@@ -61,9 +61,10 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
         print_table(("server", "from", "command or URL", "status"), rows)
     else:
         print_line(NO_SERVERS, err=True)
-    print_line(AGENT_SERVERS_NOTE, err=True)
+    print_line(options.add_to_commands(AGENT_SERVERS_NOTE), err=True)
     for warning in resolution.warnings:
-        print_line(f"{warning.subject}: {mask_listing(warning.text)}", err=True)
+        text = options.add_to_commands(mask_listing(warning.text))
+        print_line(f"{warning.subject}: {text}", err=True)
 
 
 @click.command()
@@ -114,9 +115,10 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
         if spec is not None:
             print_line(f"A session here gets {name}: {_describe_confinement(spec, followed)}.")
         for refusal in refusals:
-            print_line(f"Refused at {refusal.stage}: {mask_listing(refusal.reason)}")
+            reason = options.add_to_commands(mask_listing(refusal.reason))
+            print_line(f"Refused at {refusal.stage}: {reason}")
         for warning in warnings:
-            print_line(f"Warning: {warning}")
+            print_line(f"Warning: {options.add_to_commands(warning)}")
     if spec is None:
         raise click.exceptions.Exit(1)
 

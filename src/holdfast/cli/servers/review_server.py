@@ -61,6 +61,8 @@ class ReviewOptions:
 
     ask: Ask | None = None
     """Asks the user. None without a terminal, and with --yes."""
+    session_words: tuple[str, ...] = ()
+    """The options of the session on the command line, such as --cwd. Commands in messages have them too."""
     rights: Rights | None = None
     """The rights that the user gave on the command line; None to ask, or to keep those of the last approval."""
     yes: bool = False
@@ -305,9 +307,10 @@ class _Review:
         only_confined = summary.is_confined
         if self._options.ask is None and self._options.rights is None and not self._options.yes:
             earlier = Rights.CONFINED if only_confined else self._earlier_rights(last)
-            words = ["holdfast", "servers", "approve", self._entry.name, f"--{earlier or Rights.CONFINED}"]
+            words = ["holdfast", "servers", "approve", *self._options.session_words, self._entry.name]
+            words.append(f"--{earlier or Rights.CONFINED}")
             print_wrapped(
-                "  not approved: there is no terminal to ask at. To approve it "
+                "  not approved: without a terminal, Holdfast cannot ask you. To approve it "
                 f"{'with your rights' if earlier is Rights.DIRECT else 'as confined'}, run: {shlex.join(words)}"
             )
             return _Outcome.UNDECIDED
@@ -336,6 +339,7 @@ class _Review:
             if not answer:
                 print_line("  not approved")
                 return _Outcome.UNDECIDED
+            print_line(f"  Type {'c' if only_confined else 'c, r'} or n, or press Enter to decide later.")
 
     def _earlier_rights(self, last: ServerAnswer | None) -> Rights | None:
         """The rights of the last approval, with this or another entry, so that --yes never changes them."""
@@ -462,7 +466,7 @@ def _describe_package(grant: PackageGrant, outside: Sequence[str]) -> Iterator[s
 
 def _describe_paths(outside: Sequence[str]) -> Iterator[str]:
     for number, path in enumerate(outside):
-        yield f"{'sees also: ' if number == 0 else '           '}{quote(path)}"
+        yield f"{'also sees: ' if number == 0 else '           '}{quote(path)}"
 
 
 def _why_not_approvable(program: Program) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast import settings
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.file_errors import name_file_in_errors
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.resolve.json_with_comments import decode_json_with_comments
@@ -52,7 +53,7 @@ def _link_error(file: Path) -> HoldfastError:
     return HoldfastError(
         codes.BAD_ARGUMENT,
         f"{file} is a link, so it is not changed: it leads to '{os.path.realpath(file)}'.",
-        hint="Replace the link by a file of the project. To change your own list, run the command without --project.",
+        hint="Replace the link with a file of the project. To change your own list, run the command without --project.",
     )
 
 
@@ -79,8 +80,12 @@ def write_servers_file(
 
     If the user's own file is a link, the file that it leads to is replaced. A link of a project is never followed.
     """
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    target = file if is_project else file.resolve()
+    with name_file_in_errors(file):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace_file(file if is_project else file.resolve(), content, mode)
+
+
+def _replace_file(target: Path, content: JsonObject, mode: int) -> None:
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".mcp-")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

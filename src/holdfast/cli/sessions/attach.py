@@ -30,7 +30,7 @@ def attach(*, session: str, show_all: bool) -> None:
     Example:
       holdfast sessions attach 3f2a
     """
-    from holdfast import settings, telemetry
+    from holdfast import log_output, settings
     from holdfast.cli.chat.attached_chat import AttachedChat
     from holdfast.cli.find_session import short_id
     from holdfast.cli.output import print_line
@@ -38,7 +38,7 @@ def attach(*, session: str, show_all: bool) -> None:
     from holdfast.model.permission import DoorKind
 
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     stored = asyncio.run(_find_open(loaded, session))
     assert stored.lease is not None
     lease = stored.lease
@@ -69,10 +69,10 @@ def watch(*, session: str, after: int, as_json: bool) -> None:
     Example:
       holdfast sessions watch 3f2a
     """
-    from holdfast import settings, telemetry
+    from holdfast import log_output, settings
 
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     try:
         asyncio.run(_watch(loaded, session, after, as_json=as_json))
     except KeyboardInterrupt:

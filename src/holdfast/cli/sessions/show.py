@@ -125,7 +125,7 @@ def replay(*, session: str, path: Path | None) -> None:
             printer.show_stored(event)
         missing = await store.read(lambda tx: interrupted_ends(tx, stored))
         for end in missing:
-            if not end.origin.agent:  # of a sub-agent, only the calls are printed
+            if not end.origin.agent:  # only the calls of a sub-agent are printed
                 printer.show(end.event)
         if stored.open_turn and not missing:
             printer.new_line()

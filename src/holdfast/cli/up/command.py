@@ -99,7 +99,7 @@ def up(**options: Any) -> None:
 
 
 def _serve(given: dict[str, Any]) -> None:
-    from holdfast import settings, telemetry
+    from holdfast import log_output, settings
     from holdfast.cli.exit_deadline import ExitDeadline
     from holdfast.cli.up.printer import HumanPrinter, JsonPrinter
     from holdfast.cli.up.serve import UpOptions, serve
@@ -111,7 +111,7 @@ def _serve(given: dict[str, Any]) -> None:
 
     _check_no_tokens(given)
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
     # With a damaged store, every client would get an error.
     check_quickly(loaded.data_dir / DATABASE_FILE, _CHECK_SECONDS)

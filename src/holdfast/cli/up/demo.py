@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from holdfast import settings, telemetry
+from holdfast import log_output, settings
 from holdfast.audit.verify_file import verify_file
 from holdfast.cli.command_name import command_name
 from holdfast.cli.output import print_json, print_line
@@ -22,6 +22,7 @@ from holdfast.gateway.options import GatewayOptions
 from holdfast.host.data_folder import DATABASE_FILE
 from holdfast.host.host import Host
 from holdfast.model.permission import Mode
+from holdfast.model.plural import count
 from holdfast.model.trust import Trust
 from holdfast.toolkit.http_server import bind, serve_app
 
@@ -47,7 +48,7 @@ class Step:
 
 def run_demo(*, as_json: bool) -> None:
     """Run the demonstration, and print its steps. Exit with 1 if a step has an unexpected result."""
-    telemetry.configure("error", "auto")
+    log_output.configure("error", "auto")
     with TemporaryDirectory(prefix="holdfast-demo-") as folder:
         steps = asyncio.run(_run(Path(folder), as_json=as_json))
     is_good = all(step.ok for step in steps)
@@ -162,7 +163,11 @@ async def _lost_state(direct: DemoClient, sandboxed: DemoClient) -> Step:
 def _audit(store: Path) -> Step:
     verdict = verify_file(store)
     is_good = verdict is not None and verdict.is_intact
-    text = f"{verdict.seq} records, none changed or missing" if verdict is not None and is_good else "damaged"
+    text = (
+        f"{count(verdict.seq, 'record')}, none changed or missing"
+        if verdict is not None and is_good
+        else "damaged"
+    )
     return Step(
         title="Every call is in the audit, which can be verified", direct=text, sandboxed=text, ok=is_good
     )

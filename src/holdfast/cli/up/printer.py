@@ -149,20 +149,16 @@ class JsonPrinter:
 
 def _describe_servers(servers: ServerNames) -> Iterator[str]:
     if servers.names:
-        refused = (
-            f" Not used: {', '.join(servers.refused)} (`{command_name()} servers list` says why)."
-            if servers.refused
-            else ""
-        )
+        refused = " Not used:" if servers.refused else ""
         yield f"Each session gets its own servers: {', '.join(servers.names)}.{refused}"
     elif servers.refused:
         yield (
             f"Sessions in {servers.folder} get no servers yet. A token with --workspace or --cwd gets those of its own folder."
         )
-        for name, reason in servers.refused.items():
-            yield f"  {name}: {quote_lines(reason)}"
     else:
         yield (
             f"No servers are configured yet. To add one: {command_name()} servers add NAME -- COMMAND; to import some:"
             f" {command_name()} servers import --from claude-desktop. Open sessions also get new servers."
         )
+    for name, reason in servers.refused.items():
+        yield f"  {name}: {quote_lines(reason)}"
