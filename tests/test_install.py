@@ -53,11 +53,17 @@ def test_import_of_the_package_loads_nothing_else():
     assert (others, ours) == ({"holdfast"}, set())
 
 
-@pytest.mark.parametrize("name", ["Trust", "Mode", "HoldfastError", "SessionContext", "Door", "JsonObject"])
+@pytest.mark.parametrize("name", ["Trust", "Mode", "HoldfastError", "SessionContext", "JsonObject"])
 def test_names_of_the_model_need_the_standard_library_only(name: str):
     others, ours, _ = loaded_by(f"from holdfast import {name}")
 
     assert (others, ours) == ({"holdfast"}, {"model"})
+
+
+def test_a_door_needs_only_msgspec_besides():
+    others, ours, _ = loaded_by("from holdfast import Door")
+
+    assert (others, ours) == ({"holdfast", "msgspec", "typing_extensions"}, {"model"})
 
 
 def test_toolkit_loads_only_the_model_the_wire_and_msgspec():

@@ -216,7 +216,7 @@ def test_folder_that_names_a_workspace_is_not_registered_before_the_user_has_ans
 
     assert (refused["code"], refused["hint"]) == (
         "UNKNOWN_WORKSPACE",
-        f"Agree to it: holdfast workspaces bind {theme}",
+        f"To accept this: holdfast workspaces bind {theme}",
     )
     assert (declined.get("id") or declined["code"]) == ("one-1" if allowed else "UNKNOWN_WORKSPACE")
     assert added["id"] == ("one-2" if allowed else "blog-1")
@@ -402,7 +402,7 @@ def test_commands_say_what_is_wrong_and_what_to_do(data: Path):
     assert unknown == (
         "Error: There is no task 'app-1': there is no workspace 'app'.\nHint: `holdfast workspaces list` shows all workspaces.\n"
     )
-    assert f"Hint: Agree to it: holdfast workspaces bind {other}" in unbound
+    assert f"Hint: To accept this: holdfast workspaces bind {other}" in unbound
     assert all("it is not valid TOML" in text for text in broken)
     assert bad_file.startswith("Error: "), "there is no log line"
 
@@ -424,7 +424,7 @@ def test_a_folder_does_not_get_the_tasks_of_a_removed_workspace_with_the_same_na
     run("workspaces", "add", ".", "--name", "Diary")
 
     assert removed == (
-        "Error: The workspace 'blog' was removed. Its tasks are back when you register its folder again.\n"
+        "Error: The workspace 'blog' was removed. Its tasks reappear when you register its folder again.\n"
         f"Hint: holdfast workspaces add {first}\n"
     )
     assert (added.partition(":")[0], others.partition(".")[0]) == ("Added 'blog-2'", "There are no tasks yet")

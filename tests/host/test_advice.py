@@ -110,6 +110,24 @@ async def test_a_gateway_in_a_program_names_what_the_program_can_give(tmp_path: 
     assert "holdfast up" not in said
 
 
+@pytest.mark.parametrize(
+    ("tool", "advice"),
+    [
+        ("shell.run", 'host.session(tools=["shell.*", "files.*"])'),
+        ("plan__update", 'host.session(tools=["plan.*", "files.*"])'),
+        ("tasks.list", "It needs a workspace. To register the session's folder as one"),
+        ("files.nope", "The tools of 'files' are"),
+    ],
+)
+async def test_a_tool_of_a_built_in_server_that_was_not_requested_says_how_to_get_it(
+    tmp_path: Path, tool: str, advice: str
+):
+    async with host_of() as host, host.session(cwd=tmp_path, keep=False) as session:
+        result = await session.call(tool, {})
+
+    assert (result.code, advice in result.message) == ("UNKNOWN_TOOL", True), result.message
+
+
 async def test_a_missing_capability_names_the_function_to_give():
     box = Toolbox("box")
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import pydantic
@@ -17,6 +17,7 @@ from holdfast import HoldfastError, Host, JsonObject, ServerConfigs, events, set
 from holdfast.host.callback_door import CallbackDoor
 from holdfast.model.door import PermissionQuestion
 from holdfast.model.server import Source
+from holdfast.resolve.screen_tools import WithheldTool
 from holdfast.store.memory import MemoryStore
 from holdfast.store.types import StoredEvent
 from holdfast.toolkit import Toolbox
@@ -265,6 +266,7 @@ async def test_results_say_what_went_wrong_and_carry_images(tmp_path: Path):
         "Order something.\n\nFails with: SOLD_OUT.",
     )
     assert repr(tool) == "<CatalogTool shop.order>"
+    assert "Raw" not in repr(WithheldTool(name="order", reason="It is new.", definition=tool.definition))
     assert repr(failed[0]).startswith("<ToolResult failed SOLD_OUT: ")
     assert repr(session) == f"<Session {session.context.session_id} direct, closed>"
 
@@ -457,3 +459,39 @@ async def test_a_wrong_number_of_seconds_is_an_error_at_once(tmp_path: Path):
         "`timeout` must be a number of seconds, not a value of the type str.",
         "`timeout` must be a number of seconds, more than 0 and finite, not -1.",
     ]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_elicit_gets_the_address_of_a_page_to_open(tmp_path: Path, era: Literal["handshake", "modern"]):
+    script = tmp_path / "bank.py"
+    script.write_text(BANK)
+    asked: list[tuple[object, object]] = []
+
+    def elicit(params: JsonObject) -> bool:
+        asked.append((params["mode"], params["url"]))
+        return len(asked) == 1
+
+    servers: ServerConfigs = {"bank": {"command": sys.executable, "args": [str(script)], "era": era}}
+    async with (
+        make_host(tmp_path, servers) as host,
+        host.session(keep=False, elicit=elicit) as session,
+    ):
+        codes = [(await session.call("bank.log_in")).code for _ in range(2)]
+
+    assert codes == ["", "DECLINED"]
+    assert asked == [("url", "https://bank.example/login")] * 2
+
+
+BANK = """
+from holdfast.toolkit import Call, Toolbox
+
+box = Toolbox("bank")
+
+@box.tool
+async def log_in(call: Call) -> None:
+    \"\"\"Log in.\"\"\"
+    await call.ask("Please log in.", url="https://bank.example/login")
+
+box.main()
+"""

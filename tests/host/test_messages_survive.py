@@ -59,7 +59,7 @@ async def test_no_message_is_lost_doubled_or_crosses_a_limit_when_hosts_are_kill
         for session_id in everyone:
             session = host.find_live(session_id)
             assert session is not None
-            session.notice_messages()
+            session.deliver_messages()
             while session.is_busy:
                 await asyncio.sleep(0.01)
         received = Counter[str]()

@@ -225,7 +225,8 @@ async def test_registry_at_a_private_address_needs_the_setting_that_the_refusal_
 
     assert refusal.reason == (
         "fetched was not fetched: npx runs confined, and a registry that was granted is refused. "
-        f"{registry.host} is at 127.0.0.1, a loopback address. To allow it, add it to servers.reachable in the settings."
+        f"{registry.host} is at 127.0.0.1, a loopback address. "
+        f'To allow it, add this line to the settings, under [servers]: reachable = ["{registry.host}"]'
     )
 
 
@@ -245,7 +246,7 @@ async def test_package_that_is_too_large_is_refused_and_leaves_nothing_usable(
 
     assert (
         refusal.reason
-        == "The package was not fetched: it is larger than 1048576 bytes, has too many files, or folders that lie too deep."
+        == "The package was not fetched: it is larger than 1048576 bytes, has too many files, or folders that are nested too deeply."
     )
     assert [*(tmp_path / "packages").glob("*.json")] == []
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from holdfast import settings, telemetry
+from holdfast import log_output, settings
 from holdfast.acp.serve import SessionDefaults, serve
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.slash_commands import ManualAgent
@@ -32,5 +32,5 @@ class SampleAgent:
 
 if __name__ == "__main__":
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     asyncio.run(serve(loaded, SessionDefaults(), SampleAgent))

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast import settings, telemetry
+from holdfast import log_output, settings
 from holdfast.acp.serve import SessionDefaults, serve
 from holdfast.agent.agent import TurnContext
 from holdfast.model.event import Event, StopReason
@@ -44,5 +44,5 @@ if __name__ == "__main__":
     if "--publish-first" in sys.argv:
         publish_first()
     loaded = settings.load()
-    telemetry.configure(loaded.log.level, loaded.log.format)
+    log_output.configure(loaded.log.level, loaded.log.format)
     asyncio.run(serve(loaded, SessionDefaults(), Counter))

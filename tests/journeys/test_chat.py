@@ -459,12 +459,12 @@ def test_output_appears_above_an_open_question(home: Path, cwd: Path):
 
 LOGGING = """
 import asyncio, logging
-from holdfast import telemetry
+from holdfast import log_output
 from holdfast.cli.chat.input import Completions, LogStream, TerminalInput
 
 async def main():
     terminal = TerminalInput([], lambda: Completions(commands={}, arguments={}))
-    telemetry.configure("info", "human", LogStream(terminal))
+    log_output.configure("info", "human", LogStream(terminal))
     reading = asyncio.create_task(terminal.read_prompt())
     while terminal._prompts.default_buffer.text != "half a":
         await asyncio.sleep(0.01)

@@ -106,7 +106,7 @@ def test_in_a_direct_session_it_is_confined_too_and_with_the_users_rights_it_is_
     assert confined == ({"environment": "sandboxed", "request": "sandboxed"}, "FileNotFoundError")
     assert direct == ({"environment": "direct", "request": "direct"}, "canary")
     assert ("  approved, with your rights" in switched, "  approved, confined" in back) == (True, True)
-    assert "run: holdfast servers approve stranger --confined" in sandboxed
+    assert "run: holdfast servers approve --trust sandboxed stranger --confined" in sandboxed
     assert clone.look(Trust.SANDBOXED)[0]["environment"] == "sandboxed"
 
 
@@ -205,7 +205,7 @@ def test_the_review_shows_what_runs_what_it_sees_and_which_values_it_gets(clone:
     )
     assert 'network:   "api.example.org"' in shown
     assert f"can read:  {json.dumps(str(data))}" in shown
-    assert f"sees also: {json.dumps(str(prefix / 'bin'))}" in shown
+    assert f"also sees: {json.dumps(str(prefix / 'bin'))}" in shown
     assert json.dumps(str(Path(__file__).parents[2] / "src")) in shown, "an editable install"
 
 
@@ -249,7 +249,7 @@ def test_a_start_mounts_nothing_that_the_approval_did_not_show(clone: Repository
     assert f"its program also needs '{bin_folder}/python', which you have not approved" in after.stderr
     assert (review.returncode, "approved, confined" in review.stdout) == (1, False), "it needs a decision"
     assert "run: holdfast servers approve stranger --confined" in review.stdout
-    assert f'sees also: "{bin_folder}/python"' in again.stdout
+    assert f'also sees: "{bin_folder}/python"' in again.stdout
 
 
 @pytest.mark.slow
@@ -312,7 +312,7 @@ def test_package_is_fetched_for_the_approval_and_only_as_approved_it_runs(clone:
     assert f"tried to reach {registry.host}" in denied.stdout
     assert "egress" not in fetching + denied.stderr, "the question replaces the log line"
     for text in (shown, explained):
-        assert ('package:   version "1.0.0", integrity ' in text, "sees also: " in text) == (True, True)
+        assert ('package:   version "1.0.0", integrity ' in text, "also sees: " in text) == (True, True)
     assert ("approved, confined" in banner, "stranger (4 tools)" in banner) == (True, True)
     assert ('"environment":"sandboxed"' in works.stdout, fetched) == (True, ["/fetched@1.0.0"])
     assert "is not the one that you approved: fetched 1.0.0 has other files now" in changed.stderr

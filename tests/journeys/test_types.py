@@ -10,6 +10,7 @@ from typing import get_args
 import pytest
 
 import holdfast
+from holdfast import ServerConfig
 from tests.journeys import typed_program
 from tests.journeys.test_python import PROGRAMS
 
@@ -75,3 +76,11 @@ def test_typed_program_uses_every_public_name():
 
     assert [name for name in holdfast.__all__ if name not in used] == ["__version__"]
     assert all(used[name] is getattr(holdfast, name) for name in holdfast.__all__ if name in used)
+
+
+def test_page_lists_every_key_of_a_server_and_no_other():
+    page = (ROOT / "docs" / "python.md").read_text()
+    table = page.partition("| key | meaning |\n|---|---|\n")[2].partition("\n\n")[0]
+    listed = [key.strip(" `") for row in table.splitlines() for key in row.split("|")[1].split(",")]
+
+    assert sorted(listed) == sorted(ServerConfig.__annotations__)

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
-from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, find_runtime
+from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, Roots, find_runtime
+from holdfast.sandbox.opened_path import PathOpener
 
 
 def runtime_of(program: Path | str, path: str = "/usr/bin") -> ProgramRuntime:
@@ -118,3 +119,48 @@ def test_own_python_includes_its_library() -> None:
     found = runtime_of(sys.executable).paths
 
     assert os.path.realpath(f"{sys.base_prefix}/lib") in found or sys.base_prefix == "/usr"
+
+
+@pytest.mark.parametrize(
+    ("first_line", "expected"),
+    [
+        ("#!/usr/bin/env node", {"node"}),
+        ("#!/usr/bin/env -S node --no-warnings", {"node"}),
+        ("#!/cache/bin/python", {"python3"}),
+        ("#!/bin/sh", {"node", "python3"}),
+        ("\x7fELF", {"node", "python3"}),
+    ],
+)
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_program_in_a_root_gets_only_the_interpreter_that_it_names(
+    home: Path, first_line: str, expected: set[str], *, linked: bool
+) -> None:
+    root, tools = home / "package", home / "tools"
+    program = executable(root / "dist" / "index.js", f"{first_line}\n")
+    interpreters = {name: str(executable(tools / name)) for name in ("node", "python3")}
+    if linked:
+        (root / ".bin").mkdir()
+        (root / ".bin" / "server").symlink_to("../dist/index.js")
+        program = root / ".bin" / "server"
+
+    found = _runtime_in_root(program, root, str(tools))
+
+    assert {name for name, path in interpreters.items() if path in found.paths} == expected
+
+
+def test_a_link_out_of_the_root_does_not_choose_the_interpreter(home: Path) -> None:
+    root, tools = home / "package", home / "tools"
+    root.mkdir()
+    (root / "server").symlink_to(executable(home / "elsewhere", "#!/usr/bin/env node\n"))
+    interpreters = [str(executable(tools / name)) for name in ("node", "python3")]
+
+    found = _runtime_in_root(root / "server", root, str(tools))
+
+    assert [path for path in interpreters if path in found.paths] == interpreters
+
+
+def _runtime_in_root(program: Path, root: Path, path: str) -> ProgramRuntime:
+    with ExitStack() as opened:
+        identity = PathOpener(opened).open(str(root), links="follow").identity
+        spec = ProcessSpec(argv=(str(program),), env={"PATH": path}, cwd="/")
+        return find_runtime(spec, Roots(own={identity: str(root)}), opened)

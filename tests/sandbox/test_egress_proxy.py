@@ -94,7 +94,8 @@ async def test_granted_name_with_a_loopback_address_is_refused() -> None:
     assert (answer.startswith(b"HTTP/1.1 403 Forbidden"), requests) == (True, [])
     assert [host.endpoint for host in refused] == [f"localhost:{port}"]
     assert f"holdfast: {refused[0].reason}\n".encode() in answer
-    assert b"a loopback address. To allow it, add it to servers.reachable in the settings." in answer
+    line = f'add this line to the settings, under [servers]: reachable = ["localhost:{port}"]'
+    assert f"a loopback address. To allow it, {line}".encode() in answer
 
 
 async def test_proxy_connects_to_the_address_that_it_checked() -> None:

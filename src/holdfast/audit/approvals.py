@@ -1,4 +1,4 @@
-"""Audit records of approvals. `unrecorded_approvals` finds approvals that were written into the store's file by hand: they have no record."""
+"""Audit records of approvals, and the approvals that have no record."""
 
 import hashlib
 import json
@@ -29,13 +29,13 @@ _KIND_IN_JSON = f'"kind":"{AuditKind.APPROVAL}"'
 
 
 def needs_record(approval: Approval) -> bool:
-    """Whether the audit must have a record of an approval: of an agent, a server, its program, later edits of the program, instructions, or a tool that a person approved."""
+    """Whether the audit must have a record of this approval. A tool that was approved on first use has none."""
     is_tool = approval.key.startswith(_TOOL_KEY_PREFIX) and approval.by != APPROVED_ON_FIRST_USE
     return is_tool or approval.key.startswith(_RECORDED_KEY_PREFIXES)
 
 
 def approval_record(approval: Approval, outcome: str = APPROVED, *, by: str = "") -> AuditRecord:
-    """The record of an approval, or of its revocation by `by`. The record's `arguments_hash`, which an approval does not need, has the hash of the approval."""
+    """The record of an approval, or of its revocation by `by`."""
     kind, user_or_origin, name, *rest = json.loads(approval.key)
     is_tool = kind == "pin"
     subject = "the definition of the tool" if is_tool else f"{_SUBJECTS[kind]}, in {user_or_origin}"
@@ -57,7 +57,6 @@ def approval_record(approval: Approval, outcome: str = APPROVED, *, by: str = ""
 
 
 def _describe_grant(text: str) -> str:
-    """What a confined server was granted besides what its entry asks for, for the record."""
     try:
         grant = msgspec.json.decode(text, type=_Grant)
     except msgspec.DecodeError:
@@ -73,7 +72,7 @@ class _Grant(msgspec.Struct):
 
 
 def unrecorded_approvals(tx: ReadTx, book: int = 0) -> list[Approval]:
-    """The approvals that have no record, or that were revoked according to the records: someone wrote them into the file."""
+    """The approvals that have no record, or whose record says that they were revoked: someone wrote them into the file."""
     recorded: set[str] = set()
     for row in tx.audit_rows(book=book):
         if _KIND_IN_JSON in row.body:  # decode only the few records that may be approvals

@@ -1,4 +1,4 @@
-"""Hash the arguments of calls with a key, so that a short secret in them cannot be guessed from the hash."""
+"""Hashes the arguments of calls with a key, so that a short secret in them cannot be guessed from the hash."""
 
 import hmac
 import logging
@@ -18,24 +18,21 @@ log = logging.getLogger(__name__)
 
 KEY_FILE = "audit-key"
 PREFIX = "hmac-sha256:"
-"""A hash without this prefix is a plain SHA-256. Earlier versions wrote those."""
+"""Earlier versions wrote plain SHA-256 hashes, without a prefix."""
 _KEY_BYTES = 32
 _MAX_FILE_BYTES = 1024
 
 
 class ArgumentHasher:
-    """Hashes with a key that is kept in a folder. The first use generates the key. Without a folder, the key is lost when the process ends.
-
-    If the key cannot be read or stored, this process uses a key of its own.
-    """
+    """Hashes with a key that is stored in a folder. Without a folder, or if the key cannot be read or stored, the key is a new one."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._empty_hmac: hmac.HMAC | None = None
-        """An HMAC with the key and no data yet. Each hash starts with a copy of it."""
+        """An HMAC with the key and no data. Each hash starts with a copy of it."""
 
     def load(self) -> None:
-        """Load the key, or generate it if there is none. Does nothing if it is loaded already."""
+        """Load the key, or generate it. Does nothing if it is loaded already."""
         if self._empty_hmac is not None:
             return
         try:
@@ -50,7 +47,7 @@ class ArgumentHasher:
         self._empty_hmac = hmac.new(key, digestmod="sha256")
 
     def __call__(self, arguments: bytes) -> str:
-        """Hash the arguments of a call: the JSON text, exactly as it was received."""
+        """Hash the JSON text of a call's arguments."""
         if self._empty_hmac is None:
             self.load()
             assert self._empty_hmac is not None
@@ -60,7 +57,7 @@ class ArgumentHasher:
 
 
 def audit_key_secrets(folder: Path) -> Iterator[str]:
-    """The audit key in this folder as hexadecimal text, so that it can be masked. Yields nothing if there is no key, or if it cannot be read."""
+    """The audit key in this folder, as hexadecimal text, so that it can be masked. Nothing if it cannot be read."""
     try:
         yield _read_key(folder).hex()
     except (OSError, HoldfastError):

@@ -1,4 +1,4 @@
-"""Appends audit records to the chain of a store, each in the transaction of its event, and keeps the anchor up to date."""
+"""Appends audit records to the chain of a store, and keeps the anchor up to date."""
 
 import threading
 import time
@@ -27,7 +27,7 @@ _MAX_POSTPONED = 1000
 
 
 class Audit:
-    """The audit of one store. Use it as a context manager, and exit it before you close the store: the exit anchors the last record."""
+    """The audit of one store. Exit it before you close the store: the exit anchors the last record."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Audit:
         anchor_seconds: float = ANCHOR_SECONDS,
     ) -> None:
         self.keeps_arguments = keep_arguments
-        """Whether to store the arguments of calls, and not only their hash."""
+        """Whether to store the arguments of calls, not only their hash."""
         self.hash_arguments = hash_arguments or ArgumentHasher()
         self._store = store
         self._anchor = store.anchor
@@ -47,13 +47,13 @@ class Audit:
         """Whether there may be records after the anchored one."""
         self._next_update = 0.0
         self._last_error = ""
-        """The last error when updating the anchor. The same error is not logged twice in a row."""
+        """The last error of an anchor update. The same error is not logged twice in a row."""
         self._anchoring_has_stopped = False
-        # The writer thread updates the anchor after commits; a reader thread does so when the audit is opened and closed.
+        # The anchor is updated in the writer thread, and in a reader thread when the audit is opened and closed.
         self._lock = threading.Lock()
 
     async def __aenter__(self) -> "Audit":
-        # Write the anchor before the first record. From then on, a missing anchor means that someone removed it.
+        # Written before the first record, so that a missing anchor means that someone removed it.
         await self._store.read(self._write_first_anchor)
         await self._store.read(self._update_anchor_or_log)
         self._store.after_commit(self._after_commit)
@@ -75,11 +75,11 @@ class Audit:
         return row.seq
 
     def append_callback(self, record: AuditRecord, mask: Mask | None = None) -> OnAppend:
-        """A callback for `on_append` that appends this record, in the transaction of an event."""
+        """A callback that appends this record in the transaction of an event."""
         return lambda tx: self.append(tx, record, mask)
 
     def append_all_callback(self, records: Sequence[AuditRecord], mask: Mask | None = None) -> OnAppend:
-        """A callback for `on_append` that appends these records, in the transaction of an event."""
+        """A callback that appends these records in the transaction of an event."""
 
         def on_append(tx: Tx) -> None:
             for record in records:
@@ -88,7 +88,7 @@ class Audit:
         return on_append
 
     def append_interrupted(self, tx: Tx, context: SessionContext, call: ToolCalled) -> int:
-        """Append the record of an interrupted call, in the transaction that ends the call."""
+        """Append the record of an interrupted call."""
         record = interrupted_record(
             context,
             call,
@@ -105,8 +105,7 @@ class Audit:
     async def write(self, record: AuditRecord, mask: Mask | None = None, hold: Hold | None = None) -> int:
         """Append a record in its own transaction, and wait until it is durable. Return its number in the chain.
 
-        If `hold` is given and has ended, nothing is written and an error is raised. If the write fails for a temporary reason,
-        such as a full disk, an error is raised, and the store writes the record later.
+        Raise if `hold` has ended. If the write fails temporarily, raise, and let the store write the record later.
         """
         record = truncate_record(record, mask or Mask())
 
@@ -115,11 +114,11 @@ class Audit:
                 tx.check_hold(hold)
             return self.append(tx, record, mask)
 
-        # At most `_MAX_POSTPONED` records wait for a full disk: more could fill the memory.
+        # Limited, because postponed records are kept in memory.
         return await self._store.write(append, must_happen=self._store.postponed_writes < _MAX_POSTPONED)
 
     async def verify(self) -> Verdict:
-        """Verify the whole chain of this host's book."""
+        """Verify the whole chain of this store's book."""
         anchored = self._anchor.read()
         return await self._store.read(lambda tx: verify_store(tx, anchored, self._store.book))
 
@@ -147,7 +146,7 @@ class Audit:
             self._last_error = ""
 
     def _update_anchor(self, tx: ReadTx) -> None:
-        """Set the anchor to the head of the chain. If the anchored record was changed or removed, log an error and stop updating the anchor.
+        """Set the anchor to the head of the chain. If the anchored record is not in the chain, stop updating the anchor.
 
         Only committed records may be anchored, so this never runs inside a write transaction.
         """
@@ -162,20 +161,19 @@ class Audit:
                     "audit does not match its anchor; run: holdfast audit verify", extra={"seq": head.seq}
                 )
                 return
-            # Not set to False after the write: another process may overwrite the anchor with an earlier head, and the
-            # next update must notice.
+            # Still True after the write, because another process may overwrite the anchor with an earlier head.
             self._is_behind = head.seq > anchored.seq
             if self._is_behind:
                 self._anchor.write(head)
 
 
 def verify_store(tx: ReadTx, anchored: Head | None, book: int = 0) -> Verdict:
-    """Verify the whole chain of a book. The caller must read its anchored head before it begins the transaction."""
+    """Verify the whole chain of a book. The caller must read the anchored head before it begins the transaction."""
     return verify(tx.audit_rows(book=book), empty_chain_head(tx.store_id(), book), anchored)
 
 
 def has_record(tx: ReadTx, head: Head, book: int = 0) -> bool:
-    """Whether the book still has the record of this head, which may be an earlier head."""
+    """Whether the book has the record of this head."""
     if head.seq == 0:
         return head == empty_chain_head(tx.store_id(), book)
     row = tx.audit_row(head.seq, book)

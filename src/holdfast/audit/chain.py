@@ -1,4 +1,4 @@
-"""The hash chain: the digest of each record covers the digest before it, so that a change to one record breaks the digests of all later ones."""
+"""A hash chain: the digest of each record covers the previous digest, so a changed record breaks the chain."""
 
 import hashlib
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ DIGEST_BYTES = 32
 
 
 def parse_head(text: str) -> Head:
-    """Parse a head as `holdfast audit verify` prints it: `number:digest`. Raise ValueError if the text is anything else."""
+    """Parse a head, as `number:digest`. Raise ValueError if the text is anything else."""
     seq, _, digest = text.partition(":")
     head = Head(int(seq), bytes.fromhex(digest))
     if head.seq < 0 or len(head.digest) != DIGEST_BYTES:
@@ -24,17 +24,16 @@ class Verdict:
     """The result of verifying a chain."""
 
     seq: int
-    """If the chain is broken: the number of the first wrong or missing record, or 0 if no record could be checked. Else the number of the last
-    record, even if there is another problem, such as a call without a record."""
+    """The number of the last record or, if the chain is broken, of the first wrong or missing one; 0 if no record was checked."""
     anchored_seq: int
     """The number of the anchored record; 0 if there is none."""
     problem: str = ""
-    """A sentence that says what is wrong; empty if all is well."""
+    """What is wrong, as a sentence; empty if nothing is."""
     head: Head | None = field(default=None, compare=False)
-    """The head of the chain; None if there is a problem."""
+    """None if there is a problem."""
 
     is_unreadable: bool = False
-    """Whether the records cannot be read: the file is damaged, which need not be tampering."""
+    """Whether the file is damaged, which need not be tampering."""
 
     @property
     def is_intact(self) -> bool:
@@ -42,7 +41,6 @@ class Verdict:
 
     @property
     def summary(self) -> str:
-        """What is wrong, for people."""
         what = "The audit cannot be verified" if self.is_unreadable else "The audit was tampered with"
         return f"{what}: {self.problem}"
 
@@ -54,7 +52,7 @@ def empty_chain_head(store_id: bytes, book: int = 0) -> Head:
 
 
 def next_row(head: Head | AuditRow, body: str, book: int = 0) -> AuditRow:
-    """The row that appends this body to the chain of a book."""
+    """The row that appends this body to the chain."""
     seq, text = head.seq + 1, body.encode("utf-8", "surrogateescape")
     digest = hashlib.sha256(head.digest + seq.to_bytes(8, "big") + len(text).to_bytes(8, "big") + text)
     return AuditRow(book=book, seq=seq, body=body, digest=digest.digest())
@@ -63,8 +61,7 @@ def next_row(head: Head | AuditRow, body: str, book: int = 0) -> AuditRow:
 def verify(rows: Iterable[AuditRow], start: Head, anchored: Head | None) -> Verdict:
     """Verify the chain row by row, up to the first problem.
 
-    `start` is the head of the empty chain. The caller must read the anchored head before the rows: if the anchored
-    record comes after the last row, the end of the chain was cut off.
+    `start` is the head of the empty chain. The caller must read the anchored head before the rows, because other processes append.
     """
     if anchored is None:
         return Verdict(

@@ -1,4 +1,4 @@
-"""Delete one session, or all that were not used for a long time. Their audit records are kept."""
+"""Deletes one session, or all that were not used for a long time. Their audit records are kept."""
 
 import asyncio
 from dataclasses import replace
@@ -14,16 +14,16 @@ from holdfast.store.query import ALL_SESSIONS, MAX_PAGE_SIZE, SessionQuery
 from holdfast.store.store import Store, Tx
 from holdfast.store.types import Hold, SessionChange, StoredSession
 
-# The title of a large session while it is deleted. It stays if the process ends before the deletion does.
+# The title of a large session while it is being deleted.
 _PARTLY_DELETED = "(partly deleted)"
 _PAUSE_SECONDS = 0.05  # between two sessions, so that other writes are not delayed
 
 
 async def delete_session(store: Store, audit: Audit, session_id: SessionId, *, reason: str = "") -> None:
-    """Delete a session, and audit that. Raises SESSION_HELD if it is open."""
+    """Delete a session, and audit that. Raise SESSION_HELD if it is open."""
 
     def delete(tx: Tx) -> Hold | None:
-        """Delete the session. If it is large, delete a part of it, and return the hold that is needed to delete the rest."""
+        """Delete the session. If it is large, delete a part, and return the hold for the rest."""
         # Audit interrupted calls first: deleting the session deletes their events.
         hold = acquire_and_close(tx, audit, session_id)
         stored = tx.session(session_id)

@@ -1,4 +1,4 @@
-"""An audit record: its fields, and how it is made, encoded and decoded."""
+"""Audit records: their fields, and how they are made, encoded and decoded."""
 
 import json
 from collections.abc import Callable
@@ -25,37 +25,32 @@ _MAX_NAME = 256
 _MAX_REASON = 2000
 _MAX_POSTPONED_FIELD = 4000  # characters per field while a record waits for the disk
 _MAX_ARGUMENTS = 16 * 1024
-# The only key of arguments that were omitted; its value is their size. Its text is a part of the stored format: it also stands for
-# arguments that are not JSON, even if they are small.
+# The only key of arguments that were omitted, because they are large or not JSON; the value is their size. It is stored.
 _OMITTED = "too_large"
 
 
 class AuditKind(StrEnum):
-    """The kind of action that a record is about.
-
-    Three things are similar: `REFUSAL` is about a server that a session did not get, `DENIED` is about a request that was refused before
-    it was stored, and a `CALL` with the outcome `refused` is about a stored call that was not made.
-    """
+    """What a record is about."""
 
     CALL = "call"
+    """A stored call. If it was not made, the outcome is `refused`."""
     REFUSAL = "refusal"
     """A session did not get a server: its entry was refused, or it failed to start."""
     PERMISSION = "permission"
     """The user's decision about a call."""
     DENIED = "denied"
-    """A request that was refused before it was stored: its tool is not offered, its arguments are not valid JSON or too large, its session is unknown, or
-    the gateway refused it, for example for its token."""
+    """A request that was refused before it was stored."""
     APPROVAL = "approval"
     """A person's approval of a server, a tool, an agent's definition or a project's instructions, or its revocation."""
     TOKEN = "token"
-    """A person created or revoked a token of an MCP client."""
+    """A token of an MCP client was created or revoked."""
     DELETION = "deletion"
-    """A stored session was deleted: by a person, by an application, or because it was older than `sessions.keep_days`."""
+    """A stored session was deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a record is about: a server, its tool, a call."""
+    """What a record is about: a server, a tool, a call."""
 
     server: str = ""
     tool: str = ""
@@ -63,7 +58,7 @@ class Subject:
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The time, session, subject and outcome of an action. The arguments of a call are hashed; they are stored only if configured."""
+    """The time, session, subject and outcome of an action."""
 
     at: datetime
     kind: AuditKind
@@ -78,8 +73,9 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     duration_ms: float = 0.0
     arguments_hash: str = ""
-    """A keyed hash of the call's arguments. For an approval, the field is reused: it has a SHA-256 of the approval."""
+    """A keyed hash of the call's arguments. For an approval: a SHA-256 of the approval."""
     arguments: JsonObject | None = None
+    """None unless the audit is set to keep arguments."""
 
 
 def make_record(
@@ -108,7 +104,7 @@ def make_record(
 
 
 def truncate_record(record: AuditRecord, mask: Mask) -> AuditRecord:
-    """Shorten the fields of a record, to save memory while it waits for the disk. `encode_record` shortens them further.
+    """Shorten the fields of a record, to save memory while it waits for the disk.
 
     Secrets are masked before a field is cut, because half a secret would not be recognised.
     """
@@ -121,7 +117,7 @@ def truncate_record(record: AuditRecord, mask: Mask) -> AuditRecord:
 
 
 def arguments_to_store(arguments: bytes) -> JsonObject:
-    """The arguments of a call for its record. Large arguments, and those that are not JSON, are replaced by their size."""
+    """The arguments of a call, or their size if they are large or not JSON."""
     if len(arguments) > _MAX_ARGUMENTS:
         return size_of_arguments(arguments)
     try:
@@ -132,7 +128,7 @@ def arguments_to_store(arguments: bytes) -> JsonObject:
 
 
 def size_of_arguments(arguments: bytes) -> JsonObject:
-    """The size of arguments, to be stored instead of them."""
+    """The size of arguments, to be stored in their place."""
     return {_OMITTED: f"{len(arguments)} bytes"}
 
 

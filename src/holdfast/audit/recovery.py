@@ -1,4 +1,4 @@
-"""Crash recovery: close the sessions of dead hosts, and record their interrupted calls."""
+"""Closes the sessions of dead hosts, and records their interrupted calls."""
 
 import asyncio
 import logging
@@ -21,15 +21,14 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 5.0
 _MAX_WITHOUT_PAUSE = 50
-_PAUSE_FACTOR = 4  # after these sessions, recovery uses at most a fifth of the store's time
+_PAUSE_FACTOR = 4  # each pause is this many times as long as the work before it
 _TAKEN_BY_ANOTHER_HOST = (codes.SESSION_HELD, codes.UNKNOWN_SESSION)  # opened or deleted there
 
 
 async def close_abandoned_sessions(store: Store, audit: Audit) -> None:
-    """Close every open session that no live host holds, and record the calls that were interrupted in it.
+    """Close every open session that no live host holds, and record the calls that were interrupted.
 
-    This is done when a host starts, because such a session may never be opened again. After the first sessions, it pauses after
-    each one, so that requests are not delayed.
+    After the first sessions, it pauses after each one, so that other requests are not delayed.
     """
     closed = 0
     query = SessionQuery(visibility=ALL_SESSIONS, state=SessionState.OPEN, limit=MAX_PAGE_SIZE)
@@ -48,7 +47,7 @@ async def close_abandoned_sessions(store: Store, audit: Audit) -> None:
 
 
 def acquire_and_close(tx: Tx, audit: Audit, session_id: SessionId) -> Hold:
-    """Acquire a session that no live host holds, end its interrupted calls and turn, and close it if it is open. The caller must release the hold."""
+    """Acquire a session that no live host holds, end its interrupted calls and turn, and close it. The caller releases the hold."""
     hold = tx.acquire(session_id)
     stored = tx.session(session_id)
     if stored is not None:
@@ -59,7 +58,7 @@ def acquire_and_close(tx: Tx, audit: Audit, session_id: SessionId) -> Hold:
 
 
 def _is_abandoned(stored: StoredSession, now: datetime) -> bool:
-    """Whether the process that held the session is dead, or the session has no lease. Sessions in a backup have none."""
+    """Whether the process that held the session is dead. In a backup, sessions have no lease."""
     return stored.lease is None or is_abandoned(stored.lease, now)
 
 

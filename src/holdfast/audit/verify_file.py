@@ -16,8 +16,7 @@ from holdfast.store.store import ReadTx
 def verify_file(path: Path, expected: Head | None = None) -> Verdict | None:
     """Verify the audit in a store's file, even if the file is damaged. None if it has no audit yet.
 
-    `expected` is a head that an earlier verification printed. If the store and its anchor were replaced with an older copy,
-    that head is missing.
+    `expected` is the head that an earlier verification reported. It is missing if the store and its anchor were replaced with an older copy.
     """
     anchor = anchor_of(path)
     anchored = anchor.read()
@@ -47,7 +46,6 @@ def _has_unrecorded(tx: ReadTx) -> bool:
 
 
 def _check_completeness(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
-    """Check that an intact chain has the expected head, and a record for each stored call and approval."""
     if expected is not None and not has_record(tx, expected):
         return replace(
             verdict,

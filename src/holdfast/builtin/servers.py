@@ -45,6 +45,10 @@ AGENTS_SERVER = "agents"
 AGENT_SERVERS = frozenset({SHELL_SERVER, PLAN_SERVER, TEAM_SERVER, AGENTS_SERVER, STAGE_SERVER})
 """The built-in servers for sessions with an agent. Editors and chats get them; applications get those that they name."""
 _MORE_TOOLS = "\n\nAfter the first call, there are more tools: they read the page, click, fill in fields, check what a test expects."
+_NEEDS_WORKSPACE = (
+    "It needs a workspace. To register the session's folder as one, run there: holdfast workspaces add ."
+)
+_NEEDS_BROWSER = "It needs a browser on this machine, the setting stage.enabled and, in a sandboxed session, hosts in stage.hosts."
 BUILTIN_ORIGIN = "Holdfast itself"
 # For servers whose tools have time limits of their own: the call's `timeout`, or a budget.
 _SELF_LIMITED_SECONDS = 7 * 24 * 3600.0
@@ -63,9 +67,14 @@ def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
     )
     return (
         BuiltinServer(spec=files),
-        BuiltinServer(spec=_in_process_spec(TASKS_SERVER), is_offered_to=_has_workspace),
         BuiltinServer(
-            spec=_stage_spec(settings), is_on_request=True, is_offered_to=partial(_may_use_stage, settings)
+            spec=_in_process_spec(TASKS_SERVER), is_offered_to=_has_workspace, offered_if=_NEEDS_WORKSPACE
+        ),
+        BuiltinServer(
+            spec=_stage_spec(settings),
+            is_on_request=True,
+            is_offered_to=partial(_may_use_stage, settings),
+            offered_if=_NEEDS_BROWSER,
         ),
         BuiltinServer(
             spec=_in_process_spec(SHELL_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True
@@ -74,7 +83,12 @@ def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
         BuiltinServer(
             spec=_in_process_spec(AGENTS_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True
         ),
-        BuiltinServer(spec=_in_process_spec(TEAM_SERVER), is_on_request=True, is_offered_to=_has_workspace),
+        BuiltinServer(
+            spec=_in_process_spec(TEAM_SERVER),
+            is_on_request=True,
+            is_offered_to=_has_workspace,
+            offered_if=_NEEDS_WORKSPACE,
+        ),
     )
 
 

@@ -30,7 +30,9 @@ from holdfast.model.workspace import Workspace
 from holdfast.resolve.inputs import (
     GivenServers,
     ResolveInputs,
+    describe_missing_builtin,
     prepare_resolution,
+    refuse_missing_builtins,
     workspace_restriction,
 )
 from holdfast.resolve.load import LoadedEntries
@@ -134,12 +136,19 @@ class Admission:
         if options.builtins is not None:
             kept = tuple(spec for spec in policy.builtins if spec.name in options.builtins)
             policy = replace(policy, builtins=kept)
+            if not options.only_these:
+                missing = refuse_missing_builtins(self._inputs.builtins, options.builtins, context)
+                loaded = replace(loaded, refusals=(*loaded.refusals, *missing))
         if options.only_server is not None:
             entries = tuple(entry for entry in loaded.entries if entry.name == options.only_server)
             loaded = replace(loaded, entries=entries)
             builtins = tuple(spec for spec in policy.builtins if spec.name == options.only_server)
             policy = replace(policy, builtins=builtins)
         return loaded, replace(policy, restrictions=(*policy.restrictions, *_restrictions(options)))
+
+    def describe_missing_builtin(self, tool: str, context: SessionContext) -> str:
+        """How a session gets the built-in server of this tool; empty if the tool is not of a built-in server."""
+        return describe_missing_builtin(self._inputs.builtins, tool, context)
 
     async def resolve(
         self, loaded: LoadedEntries, policy: ResolvePolicy, context: SessionContext

@@ -87,7 +87,6 @@ class ApprovalWatch:
             await self._links.close_matching(is_concerned)
 
     async def _revoke_new_edit_approvals(self, new: frozenset[Approval]) -> None:
-        """Revoke new approvals of later edits in the roots of a confined server, which was being started when they were stored."""
+        """Revoke new approvals of later edits in folders that a confined server, which runs already, can write to."""
         for spec in self._links.specs() if new else ():
-            if spec.confinement is not None:
-                await revoke_edit_approvals(self._store, self._audit, new, spec.name, spec.confinement.roots)
+            await revoke_edit_approvals(self._store, self._audit, new, spec)

@@ -53,6 +53,7 @@ class CallbackDoor(Door):
         return DoorCapabilities(
             permission=self.ask is not None,
             elicitation=self.elicit_with is not None,
+            elicitation_url=self.elicit_with is not None,
             sampling=self.sample_with is not None,
         )
 

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from holdfast.builtin.agents.tools import Delegation
 
 
-_TOO_DEEP = 1_000_000  # for a sub-agent that is not running: deeper than any limit
-
-
 class Delegator:
     """Runs the sub-agents of one host's sessions."""
 
@@ -43,7 +40,10 @@ class Delegator:
     async def run(self, caller: SessionId, facts: CallFacts, delegation: "Delegation") -> str:
         """Run a sub-agent of the calling session, and return its last message."""
         session = self._live.require(caller)
-        depth = depth_of(session, facts.agent)
+        parent = session.sub_agents.get(facts.agent)
+        depth = depth_of(session) if parent is None else parent.depth
+        if facts.agent and parent is None:
+            raise HoldfastError(codes.NOT_PERMITTED, "The sub-agent that made this call has ended.")
         if depth >= self._max_depth:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
@@ -56,6 +56,7 @@ class Delegator:
             tools=None if delegation.tools is None else await _patterns(session, delegation.tools),
             budget=delegation.budget,
             total=session.turn_total if session.is_busy else TurnTotal(),
+            parent=parent,
             depth=depth + 1,
             can_spawn=depth + 1 < self._max_depth,
             parent_span=None if session.spans is None else session.spans.find_call(facts.call_id),
@@ -93,10 +94,8 @@ class Delegator:
         return await self._definitions.require(name, session.context.cwd) if name else None
 
 
-def depth_of(session: Session, agent: str = "") -> int:
-    """How many agents are above the session's own one, or above the sub-agent with this id."""
-    if agent:
-        return session.sub_agent_depths.get(agent, _TOO_DEEP)
+def depth_of(session: Session) -> int:
+    """How many agents are above the session's own one."""
     depth, parent = 0, session.parent
     while parent is not None:
         depth, parent = depth + 1, parent.parent

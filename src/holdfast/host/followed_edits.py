@@ -71,17 +71,21 @@ async def revoke_edits_in_writable_roots(store: Store, audit: Audit, spec: Serve
     """
     if spec.confinement is None:
         return spec
-    roots = [root for root in spec.confinement.roots if root not in spec.confinement.read_only]
-    if roots and (followed := await store.read(read_edit_approvals)):
-        await revoke_edit_approvals(store, audit, followed, spec.name, roots)
+    if followed := await store.read(read_edit_approvals):
+        await revoke_edit_approvals(store, audit, followed, spec)
     return spec
 
 
 async def revoke_edit_approvals(
-    store: Store, audit: Audit, followed: Iterable[Approval], server: str, roots: Iterable[str]
+    store: Store, audit: Audit, followed: Iterable[Approval], spec: ServerSpec
 ) -> None:
-    """Revoke those approvals of later edits whose folder overlaps with a root of this confined server."""
-    roots = tuple(roots)
+    """Revoke those approvals of later edits whose folder overlaps with a root that this server is confined to and can write to."""
+    confinement = spec.confinement
+    if confinement is None:
+        return
+    roots = tuple(root for root in confinement.roots if root not in confinement.read_only)
+    if not roots:
+        return
     mounts = read_mounts()
 
     def overlaps(approval: Approval) -> bool:
@@ -95,11 +99,11 @@ async def revoke_edit_approvals(
     revoked = [approval for approval in followed if overlaps(approval)]
     if not revoked:
         return
-    now, by = store.now(), f"the start of {server!r}"
+    now, by = store.now(), f"the start of {spec.name!r}"
 
     def end(tx: Tx) -> None:
         for approval in revoked:
-            for removed in end_edit_approval(tx, approval, server, by=by, at=now):
+            for removed in end_edit_approval(tx, approval, spec.name, by=by, at=now):
                 audit.append(tx, msgspec.structs.replace(approval_record(removed, REVOKED, by=by), at=now))
 
     await store.write(end)

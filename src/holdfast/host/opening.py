@@ -47,7 +47,8 @@ from holdfast.session.permission_rules import limit_mode
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.server_deps import ServerDeps
-from holdfast.session.session import Session, SessionConfig
+from holdfast.session.session import Session
+from holdfast.session.session_config import SessionConfig
 from holdfast.store.store import Tx
 from holdfast.store.types import Hold, NewSession, SessionChange, StoredSession
 from holdfast.tracing import Tracer
@@ -344,6 +345,7 @@ class Opener:
                 mask_secret_files=self.secret_files.register_changed,
                 stage_seconds=plan.timer.seconds,
                 tracer=self.tracer,
+                describe_missing=lambda tool: plan.admission.describe_missing_builtin(tool, context),
             )
             _check_parent(plan)
             services = {**self.app_servers.services, **plan.options.app_servers.services}

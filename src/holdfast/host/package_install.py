@@ -93,7 +93,7 @@ async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
 
 
 def _too_large() -> str:
-    return f"it is larger than {MAX_BYTES} bytes, has too many files, or folders that lie too deep"
+    return f"it is larger than {MAX_BYTES} bytes, has too many files, or folders that are nested too deeply"
 
 
 def _not_fetched(why: str) -> HoldfastError:

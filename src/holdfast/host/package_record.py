@@ -178,7 +178,7 @@ def _hash_file_or_link(path: str) -> bytes:
 
 
 def is_too_large(folder: Path) -> bool:
-    """Whether the files in a folder are too large, or too many, or lie too deep. Blocks."""
+    """Whether the files in a folder are too large, or too many, or nested too deeply. Blocks."""
     size = count = 0
     try:
         for base, folders, files in walk_folders(folder):

@@ -63,6 +63,8 @@ class HostTeam:
     async def create_session(self, caller: SessionId, facts: CallFacts, child: NewChild) -> str:
         """Create a session in the caller's workspace, with at most its rights. Return its id."""
         parent = self._require_member(caller)
+        if facts.agent:
+            raise HoldfastError(codes.NOT_PERMITTED, "A sub-agent cannot create sessions.")
         with self._reserve_child(parent) as keep:
             outer = self._live.options_of(parent)
             options = replace(
@@ -191,7 +193,7 @@ class HostTeam:
     def _notify(self, target: SessionId) -> None:
         session = self._live.find(target)
         if session is not None:
-            session.notice_messages()
+            session.deliver_messages()
 
     def _require_member(self, caller: SessionId) -> Session:
         """The calling session. It must belong to a workspace: a team is the sessions of one."""

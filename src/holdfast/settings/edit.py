@@ -1,4 +1,4 @@
-"""Set values of one section in the settings file. Everything else in the file stays as it is."""
+"""Sets values of one section in the settings file, and leaves the rest of the file unchanged."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Load the settings. Each is read from the environment; if it is not set there, from the settings file."""
+"""Loads the settings, each from the environment or else from the settings file."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from holdfast.settings.declarations import Origin, Settings
 T = TypeVar("T")
 _MAX_FILE_BYTES = 1024 * 1024
 _MAX_UNKNOWN_KEYS = 20
-"""How many unknown keys are reported. To report one, the whole file is searched for its line."""
+"""How many unknown keys are reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,6 @@ def _display(value: object) -> str | int:
 
 
 def _declared_settings(kind: type[Any], prefix: str = "") -> Iterator[Setting]:
-    """The settings that a dataclass and its sections declare, in order."""
     for each in fields(kind):
         if is_dataclass(each.type):
             yield from _declared_settings(cast(type[Any], each.type), f"{prefix}{each.name}.")
@@ -166,7 +165,6 @@ def _parse_path(raw: object) -> Path:
 
 
 def _parse_boolean(raw: object) -> bool:
-    """Parse a boolean (in the file) or the string `true` or `false` (in the environment)."""
     if raw is True or raw == "true":
         return True
     if raw is False or raw == "false":
@@ -175,7 +173,6 @@ def _parse_boolean(raw: object) -> bool:
 
 
 def _parse_names(raw: object) -> tuple[str, ...]:
-    """Parse a list of names (in the file) or names separated by commas (in the environment)."""
     names = _split_at_commas(raw)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in cast(list[object], names)):
         raise ValueError("must be a list of names")
@@ -183,7 +180,6 @@ def _parse_names(raw: object) -> tuple[str, ...]:
 
 
 def _parse_tool_patterns(raw: object) -> tuple[ToolPattern, ...]:
-    """Parse a list of patterns (in the file) or patterns separated by commas (in the environment)."""
     return parse_tool_patterns(_split_at_commas(raw))
 
 
@@ -238,7 +234,7 @@ def _read_text(file: Path, *, must_exist: bool) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class _SettingReader:
-    """Reads the value of each setting. Collects the origin of each value, and every problem."""
+    """Reads the value of each setting, and collects origins and problems."""
 
     file: Path
     text: str
@@ -314,7 +310,7 @@ def _describe_unknown_key(key: str) -> str:
 
 
 def _find_line(key: str, text: str) -> int | None:
-    """The number of the line that sets a key. tomllib does not report lines, so this searches the text."""
+    """The number of the line that sets a key, because tomllib does not report lines."""
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if header := re.match(r"\s*\[\s*([\w.\-]+)\s*\]", line):

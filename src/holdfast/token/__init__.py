@@ -1,7 +1,6 @@
 """The session context as a signed token, for servers that are reached over HTTP; and the access tokens of OAuth issuers.
 
-The host uses `Signer`; a server uses `Verifier` and `ReplayCache`. A server that accepts an issuer's access tokens uses
-`issuer_verifier.IssuerVerifier`. The library `cryptography` is imported when the first token is signed or verified.
+The host uses `Signer`; a server uses `Verifier` and `ReplayCache`. `issuer_verifier` verifies an issuer's access tokens.
 """
 
 from holdfast.token.claims import MAX_LIFETIME, Claims, audience_of

@@ -34,14 +34,13 @@ class Claims:
     expires_at: int
     token_id: str
     request_digest: str | None = None
-    """The digest of the request's body that the token is signed for; None if it is for no particular request."""
+    """The digest of the request body that the token is signed for; None if it is signed for no body."""
 
 
 def audience_of(url: str) -> str:
     """The audience of the server at this URL: scheme, host, port unless it is the default, path, and query if any.
 
-    The audience is the URL and not the server's name in a config, because the author of the config chooses the names: an
-    entry for another server could use the name of server A, and would receive tokens that A accepts.
+    It is not the server's name in a config: the author of a config could give another server the same name.
     """
     from urllib.parse import urlsplit
 
@@ -59,7 +58,7 @@ def audience_of(url: str) -> str:
 
 
 def add_query(audience: str, query: str) -> str:
-    """Add a query to an audience. The query is normalized: equivalent spellings give the same audience."""
+    """Add a query to an audience. Equivalent spellings of the query give the same audience."""
     from urllib.parse import parse_qsl, urlencode
 
     fields = parse_qsl(query, keep_blank_values=True, errors="surrogateescape")
@@ -89,7 +88,7 @@ def to_payload(claims: Claims) -> JsonObject:
 
 
 def from_payload(payload: bytes) -> Claims:
-    """Read the claims from a payload. Raises BAD_TOKEN if a claim is missing or not valid. The caller verifies the signature."""
+    """Read the claims from a payload. Raise BAD_TOKEN if a claim is missing or invalid. The caller verifies the signature."""
     try:
         fields = parse_object(payload)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Fetch the key set of an issuer, from a given address or from the address in the issuer's metadata. Size and time are limited."""
+"""Fetches the key set of an issuer. Size and time are limited."""
 
 import ipaddress
 import time
@@ -19,7 +19,7 @@ _threads = WorkerThreads("issuer-keys", threads=2)
 
 
 class KeySetSource:
-    """Fetches the key set of an issuer. Without `jwks_url`, its address is in the issuer's metadata (RFC 8414, OpenID Connect Discovery)."""
+    """Fetches the key set of an issuer from `jwks_url`, or else from the address in the issuer's metadata (RFC 8414, OpenID Connect)."""
 
     def __init__(self, issuer: str, jwks_url: str = "") -> None:
         check_url(issuer)
@@ -29,7 +29,7 @@ class KeySetSource:
         self._jwks_url = jwks_url
 
     async def fetch(self) -> bytes:
-        """The key set as the issuer sent it. Raises BAD_KEY if it cannot be fetched."""
+        """The key set as the issuer sent it. Raise BAD_KEY if it cannot be fetched."""
         return await _threads.run(self._fetch)
 
     def _fetch(self) -> bytes:
@@ -56,7 +56,7 @@ class KeySetSource:
 
 
 def check_url(url: str) -> None:
-    """Raise BAD_KEY unless the URL is https, or http to this machine. Over http, an attacker in the network could read tokens and replace keys."""
+    """Raise BAD_KEY unless the URL is https, or http to this machine. Over http, an attacker could replace keys."""
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return

@@ -1,4 +1,4 @@
-"""The public keys of an issuer, from its JSON Web Key Set, and the signatures that they verify (RFC 7517, RFC 7518, RFC 8037)."""
+"""The public keys of an issuer (RFC 7517, RFC 7518, RFC 8037)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Hash: TypeAlias = SHA256 | SHA384 | SHA512
 
 Verify: TypeAlias = Callable[[str, bytes, bytes], None]
-"""Called with the algorithm, the signed bytes and the signature. Raises `InvalidSignature` or ValueError if they do not match."""
+"""Takes the algorithm, the signed bytes and the signature. Raises `InvalidSignature` or ValueError if they do not match."""
 
 RSA_ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _EC_CURVES = {"P-256": ("ES256", 32), "P-384": ("ES384", 48), "P-521": ("ES512", 66)}
@@ -26,7 +26,7 @@ _MAX_KEYS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IssuerKey:
-    """One public key. `verify` refuses an algorithm that is not in `algorithms`, even if a token's header names it."""
+    """One public key, with the algorithms that it may be used for."""
 
     key_id: str
     algorithms: frozenset[str]
@@ -40,7 +40,7 @@ class IssuerKey:
 
 
 def read_key_set(text: bytes) -> dict[str, IssuerKey]:
-    """The keys of a key set, by id. Keys for encryption, keys of unknown types, and RSA keys of unusual size are skipped."""
+    """The keys of a key set that can verify signatures, by id. Other keys, and RSA keys of unusual size, are skipped."""
     try:
         keys = parse_object(text).get("keys")
     except ValueError:

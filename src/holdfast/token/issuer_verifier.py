@@ -1,7 +1,6 @@
 """Verifies the access tokens (JWTs) that an OAuth authorization server issued for this server.
 
-Call `prepare` first: it fetches the issuer's keys if that is necessary. `verify` uses only keys that were fetched before. Only
-algorithms with public keys are accepted, and a key verifies only the algorithms of its own type.
+Call `prepare` first, which fetches the issuer's keys if necessary. Only algorithms with public keys are accepted.
 """
 
 import asyncio
@@ -18,10 +17,7 @@ _TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _MIN_FETCH_SECONDS = 30.0
 """The keys are fetched at most once in this time, even if tokens name unknown keys."""
 _MAX_AGE_SECONDS = 3600.0
-"""The keys are fetched again after this time. Then keys that the issuer has removed are no longer accepted.
-
-If the fetch fails, the old keys are still used, until they are about twice as old.
-"""
+"""The keys are fetched again after this time. If that fails, the old keys are used until they are twice as old."""
 _MAX_SUBJECT = 256
 
 
@@ -34,7 +30,7 @@ class IssuerClaims:
     expires_at: float
     scopes: frozenset[str]
     payload: JsonObject = field(repr=False)
-    """All claims, for applications that need other claims than the fields above."""
+    """All claims."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +63,7 @@ class IssuerVerifier:
         self._fetching = asyncio.Lock()
 
     async def prepare(self, token: str) -> None:
-        """Fetch the issuer's keys if they are old, or if the token's key is not among them. Raise if that fails and there are no usable keys."""
+        """Fetch the issuer's keys if they are old, or if the token's key is not among them. Raise if there are no usable keys."""
         key_id = _parse(token).key_id
         if not self._must_fetch(key_id):
             return
@@ -84,7 +80,7 @@ class IssuerVerifier:
                     raise
 
     def verify(self, token: str) -> IssuerClaims:
-        """The claims of a valid token; raises BAD_TOKEN otherwise, with the reason in `details["reason"]`."""
+        """The claims of a valid token. Raise BAD_TOKEN otherwise, with the reason in `details["reason"]`."""
         from cryptography.exceptions import InvalidSignature
 
         parsed = _parse(token)

@@ -62,7 +62,7 @@ def join_token(signing_input: bytes, signature: bytes) -> str:
 
 
 def parse_token(text: str) -> ParsedToken:
-    """Parse a token and check its header; raises BAD_TOKEN if the header names any algorithm but EdDSA."""
+    """Parse a token and check its header. Raise BAD_TOKEN unless its algorithm is EdDSA."""
     if len(text) > MAX_TOKEN_BYTES:
         raise token_error("too_long", f"The token is longer than {MAX_TOKEN_BYTES} bytes.")
     try:
@@ -83,7 +83,7 @@ def parse_token(text: str) -> ParsedToken:
 
 
 def parse_object(text: bytes) -> JsonObject:
-    """Parse a JSON object with unique names; raises ValueError for anything else."""
+    """Parse a JSON object with unique names. Raise ValueError for anything else."""
     try:
         value: Json = _JSON_DECODER.decode(text.decode("utf-8"))
     except RecursionError:
@@ -99,7 +99,7 @@ def encode_base64url(data: bytes) -> str:
 
 
 def decode_base64url(text: str) -> bytes:
-    """Decode base64url without padding; raises ValueError unless the encoding is canonical."""
+    """Decode base64url without padding. Raise ValueError unless the encoding is canonical."""
     return _b64decode(text.encode("ascii"))
 
 
@@ -120,7 +120,7 @@ def _b64encode(data: bytes) -> bytes:
 
 def _b64decode(text: bytes) -> bytes:
     data = urlsafe_b64decode(text + b"=" * (-len(text) % 4))
-    # Python skips characters that are not base64, and ignores unused bits: without this check, a token could be spelled in many ways.
+    # Python skips characters that are not base64 and ignores unused bits, so a token could be spelled in many ways.
     if _b64encode(data) != text:
         raise ValueError("not base64url")
     return data

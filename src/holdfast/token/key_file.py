@@ -1,4 +1,4 @@
-"""The file with the host's keys. Only its owner can read it, and only one process at a time can change it."""
+"""The file with the host's keys. Only its owner can read it."""
 
 import fcntl
 import json
@@ -32,7 +32,7 @@ FileVersion: TypeAlias = tuple[int, ...]
 
 
 class KeyFile:
-    """The file with the private keys, and next to it a file with the public key set for verifiers of the same OS user."""
+    """The file with the private keys, and next to it a file with the public keys."""
 
     def __init__(self, folder: Path, clock: Callable[[], float]) -> None:
         self._folder = folder
@@ -49,7 +49,7 @@ class KeyFile:
             return None
 
     def read(self) -> tuple[tuple[Key, ...], FileVersion]:
-        """The keys, and the version of the file that they were read from. If there is no file, create one."""
+        """The keys, and the version of the file that they were read from. If there is no file, create it."""
         try:
             keys, version = self._read()
         except FileNotFoundError:
@@ -120,7 +120,7 @@ class KeyFile:
 
 
 def secrets_in_key_folder(folder: Path) -> Iterator[str]:
-    """The private keys in the folder, in all usual encodings, so that they can be masked. Nothing if the file cannot be read."""
+    """The private keys in the folder, in several encodings, so that they can be masked. Nothing if the file cannot be read."""
     try:
         keys = read_private(read_untrusted_file(folder / _PRIVATE_NAME, limit=_MAX_FILE_BYTES))
     except (OSError, HoldfastError):
@@ -146,7 +146,6 @@ def _check_private(path: Path, found: os.stat_result, mode: str) -> None:
 
 
 def _write_file(path: Path, content: JsonObject, mode: int) -> None:
-    """Write the file atomically: write a temporary file, then rename it."""
     from tempfile import mkstemp
 
     descriptor, name = mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -10,14 +10,14 @@ from holdfast.model.errors import HoldfastError
 from holdfast.token.claims import Claims
 
 EXPIRY_MARGIN = 60
-"""How many seconds a token is remembered, and its key is kept, after it has expired. Longer than the leeway of any verifier."""
+"""For how many seconds after its expiry a token is remembered, and its key is kept. Longer than the leeway of any verifier."""
 
 
 class ReplayCache:
     """Remembers each used token until no verifier would accept it. A full cache refuses new tokens.
 
-    One session can fill only its share, so that it cannot lock out the others. The cache knows only the tokens that its own
-    process has seen, so a server with several processes must check for replays in one process in front of them.
+    One session can fill only its share. The cache knows only the tokens of its own process, so a server with several
+    processes must check for replays in one process in front of them.
     """
 
     def __init__(self, capacity: int = 200_000, *, per_session: int = 100_000) -> None:
@@ -33,14 +33,14 @@ class ReplayCache:
         return len(self._tokens)
 
     def check(self, claims: Claims, now: float | None = None) -> None:
-        """Record a verified token as used; raises TOKEN_REPLAYED if it was used before, and BUSY if the cache is full."""
+        """Record a verified token as used. Raise TOKEN_REPLAYED if it was used before, and BUSY if the cache is full."""
         token, until = f"{claims.issuer}\0{claims.token_id}", claims.expires_at + EXPIRY_MARGIN
         session_id = claims.context.session_id
         with self._lock:
             self._forget_expired(time.time() if now is None else now)
             if token in self._tokens:
                 raise HoldfastError(codes.TOKEN_REPLAYED, "This token was used before.")
-            # Only after the clock was set back can a valid token be this old. It may have been used and forgotten.
+            # The clock was set back: this token may have been used and forgotten.
             if until <= self._forgotten_up_to:
                 raise HoldfastError(
                     codes.TOKEN_REPLAYED,

@@ -31,7 +31,7 @@ class LoadedKeys:
 
 
 class Signer:
-    """Signs with the newest key in a folder. It generates the first key, and notices when another process rotates the keys."""
+    """Signs with the newest key in a folder, and notices when another process rotates the keys."""
 
     def __init__(
         self,
@@ -51,15 +51,11 @@ class Signer:
 
     @property
     def public_file(self) -> Path:
-        """The file with the public key set, for verifiers under the same OS user."""
+        """The file with the public key set."""
         return self._file.public_file
 
     def sign(self, context: SessionContext, audience: str, request: bytes | None = None) -> str:
-        """Sign a token for one request to one server. `request` is the body as it is sent.
-
-        Every request needs its own token: the host does not know which tools change something, and such a tool accepts a
-        token only once, and only with the body that it was signed for.
-        """
+        """Sign a token for one request to one server. `request` is the body as it is sent."""
         loaded = self._current_keys()
         now = int(self._clock())
         claims = Claims(
@@ -86,8 +82,7 @@ class Signer:
     def rotate(self, *, revoke: bool = False) -> None:
         """Sign with a new key from now on, in every process.
 
-        The old keys still verify until the last token that they signed has expired. After a leak, use `revoke` to drop them
-        at once.
+        The old keys verify until their last tokens have expired. After a leak, use `revoke` to drop them at once.
         """
         self._file.update(lambda keys: rotate_keys(() if revoke else keys, generate_key(), self._clock()))
 

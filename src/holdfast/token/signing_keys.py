@@ -1,4 +1,4 @@
-"""The host's signing keys, and their JSON Web Key Sets: one with secrets for the key file, and a public one for verifiers."""
+"""The host's signing keys, and their JSON Web Key Sets."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ def generate_key() -> Key:
 
 
 def rotate_keys(keys: tuple[Key, ...], new: Key, now: float) -> tuple[Key, ...]:
-    """The keys after a rotation. The new key signs. The other keys lose their secrets, and verify until their last tokens have expired."""
+    """The keys after a rotation. The new key signs; the others verify until their last tokens have expired."""
     expires_at = now + MAX_LIFETIME + EXPIRY_MARGIN
     kept = (
         replace(key, secret=None, expires_at=key.expires_at or expires_at)
@@ -136,7 +136,7 @@ def _decode_key(text: str) -> bytes:
 
 
 def _key_id(public: bytes) -> str:
-    """The id of a key: the beginning of its RFC 7638 thumbprint."""
+    """The beginning of the key's RFC 7638 thumbprint."""
     jwk = '{"crv":"Ed25519","kty":"OKP","x":"%s"}' % encode_base64url(public)
     return encode_base64url(hashlib.sha256(jwk.encode()).digest())[:16]
 

@@ -38,7 +38,7 @@ class Verifier:
         self._file_version: tuple[int, ...] | None = None
         self._keys: dict[str, Key] = {}
         self._ed25519_keys: dict[str, Ed25519PublicKey] = {}
-        """The same keys as objects of the library `cryptography`, made on first use."""
+        """Made on first use."""
         if isinstance(jwks, Path):
             self._reload(jwks)
         else:
@@ -56,11 +56,11 @@ class Verifier:
         request: bytes | None = None,
         now: float | None = None,
     ) -> Claims:
-        """The claims of a valid token; raises BAD_TOKEN otherwise, with the reason in `details["reason"]`.
+        """The claims of a valid token. Raise BAD_TOKEN otherwise, with the reason in `details["reason"]`.
 
         `audience` is the normalized URL of this server (see `audience_of`), or several. `request` is the body as it was
-        received; if it is given, the token must be signed for it. Pass it for every tool that changes something, and then
-        pass the claims to `ReplayCache.check`.
+        received; if it is given, the token must be signed for it. For every tool that changes something, pass it, and then pass the
+        claims to `ReplayCache.check`.
         """
         now = time.time() if now is None else now
         claims = from_payload(self._verify_signature(token, now))
@@ -76,7 +76,6 @@ class Verifier:
         return claims
 
     def _verify_signature(self, token: str, now: float) -> bytes:
-        """The payload of a token whose signature is valid."""
         from cryptography.exceptions import InvalidSignature
 
         parts = parse_token(token)
@@ -118,7 +117,6 @@ class Verifier:
         return public_key
 
     def _reload(self, file: Path) -> None:
-        """Read the key set if the file has changed."""
         try:
             found = file.stat()
             version = (found.st_ino, found.st_mtime_ns, found.st_size)
@@ -133,7 +131,7 @@ class Verifier:
 
 
 def check_request(claims: Claims, request: bytes | None) -> None:
-    """Raise BAD_TOKEN unless the token is signed for this body. If `request` is None, the token must not be signed for a body."""
+    """Raise BAD_TOKEN unless the token is signed for this body or, if it is None, for no body."""
     if claims.request_digest != (None if request is None else digest_request(request)):
         raise token_error("request", "The token is signed for another request, or for none.")
 

@@ -5,7 +5,7 @@ of two equal keys, so the value has fewer members than the document. A short doc
 the same, and then there are no duplicates.
 
 C code holds the GIL, so all other threads wait for it, including the event loop's. So a long document is read in slices where
-possible, and no check may take more than some nanoseconds per byte. msgspec is slower for some numbers: `1e308` takes 12
+possible, and no check may take more than a few nanoseconds per byte. msgspec is slower for some numbers: `1e308` takes 12
 microseconds, and the time for an integer grows with the square of its digits. So in all but small documents, floats are read
 with Python's `float`, and the number of digits is limited.
 """

@@ -1,4 +1,4 @@
-"""Let the tasks of one owner take turns on the event loop, so that many tasks delay other owners hardly more than one task."""
+"""Let the tasks of one owner take turns on the event loop, so that many tasks delay other owners little more than one task does."""
 
 import asyncio
 from collections import deque
@@ -30,7 +30,6 @@ class TaskTurns:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
 
-    @property
     def must_wait(self) -> bool:
         """Whether a task must wait for its turn before it runs."""
         return self._left <= 0 or bool(self._waiting)
@@ -73,7 +72,7 @@ def run_in_turns(work: Coroutine[Any, Any, T], find_turns: Callable[[], TaskTurn
     steps = work.__await__()
     error: BaseException | None = None
     while True:
-        if error is None and (turns := find_turns()).must_wait:
+        if error is None and (turns := find_turns()).must_wait():
             try:
                 yield from turns.wait()
             except asyncio.CancelledError as cancelled:

@@ -183,6 +183,7 @@ async def attach_to_owner(
                 may_answer=request.may_answer,
                 permission=capabilities.permission,
                 elicitation=capabilities.elicitation,
+                elicitation_url=capabilities.elicitation_url,
                 trust=request.trust,
                 roots=request.roots,
             )

@@ -181,7 +181,7 @@ class _Client:
         kind, rules = _parse_kind(params.door), session.permission.rules
         trust = Trust.DIRECT if params.trust is None else parse_trust(params.trust)
         check_join(session, trust=trust, roots=params.roots)
-        door = _SocketDoor(self.peer, permission=params.permission, elicitation=params.elicitation)
+        door = _SocketDoor(self.peer, params)
         attachment = session.attach(door, may_answer=params.may_answer)
         self._until_attached.cancel()
         last_seq = session.record.events.last
@@ -303,10 +303,13 @@ def _split(batch: Sequence[StoredEvent]) -> list[tuple[messages.WireEvent, ...]]
 class _SocketDoor:
     """The attached process as a door: it asks its user."""
 
-    def __init__(self, peer: Peer, *, permission: bool, elicitation: bool) -> None:
+    def __init__(self, peer: Peer, params: messages.AttachParams) -> None:
         self._peer = peer
         self._capabilities = DoorCapabilities(
-            permission=permission, elicitation=elicitation, name="an attached terminal or editor"
+            permission=params.permission,
+            elicitation=params.elicitation,
+            elicitation_url=params.elicitation_url,
+            name="an attached terminal or editor",
         )
 
     @property

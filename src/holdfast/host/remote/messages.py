@@ -45,6 +45,7 @@ class AttachParams(msgspec.Struct, kw_only=True, rename="camel"):
     may_answer: bool = True
     permission: bool = False
     elicitation: bool = False
+    elicitation_url: bool = False
     trust: str | None = None
     """The highest trust that the client accepts; None for any."""
     roots: tuple[str, ...] = ()

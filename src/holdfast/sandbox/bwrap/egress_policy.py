@@ -4,7 +4,13 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-from holdfast.model.address import LOOPBACK_REASON, OWN_REASON, PRIVATE_REASON, why_address_blocked
+from holdfast.model.address import (
+    LOOPBACK_REASON,
+    OWN_REASON,
+    PRIVATE_REASON,
+    how_to_allow,
+    why_address_blocked,
+)
 from holdfast.model.process import Confinement
 
 _DEFAULT_PORTS = (80, 443)  # for a grant without a port
@@ -61,7 +67,8 @@ class EgressPolicy:
             covering and why in (LOOPBACK_REASON, OWN_REASON, PRIVATE_REASON)
         ):
             return None
-        return f"{endpoint} is at {address}, {why}. To allow it, add it to servers.reachable in the settings."
+        allowed = endpoint.host if ":" in endpoint.host else str(endpoint)
+        return f"{endpoint} is at {address}, {why}. {how_to_allow(allowed)}"
 
 
 def parse_request(head: bytes) -> ProxyRequest | str:

@@ -30,7 +30,8 @@ from holdfast.sandbox.own_code import OWN_PYTHON
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _RUNTIME_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
 _RUNTIME_MARKERS = (("pyvenv.cfg",), ("lib", "node_modules"), ("include", "node"))
-_DEFAULT_INTERPRETERS = ("python3", "node")
+_PYTHONS = ("python3", OWN_PYTHON)
+_NODES = ("node",)
 _MAX_STEPS = 16  # links and `#!` lines
 _FIRST_LINE_BYTES = 256
 _PYVENV_BYTES = 64 * 1024
@@ -70,7 +71,7 @@ def find_runtime(spec: ProcessSpec, roots: Roots, resources: ExitStack) -> Progr
 
     The program's runtime is included if it is recognised: a Python environment, a Node installation or a `node_modules`.
     Otherwise only the program's file is. For a program in a root, the default interpreters are included: Holdfast's own
-    Python, and the `python3` and `node` in the server's PATH.
+    Python, and the `python3` and `node` in the server's PATH. If its `#!` line names Python or Node, only that one is.
     """
     finder = _Finder(spec, roots, resources)
     name = spec.argv[0] if spec.argv else ""
@@ -136,7 +137,7 @@ class _Finder:
         opener = PathOpener(self._resources, self._stop_at)
         if self._is_root(program):
             yield from self._needed_in_root(opener, program)
-            for interpreter in self._default_interpreters():
+            for interpreter in self._default_interpreters(program):
                 yield from self._follow_outside(opener, interpreter)
         else:
             yield from self._follow_outside(opener, program)
@@ -181,11 +182,26 @@ class _Finder:
         is_runtime = [opened.path for opened in needed] != [script.path]
         yield from needed if is_runtime else script_files(opener, script, self._protected)
 
-    def _default_interpreters(self) -> Iterator[OpenedPath]:
-        for name in (*_DEFAULT_INTERPRETERS, OWN_PYTHON):
+    def _default_interpreters(self, program: OpenedPath) -> Iterator[OpenedPath]:
+        """The default interpreters that a program in a root may need. The server can change its `#!` line, but only to get fewer."""
+        wanted = self._interpreter_in_root(program)
+        names = (*_PYTHONS, *_NODES)
+        if wanted.startswith("python"):
+            names = _PYTHONS
+        elif wanted.startswith("node"):
+            names = _NODES
+        for name in names:
             found = self.locate(name)
             if found is not None and not self._is_root(found):
                 yield found
+
+    def _interpreter_in_root(self, program: OpenedPath) -> str:
+        """The name of the interpreter of a program in a root; empty if it is not known. Links that leave the root are not followed."""
+        with ExitStack() as scratch:
+            opened = _open(PathOpener(scratch), self.path_in_sandbox(program), "follow")
+            if opened is None or not opened.is_file or not is_within(opened.path, program.path):
+                return ""
+            return PurePath(_interpreter_word(opened)).name
 
     def _is_root(self, step: OpenedPath) -> bool:
         """Whether this is a root. `PathOpener` opens nothing below a root, so the root stands for all files in it."""
@@ -213,16 +229,8 @@ class _Finder:
 
     def _interpreter(self, script: OpenedPath) -> OpenedPath | None:
         """The interpreter in a `#!` line: an absolute path, `env NAME` or `env -S NAME`. Other forms are ignored."""
-        if not script.is_file:
-            return None
-        line = script.read_start(_FIRST_LINE_BYTES).split(b"\n")[0]
-        if not line.startswith(b"#!"):
-            return None
-        words = os.fsdecode(line[2:]).split()
-        if len(words) > 1 and PurePath(words[0]).name == "env":
-            name = words[2] if words[1] == "-S" and len(words) > 2 else words[1]
-            return None if "/" in name or name.startswith("-") or "=" in name else self.locate(name)
-        return self.locate(words[0]) if words and words[0].startswith("/") else None
+        word = _interpreter_word(script) if script.is_file else ""
+        return self.locate(word) if word else None
 
     def _needed_files(
         self, opener: PathOpener, step: OpenedPath, *, follow_base: bool = True
@@ -268,6 +276,18 @@ class _Finder:
                 base = opener.reopen(home.folder)
                 return base if _is_runtime(opener, base) else None
         return None
+
+
+def _interpreter_word(script: OpenedPath) -> str:
+    """The absolute path in a `#!` line, or the name after `env`; empty if there is neither."""
+    line = script.read_start(_FIRST_LINE_BYTES).split(b"\n")[0]
+    if not line.startswith(b"#!"):
+        return ""
+    words = os.fsdecode(line[2:]).split()
+    if len(words) > 1 and PurePath(words[0]).name == "env":
+        name = words[2] if words[1] == "-S" and len(words) > 2 else words[1]
+        return "" if "/" in name or name.startswith("-") or "=" in name else name
+    return words[0] if words and words[0].startswith("/") else ""
 
 
 def _open(

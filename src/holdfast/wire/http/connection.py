@@ -1,4 +1,4 @@
-"""The connection of an HTTP request, if the HTTP server shows it to the ASGI application."""
+"""The connection of an HTTP request, if the HTTP server passes it to the ASGI application."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -25,7 +25,7 @@ class Connection(Protocol):
 
 
 def connection_of(scope: Mapping[str, Any]) -> Connection | None:
-    """The connection of a request; None if the server does not show it."""
+    """The connection of a request; None if the server does not pass it."""
     return scope.get("extensions", {}).get(CONNECTION_EXTENSION)
 
 

@@ -108,7 +108,7 @@ async def send_error(
     *,
     challenge: str = "Holdfast-Context",
 ) -> None:
-    """Send an error as JSON-RPC, with its HTTP status. `challenge` is the `WWW-Authenticate` header of a status 401."""
+    """Send an error as JSON-RPC, with its HTTP status. `challenge` is the `WWW-Authenticate` header of an error about credentials."""
     bad_head = error if isinstance(error, BadHeadError) else None
     status = status or (bad_head.status if bad_head else error.code.http_status)
     allow = ((b"allow", bad_head.allow.encode()),) if bad_head and bad_head.allow else ()
@@ -145,7 +145,7 @@ def http_status(error: HoldfastError, *, modern: bool) -> int:
 
 
 def _extra_headers(code: Code, status: int, challenge: str) -> tuple[tuple[bytes, bytes], ...]:
-    if status == 401:
+    if status == 401 or code.http_status == 401:
         return ((b"www-authenticate", challenge.encode()),)
     if code.retryable:
         return ((b"retry-after", b"1"),)

@@ -11,6 +11,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, NEGOTIATION_LIMIT, Limits
+from holdfast.model.visible_text import strip_invisible
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp.eras import (
     HANDSHAKE_VERSIONS,
@@ -53,6 +54,7 @@ _THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
 _STRICT_THREAD_BYTES = 16 * 1024  # a larger page of tools is checked strictly in a thread
 DISCOVER_TIMEOUT = 2.0
 """After this many seconds, `initialize` is also sent, because old servers may ignore `server/discover`."""
+_MAX_INSTRUCTIONS = 16 * 1024  # cut first: cleaning takes a microsecond per character
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,7 @@ class ServerInfo:
     server: Implementation
     capabilities: JsonObject
     instructions: str
+    """For the model: without invisible characters, which could hide words from a person who reads them, and cut if they are long."""
 
 
 class RequestSender(Protocol):
@@ -330,7 +333,7 @@ async def _discover(peer: Peer, own_info: OwnInfo) -> ServerInfo:
         if SERVER_KEY in found.meta
         else Implementation(),
         capabilities=found.capabilities,
-        instructions=found.instructions or "",
+        instructions=strip_invisible((found.instructions or "")[:_MAX_INSTRUCTIONS]),
     )
 
 
@@ -360,7 +363,7 @@ async def _initialize(peer: Peer, own_info: OwnInfo) -> ServerInfo:
         version=found.protocol_version,
         server=found.server_info,
         capabilities=found.capabilities,
-        instructions=found.instructions or "",
+        instructions=strip_invisible((found.instructions or "")[:_MAX_INSTRUCTIONS]),
     )
 
 
