@@ -194,6 +194,8 @@ class Registry:
 
         None if the folder belongs to a workspace already.
         """
+        if not self._scan():
+            return None
         announced = read_announcement(Path(folder))
         if announced is None or self.find(folder) is not None:
             return None

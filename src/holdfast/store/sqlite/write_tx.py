@@ -178,7 +178,9 @@ class SqlTx(SqlReadTx):
         ).fetchone()  # fmt: skip
         if row is None:
             return check_same_session(self._existing_session(context.session_id), new)
-        index_title(self._db, row[0], new.title)
+        self._positions[context.session_id] = _AppendPosition(row[0], seq=0, unindexed=False, epoch=None)
+        if new.title:
+            index_title(self._db, row[0], new.title)
         created = from_microseconds(now)
         return StoredSession(
             context=context,
@@ -349,22 +351,19 @@ class SqlTx(SqlReadTx):
         self.clear_cache()
 
     def acquire(self, session_id: SessionId) -> Hold:
-        now, held = self.now(), self.lease(session_id)
-        if held is not None:
+        position, now = self._find_position(session_id), self.now()
+        if position.epoch is not None and (held := self.lease(session_id)) is not None:
             check_free(held, now)
-        row = self._one("SELECT n FROM sessions WHERE session_id = ?", session_id)
-        if row is None:
-            raise unknown_session(session_id)
         epoch, owner = self._next_epoch(), self._holder.owner
         self._db.execute(
             "INSERT OR REPLACE INTO leases (session_n, epoch, holder, machine, boot, namespace, pid, started, until) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                row[0], epoch, self._holder.id, owner.machine, owner.boot, owner.namespace, owner.pid, owner.started,
+                position.n, epoch, self._holder.id, owner.machine, owner.boot, owner.namespace, owner.pid, owner.started,
                 to_microseconds(now + self._holder.lease),
             ),
         )  # fmt: skip
-        self._positions.pop(session_id, None)
+        position.epoch = epoch
         self._lease_changes[session_id] = True
         return Hold(session_id, epoch)
 
@@ -425,18 +424,22 @@ class SqlTx(SqlReadTx):
         self._audit_heads[row.book] = row
 
     def _position(self, hold: Hold) -> _AppendPosition:
-        position = self._positions.get(hold.session_id)
-        if position is None:
-            row = self._one(
-                "SELECT s.n, coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0), s.unindexed, l.epoch "
-                "FROM sessions s LEFT JOIN leases l ON l.session_n = s.n WHERE s.session_id = ?",
-                hold.session_id,
-            )
-            if row is None:
-                raise unknown_session(hold.session_id)
-            n, seq, unindexed, epoch = row
-            position = self._positions[hold.session_id] = _AppendPosition(n, seq, bool(unindexed), epoch)
+        position = self._positions.get(hold.session_id) or self._find_position(hold.session_id)
         check_epoch(hold, position.epoch)
+        return position
+
+    def _find_position(self, session_id: SessionId) -> _AppendPosition:
+        if (position := self._positions.get(session_id)) is not None:
+            return position
+        row = self._one(
+            "SELECT s.n, coalesce((SELECT max(seq) FROM events WHERE session_n = s.n), 0), s.unindexed, l.epoch "
+            "FROM sessions s LEFT JOIN leases l ON l.session_n = s.n WHERE s.session_id = ?",
+            session_id,
+        )
+        if row is None:
+            raise unknown_session(session_id)
+        n, seq, unindexed, epoch = row
+        position = self._positions[session_id] = _AppendPosition(n, seq, bool(unindexed), epoch)
         return position
 
     def _next_epoch(self) -> int:
