@@ -1,5 +1,6 @@
 """Attack 45: a remote server repeats secrets that Holdfast obtained after the session was opened."""
 
+import asyncio
 import io
 import json
 import logging
@@ -302,6 +303,34 @@ async def test_own_files_that_changed_after_the_session_was_opened_are_masked_wh
     assert [secret for secret in found.values() if secret not in "".join(read)] == []
     leaked = [secret for secret in found.values() if secret in stored]
     assert leaked == ([] if are_checked else [*found.values()])
+
+
+@pytest.mark.promise("AUD-04")
+async def test_key_that_changes_among_many_calls_is_masked_in_each_result(
+    make_host: HostFactory, tmp_path: Path
+):
+    data = tmp_path / "data"
+    file = data / KEYS_FOLDER / "context-keys.json"
+    reader = {"command": sys.executable, "args": ["-c", READER]}
+    async with make_host({"sh": reader}, durable=True) as host, host.session(cwd=tmp_path) as session:
+
+        async def read(keys: set[str]) -> None:
+            text = (await session.call("sh.read", {"path": str(file)})).text
+            keys.update(key["d"] for key in json.loads(text)["keys"] if "d" in key)
+
+        signer, keys = Signer(data / KEYS_FOLDER), set[str]()
+        signer.jwks()
+        for _ in range(10):
+            async with asyncio.TaskGroup() as group:
+                for number in range(8):
+                    group.create_task(read(keys))
+                    if number % 3 == 0:
+                        await asyncio.sleep(0)
+                        signer.rotate()
+        stored = str([event.event async for event in host.store.events(session.context.session_id)])
+
+    assert len(keys) > 10
+    assert [key for key in keys if key in stored] == []
 
 
 async def _mask_no_files(_: SecretFiles, result_size: int) -> None:

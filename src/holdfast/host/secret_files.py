@@ -54,16 +54,24 @@ class SecretFiles:
         self._versions: dict[str, Version] = dict.fromkeys((*self._readers, str(self._logins)))
         """By path: the version of each file or folder when it was read. A folder changes when one of its files is replaced."""
         self._next_check = self._next_read = 0.0
+        self._is_checked = False
+        """Whether the files were checked in this iteration of the event loop."""
         self._reading = asyncio.Lock()
 
     async def register_changed(self, result_size: int) -> None:
         """Mask the secrets in all files that have changed since they were read, before a result of this size is stored."""
-        if result_size <= SHORT_RESULT_BYTES and time.monotonic() < self._next_check:
+        # Results that were received before the last check share it: their tasks run before `_forget_check`.
+        if self._is_checked or (result_size <= SHORT_RESULT_BYTES and time.monotonic() < self._next_check):
             return
         if not self._reading.locked() and not self._changed():
             self._next_check = time.monotonic() + CHECK_SECONDS
+            self._is_checked = True
+            asyncio.get_running_loop().call_soon(self._forget_check)
             return
         await self.read()
+
+    def _forget_check(self) -> None:
+        self._is_checked = False
 
     async def read(self) -> None:
         """Read the files that have changed, and mask their secrets."""

@@ -10,11 +10,17 @@ from holdfast.model.errors import HoldfastError
 SessionId = NewType("SessionId", str)
 
 _SESSION = re.compile(r"sess_[0-9a-f]{16,64}")
+_ID_BYTES = 16
+_IDS_PER_READ = 64  # a read of random bytes lets another thread run, so each call would wait for it
+
+_unused: list[str] = []
+"""Random numbers for the next ids."""
+os.register_at_fork(after_in_child=_unused.clear)  # else both processes would use the same ids
 
 
 def new_session_id() -> SessionId:
     """A new session id that cannot be guessed."""
-    return SessionId(_new_id("sess"))
+    return SessionId(f"sess_{os.urandom(_ID_BYTES).hex()}")
 
 
 def parse_session_id(text: str) -> SessionId:
@@ -48,4 +54,9 @@ def new_call_id() -> str:
 
 
 def _new_id(kind: str) -> str:
-    return f"{kind}_{os.urandom(16).hex()}"
+    try:
+        return f"{kind}_{_unused.pop()}"
+    except IndexError:  # another thread may have taken the last one
+        number, *others = os.urandom(_ID_BYTES * _IDS_PER_READ).hex("-", _ID_BYTES).split("-")
+        _unused.extend(others)
+        return f"{kind}_{number}"
