@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from typing import NewType
 
 from holdfast.model import codes
@@ -11,6 +12,7 @@ SessionId = NewType("SessionId", str)
 
 _SESSION = re.compile(r"sess_[0-9a-f]{16,64}")
 _ID_BYTES = 16
+_TIME_DIGITS = 11
 _IDS_PER_READ = 64  # a read of random bytes lets another thread run, so each call would wait for it
 
 _unused: list[str] = []
@@ -49,14 +51,19 @@ def new_agent_id(name: str) -> str:
 
 
 def new_call_id() -> str:
-    """A new id for a tool call."""
-    return _new_id("call")
+    """A new id for a tool call. It begins with the time: a store writes fewer pages of an index if new ids are next to each other."""
+    ticks = time.time_ns() >> 20  # a tick is about a millisecond
+    return f"call_{ticks:0{_TIME_DIGITS}x}{_new_number()[_TIME_DIGITS:]}"
 
 
 def _new_id(kind: str) -> str:
+    return f"{kind}_{_new_number()}"
+
+
+def _new_number() -> str:
     try:
-        return f"{kind}_{_unused.pop()}"
+        return _unused.pop()
     except IndexError:  # another thread may have taken the last one
         number, *others = os.urandom(_ID_BYTES * _IDS_PER_READ).hex("-", _ID_BYTES).split("-")
         _unused.extend(others)
-        return f"{kind}_{number}"
+        return number
