@@ -12,7 +12,7 @@ from typing import Self
 
 from holdfast.audit.audit import Audit
 from holdfast.connect.link_pool import LinkPool
-from holdfast.host.followed_edits import revoke_edit_approvals
+from holdfast.host.edit_approvals import revoke_edit_approvals
 from holdfast.model.errors import HoldfastError
 from holdfast.model.mounts import read_mounts, with_bind_mounts
 from holdfast.model.server import ServerSpec, Source

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.audit.approvals import REVOKED, approval_record, needs_record
 from holdfast.audit.audit import Audit
-from holdfast.host.followed_edits import why_edits_need_approval, why_not_to_follow
+from holdfast.host.edit_approvals import why_edits_need_approval, why_not_to_follow
 from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.mask import MASKED, Mask
 from holdfast.model import codes

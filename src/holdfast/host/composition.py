@@ -29,7 +29,7 @@ from holdfast.host.approvals import Approvals
 from holdfast.host.config_watch import ConfigWatch
 from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER, check_data_folder
 from holdfast.host.delegation import Delegator
-from holdfast.host.followed_edits import revoke_edits_in_writable_roots
+from holdfast.host.edit_approvals import revoke_edits_in_writable_roots
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.opening import Opener
 from holdfast.host.packages import Packages
