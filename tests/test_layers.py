@@ -47,6 +47,8 @@ WRONG_IMPORTS = [
     ("settings/loader.py", "import rich"),
     ("log_output.py", "import structlog"),
     ("host/data_folder.py", "import holdfast.store.sqlite.store"),
+    ("host/data_folder.py", "import langchain_core"),
+    ("builtin/call_facts.py", "import websockets"),
 ]
 
 

@@ -37,7 +37,7 @@ def configure(
     format: Literal["auto", "human", "json"],
     stream: TextIO | None = None,
 ) -> None:
-    """Send log records to the stream (by default, standard error): Holdfast's from this level up, and warnings of libraries.
+    """Send log records from this level up to the stream (by default, standard error); those of libraries only from warnings up.
 
     The format `auto` is human-readable on a terminal and JSON lines elsewhere. A second call replaces the first.
     """

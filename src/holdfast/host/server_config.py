@@ -72,7 +72,8 @@ class ServerConfig(TypedDict, total=False):
     writable: Sequence[str]
     network: Sequence[str]
     asks: Literal["all", "none"] | Sequence[Literal["roots", "sampling", "elicitation"]]
-    """The requests that it may send while confined, or as a remote server."""
+    """The requests that it may send to the session. A confined server needs this for each kind; a remote server for `roots`, and in a
+    sandboxed session for each kind."""
     disabled: bool
     lazy: bool
     """Whether it is started by the first call of one of its tools, and not when the session is opened."""

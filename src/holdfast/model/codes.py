@@ -160,7 +160,7 @@ UNSTORABLE = _add("UNSTORABLE", 400, "Send valid Unicode and plain JSON.", rpc_c
 STREAM_BROKEN = _add(
     "STREAM_BROKEN",
     500,
-    "Resolve the first error, then open a new appender and append the failed events with the same event keys.",
+    "Resolve the first error, call `reset` of the appender, and append the failed events again with the same event keys.",
 )
 BAD_CURSOR = _add(
     "BAD_CURSOR",

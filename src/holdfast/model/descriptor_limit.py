@@ -12,7 +12,7 @@ _raised_from: list[int] = []  # empty if the limit was not raised
 
 
 def raise_descriptor_limit() -> None:
-    """Raise this process's own (soft) limit as far as the hard limit allows. Call it once, when a command starts."""
+    """Raise this process's soft limit to `_WANTED`, or to the hard limit if that is lower. Call it once, when a command starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _WANTED if hard == resource.RLIM_INFINITY else min(_WANTED, hard)
     if soft == resource.RLIM_INFINITY or soft >= wanted:

@@ -61,7 +61,8 @@ class SizeLimit:
 
 
 ON_LOOP_LIMIT = SizeLimit(bytes=1024 * 1024, values=1000)
-"""Arguments, results and prompts up to this size are masked on the event loop; larger ones in a thread."""
+"""Arguments, results and prompts up to this size are masked on the event loop; larger ones in a thread. If a session has many
+secrets, the limit is lower: `SessionMasks.loop_limit`."""
 STORED_LIMIT = SizeLimit(bytes=2 * 1024 * 1024, values=20_000)
 """Arguments and results up to this size are stored whole. One writer serves every session, so larger ones are shortened."""
 SMALL_DOCUMENT_BYTES = 500

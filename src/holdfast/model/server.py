@@ -158,7 +158,8 @@ class ServerSpec:
     tool_patterns: tuple[tuple[ToolPattern, ...], ...] = field(default=(), compare=False)
     """Only tools that match a pattern of every group are offered. Not compared: sessions that differ in this can share a link."""
     allowed_requests: Allowlist = ALLOW_NONE
-    """Which requests it may send to the session while confined, or as a remote server: roots, sampling, elicitation."""
+    """The kinds of requests (roots, sampling, elicitation) that its entry grants (`asks`). A confined server needs the grant for each kind.
+    A remote one needs it for roots, and in a sandboxed session for each kind."""
     confinement: Confinement | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """The values of secret variables that its entry refers to; they are masked."""
@@ -180,7 +181,7 @@ class ServerSpec:
         return replace(context, trust_level=Trust.SANDBOXED)
 
     def may_request(self, what: str) -> bool:
-        """Whether it may send this kind of request. A server that is not confined may send every kind."""
+        """Whether a local server may send this kind of request. One that is not confined may send every kind."""
         return self.confinement is None or self.allowed_requests.allows(what)
 
     def may_be_connected_by(self, trust: Trust) -> bool:

@@ -45,7 +45,7 @@ async def resolve_in_thread(
 
 
 def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy) -> Resolution:
-    """Decide which servers a session gets and which are refused. Does no I/O, except to look at the interpreters of servers.
+    """Decide which servers a session gets and which are refused. Reads no files, except the interpreters of servers.
 
     Variables are expanded after admission: an entry that is not approved must not read the host's environment.
     """

@@ -1,6 +1,6 @@
 """Find out which languages a script may be in: by the program that runs it, by its `#!` line, and by its name.
 
-The name alone decides nothing: `python notes.txt` and `bash setup.js` run these files.
+The name alone is not enough: `python notes.txt` and `bash setup.js` run these files.
 """
 
 import re

@@ -190,5 +190,5 @@ class SubAgentContext(SessionTurnContext):
 
 
 def _budget_limits(task: Task) -> BudgetLimits:
-    """The budget of a sub-agent: the lower of the one in the call and the one in the definition. `BudgetPool` enforces it."""
+    """The budget of a sub-agent: the lower of the one in the call and the one in the definition."""
     return task.budget if task.definition is None else task.budget.lowest(task.definition.budget)

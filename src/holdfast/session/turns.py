@@ -1,4 +1,4 @@
-"""A session's turns: each is one prompt and the agent's answer to it."""
+"""A session's turns: each is one prompt, or messages of other sessions, and the agent's answer."""
 
 import asyncio
 import logging

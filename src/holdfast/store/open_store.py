@@ -21,7 +21,7 @@ def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: 
 
     If there is no file, it is created. If an earlier version wrote it, it is backed up and upgraded. `memory:` is always a new
     store. If other processes cannot check whether this one is alive, they wait `lease_seconds` for it. `owner` is the process
-    that their error messages name; by default, this one.
+    that the store's leases name; by default, this one.
     """
     file = sqlite_file(url)
     if file is None:
