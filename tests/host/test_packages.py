@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast.host import package_install, package_record
-from holdfast.host.packages import package_to_fetch
+from holdfast.host.packages import locked, package_to_fetch
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.resolve.package_runner import PackageCommand, Runner, parse_package_command
 from holdfast.session.session import Session
 from tests.connect.conftest import HostFactory, folder, make_host
@@ -246,9 +248,25 @@ async def test_package_that_is_too_large_is_refused_and_leaves_nothing_usable(
 
     assert (
         refusal.reason
-        == "The package was not fetched: it is larger than 1048576 bytes, has too many files, or folders that are nested too deeply."
+        == "fetched was not fetched: it is larger than 1048576 bytes, has too many files, or folders that are nested too deeply."
+        " Install it yourself, and write the path of its program as the server's command."
     )
     assert [*(tmp_path / "packages").glob("*.json")] == []
+
+
+async def test_package_that_another_session_fetches_for_too_long_is_refused(tmp_path: Path):
+    lock = tmp_path / "package.lock"
+
+    async with locked(lock, package="fetched"):
+        with pytest.raises(HoldfastError) as refused:
+            await locked(lock, package="fetched", seconds=0).__aenter__()
+    async with locked(lock, package="fetched", seconds=0):
+        pass
+
+    assert (refused.value.code, refused.value.message) == (
+        codes.SPAWN_FAILED,
+        "fetched was not fetched: another session has been fetching it for too long. Try again later.",
+    )
 
 
 @pytest.mark.parametrize(

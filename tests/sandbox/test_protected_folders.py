@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.mounts import MountPoint, parse_mountinfo, with_bind_mounts
+from holdfast.model.mounts import MountPoint, parse_mountinfo, visible_locations, with_bind_mounts
 from holdfast.sandbox.opened_path import PathOpener
 from holdfast.sandbox.protected_folders import ProtectedFolders
 
@@ -87,3 +87,9 @@ def test_path_has_an_alias_for_each_mount_that_shows_it_or_a_part_of_it() -> Non
     assert with_bind_mounts(["/home/ann/work"], mounts) == (
         *("/home/ann/work", "/mnt/ann/work", "/srv/code", "/home/ann/work/data", "/disk/x"),
     )
+
+
+def test_locations_below_the_root_folder_are_visible_in_it() -> None:
+    disk = MountPoint(device="8:2", source="/data", path="/home")
+
+    assert [*visible_locations("/", (ROOT, disk))] == [("8:1", "/"), ("8:2", "/data")]

@@ -153,7 +153,8 @@ def test_folder_cannot_be_registered_again_through_a_symlink(
     [
         ("relative", "is not an absolute path"),
         ("{project}/missing", "There is no folder"),
-        ("{project}/loop", "There is no folder"),
+        ("{project}/loop", "cannot be opened: Too many levels of symbolic links"),
+        ("{project}/caf\udce9", "is not UTF-8. Rename the folder"),
         ("{project}/file", "is a file. A workspace must be a folder"),
     ],
 )
@@ -162,6 +163,7 @@ def test_only_an_existing_folder_can_be_registered(
 ) -> None:
     (project / "file").touch()
     (project / "loop").symlink_to(project / "loop")
+    (project / "caf\udce9").mkdir()
 
     with pytest.raises(HoldfastError, match=message) as caught:
         registry.add(Path(path.format(project=project)))

@@ -65,7 +65,7 @@ def compile_command(command: PackageCommand, folder: str) -> tuple[str, ...]:
     return ()
 
 
-async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
+async def wait_for_installation(child: Child, folder: Path, *, package: str) -> tuple[int, str]:
     """Wait for the end of the installation; end it if it takes too long, or too much space. Return its exit code and its last output."""
     reading = asyncio.gather(_read_all(child.stdout.fileno()), _read_all(child.stderr.fileno()))
     waiting = asyncio.ensure_future(child.wait())
@@ -78,11 +78,9 @@ async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
             too_large = await _THREADS.run(is_too_large, folder)
             if too_large or time.monotonic() > deadline:
                 child.end_now()
-                raise _not_fetched(
-                    _too_large() if too_large else f"it took longer than {FETCH_SECONDS:g} seconds"
-                )
+                raise _too_large(package) if too_large else _too_slow(package)
         if await _THREADS.run(is_too_large, folder):
-            raise _not_fetched(_too_large())
+            raise _too_large(package)
         output, errors = await asyncio.wait_for(reading, 5)
         return waiting.result(), strip_invisible((errors or output).decode(errors="replace"))
     finally:
@@ -92,12 +90,18 @@ async def wait_for_installation(child: Child, folder: Path) -> tuple[int, str]:
             await reading
 
 
-def _too_large() -> str:
-    return f"it is larger than {MAX_BYTES} bytes, has too many files, or folders that are nested too deeply"
+def _too_large(package: str) -> HoldfastError:
+    return HoldfastError(
+        codes.SPAWN_FAILED,
+        f"{package} was not fetched: it is larger than {MAX_BYTES} bytes, has too many files, or folders that are nested too deeply."
+        " Install it yourself, and write the path of its program as the server's command.",
+    )
 
 
-def _not_fetched(why: str) -> HoldfastError:
-    return HoldfastError(codes.SPAWN_FAILED, f"The package was not fetched: {why}.")
+def _too_slow(package: str) -> HoldfastError:
+    return HoldfastError(
+        codes.SPAWN_FAILED, f"{package} was not fetched within {FETCH_SECONDS:g} seconds. Try again later."
+    )
 
 
 async def _read_all(descriptor: int) -> bytes:

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import json
 import os
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -155,7 +156,7 @@ class Packages:
         ).hexdigest()[:32]
         folder = self._folder.resolve() / key
         hosts = (*self._registries, *(granted.registries if granted is not None else ()), *registries)
-        async with _locked(folder.with_suffix(".lock")):
+        async with locked(folder.with_suffix(".lock"), package=" ".join(command.packages)):
             record = await _THREADS.run(read_record, folder)
             if record is None or (granted is not None and record.integrity != granted.integrity):
                 await _THREADS.run(make_empty_folder, self._folder, folder)
@@ -210,7 +211,7 @@ class Packages:
                 quota=_QUOTA,
             ),
         )
-        code, written, refused = await self._run(spec, folder)
+        code, written, refused = await self._run(spec, folder, command)
         if code != 0:
             raise _fetch_error(command, refused, written)
         try:
@@ -218,7 +219,7 @@ class Packages:
             # Afterwards, because compiled modules differ at each installation, and the record has a hash of all files.
             if argv := await _THREADS.run(compile_command, command, str(folder)):
                 confinement = Confinement(roots=(str(folder),), quota=_QUOTA)
-                await self._run(replace(spec, argv=argv, confinement=confinement), folder)
+                await self._run(replace(spec, argv=argv, confinement=confinement), folder, command)
             return await _THREADS.run(write_record, folder, record)
         except (OSError, ValueError) as error:
             raise HoldfastError(
@@ -226,11 +227,13 @@ class Packages:
                 f"{' '.join(command.packages)} was fetched, but cannot be run: {error}. Check the name of the package.",
             ) from None
 
-    async def _run(self, spec: ProcessSpec, folder: Path) -> tuple[int, str, Sequence[RefusedHost]]:
+    async def _run(
+        self, spec: ProcessSpec, folder: Path, command: PackageCommand
+    ) -> tuple[int, str, Sequence[RefusedHost]]:
         """Run a confined command. Return its exit code, its last output, and the hosts that it was refused."""
         child = await self._keeper.spawn(spec)
         try:
-            code, written = await wait_for_installation(child, folder)
+            code, written = await wait_for_installation(child, folder, package=" ".join(command.packages))
         finally:
             child.close()
             await child.end(0.0)
@@ -269,17 +272,27 @@ def _fetch_error(command: PackageCommand, refused: Sequence[RefusedHost], writte
 
 
 @asynccontextmanager
-async def _locked(file: Path) -> AsyncIterator[None]:
-    """Hold a lock, so that two sessions do not fetch the same package at once."""
+async def locked(file: Path, *, package: str, seconds: float = FETCH_SECONDS + 60) -> AsyncIterator[None]:
+    """Hold a lock, so that two sessions do not fetch the same package at once. Wait for it at most this many seconds."""
     file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        async with asyncio.timeout(FETCH_SECONDS + 60):
-            while True:
-                with suppress(BlockingIOError):
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                await asyncio.sleep(_LOCK_SECONDS)
+        deadline = time.monotonic() + seconds
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise HoldfastError(
+                    codes.SPAWN_FAILED,
+                    f"{package} was not fetched: another session has been fetching it for too long. Try again later.",
+                )
+            await asyncio.sleep(_LOCK_SECONDS)
         yield
     finally:
         os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -64,7 +64,7 @@ def visible_file_systems(path: str, mounts: Iterable[MountPoint]) -> Iterator[st
     """The types of the file systems that are visible at this real path and below it."""
     known = tuple(mounts)
     yield _find_mount(path, known).file_system
-    yield from (mount.file_system for mount in known if mount.path.startswith(f"{path.rstrip('/')}/"))
+    yield from (mount.file_system for mount in known if mount.path != path and is_within(mount.path, path))
 
 
 def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:
@@ -86,7 +86,7 @@ def visible_locations(path: str, mounts: Iterable[MountPoint]) -> Iterator[Locat
     """The locations that are visible at this path and below it, including those of bind mounts."""
     yield find_location(path, mounts)
     for mount in mounts:
-        if mount.path.startswith(f"{path}/"):
+        if mount.path != path and is_within(mount.path, path):
             yield mount.device, mount.source
 
 

@@ -341,7 +341,9 @@ class Registry:
             return ()
         except OSError as error:  # an empty result would drop the limits of all workspaces
             raise HoldfastError(
-                codes.BAD_FOLDER, f"{self._folder} cannot be read: {error.strerror}."
+                codes.BAD_FOLDER,
+                f"The folder of the workspaces, {self._folder}, cannot be read: {error.strerror}.",
+                hint="Check its permissions and the disk. No session can be opened until it can be read.",
             ) from None
         names.sort(key=lambda name: name.removesuffix(SUFFIX))
         entries = (self._load(name) for name in names if not name.startswith("."))
@@ -390,8 +392,16 @@ class Registry:
             folder = Path(real_path(str(path)))
             folder.stat()
             str(folder).encode()
-        except (OSError, ValueError):
+        except UnicodeEncodeError:
+            raise HoldfastError(
+                codes.BAD_FOLDER, f"The path {str(path)!r} is not UTF-8. Rename the folder."
+            ) from None
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             raise HoldfastError(codes.BAD_FOLDER, f"There is no folder {str(path)!r}.") from None
+        except OSError as error:
+            raise HoldfastError(
+                codes.BAD_FOLDER, f"{str(path)!r} cannot be opened: {error.strerror}."
+            ) from None
         if not folder.is_dir():
             raise HoldfastError(codes.BAD_FOLDER, f"{str(path)!r} is a file. A workspace must be a folder.")
         self._check_outside_data_folder(folder)
