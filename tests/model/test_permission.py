@@ -75,7 +75,7 @@ def test_quoted_server_is_taken_literally() -> None:
         ("!git.push", "'!git.push' has an unusual character"),
         ('"git.push', "'\"git.push' has an unusual character"),
         ("my.server.x", "it is not clear which dot of 'my.server.x' ends the server's name; write the name"),
-        ("my*.server.x", "it is not clear which dot of 'my*.server.x' ends the server's name; write * for"),
+        ("my*.server.x", "it is not clear which dot of 'my*.server.x' ends the server's name; write *"),
         ("files__read", "'files__read' is a name as models see it; write 'files.read' or, for all tools of"),
         ("mcp__git__*", "'mcp__git__*' is a name as models see it; write 'git.*' or"),
         ("git\u200b.push", "'git\\u200b.push' has an invisible character"),

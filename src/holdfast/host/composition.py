@@ -129,7 +129,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         sandbox=sandbox,
     )
     check_data_folder(settings.data_dir)
-    # Exited last: closing the store may still write.
+    # Exited last: what the store writes while it is closed must still be masked.
     obtained = stack.enter_context(ObtainedSecrets())
     secret_files = SecretFiles(settings, config.registry, obtained)
     await secret_files.read()

@@ -25,6 +25,8 @@ from holdfast.session.sub_agents import Task, reserve_sub_agent, run_sub_agent
 if TYPE_CHECKING:
     from holdfast.builtin.agents.tools import Delegation
 
+TOO_DEEP_HINT = "Do the work without starting another agent."
+
 
 class Delegator:
     """Runs the sub-agents of one host's sessions."""
@@ -48,6 +50,7 @@ class Delegator:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
                 f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this agent is at that depth.",
+                hint=TOO_DEEP_HINT,
             )
         task = Task(
             text=delegation.task,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.builtin.call_facts import CallFacts
 from holdfast.builtin.team.port import Found, NewChild, ReceivedMessage, SessionSummary
-from holdfast.host.delegation import depth_of
+from holdfast.host.delegation import TOO_DEEP_HINT, depth_of
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.open_options import inherit_options
 from holdfast.host.opening import Opener
@@ -187,6 +187,7 @@ class HostTeam:
                 codes.BUSY,
                 f"The sessions of this workspace have sent {self._max_messages} messages in the last hour, which is the limit "
                 "(agents.max_messages_per_hour).",
+                hint="Wait, or let the user raise the limit in the settings.",
             )
         sent.append(now)
 
@@ -212,6 +213,7 @@ class HostTeam:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
                 f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this session is at that depth.",
+                hint=TOO_DEEP_HINT,
             )
         children = self._children.setdefault(parent.context.session_id, _Children())
         now = time.monotonic()

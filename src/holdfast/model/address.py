@@ -40,7 +40,7 @@ def why_host_blocked(host: str) -> str | None:
 
 
 def parse_address(name: str) -> IpAddress | None:
-    """The address that a host name is, also if it is written as only C libraries read it; None for another name."""
+    """The address that a host name is, even in a form that only C libraries accept; None for any other name."""
     try:
         return ipaddress.ip_address(name)
     except ValueError:
@@ -67,10 +67,10 @@ def why_address_blocked(address: IpAddress) -> str | None:
 
 
 def is_own_address(address: IpAddress) -> bool:
-    """Whether an interface of this machine has this address now. Programs that listen on all interfaces are reached there, too.
+    """Whether an interface of this machine has this address now. It also leads to programs that listen on all interfaces.
 
-    For an own address, the system chooses the same address as the source. Nothing is sent. If a router translates a public address
-    to a private one of this machine, that is not known here.
+    For an own address, the system chooses the same address as the source. Nothing is sent. A public address that
+    a router translates to a private one of this machine is not recognised.
     """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:

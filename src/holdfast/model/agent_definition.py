@@ -14,6 +14,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 MAX_BYTES = 64 * 1024
 _FIELDS = ("description", "model", "servers", "tools", "mode", "budget")
 _MAX_NUMBER = 10**9
+_MAX_TEXT = 1000
 _Value = str | list[str] | dict[str, str]
 
 
@@ -103,7 +104,9 @@ def _add_indented_line(value: _Value, line: str) -> _Value:
     key, colon, number = line.partition(":")
     if colon and (value == "" or isinstance(value, dict)):
         return {**(value if isinstance(value, dict) else {}), key.strip(): number.strip()}
-    raise ValueError(f"its front matter has the line {line[:80]!r} in the wrong place")
+    raise ValueError(
+        f"its front matter has the indented line {line[:80]!r}; indent only the items of a list (`- name`) and the lines of `budget:`"
+    )
 
 
 def _scalar(text: str) -> _Value:
@@ -118,8 +121,8 @@ def _unquote(text: str) -> str:
 
 def _text(fields: Mapping[str, _Value], name: str) -> str:
     value = fields.get(name, "")
-    if not isinstance(value, str) or not value.isprintable() or len(value) > 1000:
-        raise ValueError(f"its {name} must be one line of text")
+    if not isinstance(value, str) or not value.isprintable() or len(value) > _MAX_TEXT:
+        raise ValueError(f"its {name} must be one line of at most {_MAX_TEXT} characters")
     return value
 
 

@@ -192,21 +192,22 @@ def _lock_folder(folder: Path) -> Iterator[int]:
             opened.callback(os.close, directory)
             status = os.fstat(directory)
         except OSError as error:
-            raise _unusable(folder, (error.strerror or "unknown error").lower()) from None
+            reason = (error.strerror or "unknown error").lower()
+            raise _unusable(folder, f"{reason}. Check the disk and the permissions, or remove it") from None
         if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            raise _unusable(folder, "it belongs to another user, or other users may enter it")
+            raise _unusable(folder, "it belongs to another user, or other users may enter it. Remove it")
         deadline = time.monotonic() + _LOCK_SECONDS
         while not _lock(directory, fcntl.LOCK_EX):
             if time.monotonic() > deadline:
-                raise _unusable(folder, "another process has locked it")
+                raise _unusable(folder, "another process has locked it. Try again")
             time.sleep(0.001)
         yield directory
 
 
-def _unusable(folder: Path, why: str) -> HoldfastError:
+def _unusable(folder: Path, problem: str) -> HoldfastError:
     return HoldfastError(
         codes.SPAWN_FAILED,
-        f"Confined servers cannot be started: the folder of their locks, {str(folder)!r}, cannot be used: {why}. Remove it.",
+        f"Confined servers cannot be started: the folder of their locks, {str(folder)!r}, cannot be used: {problem}.",
     )
 
 

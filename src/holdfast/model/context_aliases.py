@@ -155,7 +155,7 @@ def _check_key(key: str) -> None:
     if not _KEY.fullmatch(key) or ".." in key:
         raise HoldfastError(
             codes.BAD_SETTINGS,
-            f"The alias {key[:80]!r} is not a valid `_meta` key. Use letters, digits, dots and hyphens.",
+            f"The alias {key[:80]!r} is not a valid `_meta` key. Use letters, digits, dots, hyphens and underscores.",
         )
     if key in _STANDARD_KEYS or _MCP_PREFIXES & set(labels[1:2]) or labels[:2] == ["dev", "holdfast"]:
         raise HoldfastError(

@@ -32,7 +32,7 @@ class Quota:
     processes: int = 128
     file_bytes: int = 1024**3
     descriptors: int = 768
-    """The default is more than 253 below 1024, the usual limit of a host. `sandbox/rlimits.py` lowers a quota that is too high, and says why."""
+    """It must be lower than the limit of the host, which is usually 1024. `sandbox/rlimits.py` lowers a quota that is too high, and says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

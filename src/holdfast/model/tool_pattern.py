@@ -100,7 +100,7 @@ def _split_plain(text: str) -> tuple[tuple[str, ...], str | None]:
     if "." in tool and server != "*":
         # Names of servers and of tools may contain dots. A rule with the wrong split would match nothing.
         fix = (
-            "write * for the others"
+            "write * in place of the other dots"
             if "*" in server
             else f'write the name in quotation marks: "{server}".{tool[:_SHOWN]}'
         )

@@ -1,7 +1,7 @@
 """Find the paths of what a trusted server's command runs or may load, so that nothing confined can change them.
 
 Which of its arguments a program executes is not known for most programs. So every absolute path in the command counts, whether
-or not it exists yet, but for files that can only be data.
+or not it exists yet, except files that can only be data.
 """
 
 import os

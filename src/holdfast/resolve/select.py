@@ -1,4 +1,4 @@
-"""Stage four: restrict servers and tools to what the opener, the workspace, the agent's definition and the client's token allow."""
+"""Stage four: restrict servers and tools to what the caller, the workspace, the agent's definition and the client's token allow."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
