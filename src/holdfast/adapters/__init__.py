@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.model import codes
 from holdfast.model.async_block import AsyncBlock
 from holdfast.model.errors import HoldfastError
-from holdfast.model.option_text import bad_type
+from holdfast.model.parse_text import bad_type
 from holdfast.session.session import Session
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ def acp(trust: str | None, workspace: str, model: str, user_id: str, config: Pat
     from holdfast.acp.serve import SessionDefaults, serve
     from holdfast.cli.exit_deadline import ExitDeadline
     from holdfast.model.descriptor_limit import raise_descriptor_limit
-    from holdfast.model.option_text import parse_user_id
+    from holdfast.model.parse_text import parse_user_id
     from holdfast.model.trust import parse_trust
     from holdfast.store.suspension import suspend_between_transactions
 

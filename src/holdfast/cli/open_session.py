@@ -24,7 +24,7 @@ from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.descriptor_limit import raise_descriptor_limit
 from holdfast.model.errors import HoldfastError
-from holdfast.model.option_text import parse_user_id
+from holdfast.model.parse_text import parse_user_id
 from holdfast.model.trust import parse_trust
 from holdfast.session.session import Session
 from holdfast.store.suspension import suspend_between_transactions

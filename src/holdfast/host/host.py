@@ -43,12 +43,12 @@ from holdfast.host.packages import FetchedPackage, Packages
 from holdfast.host.server_config import ServerConfigs, parse_servers
 from holdfast.model import codes
 from holdfast.model.async_block import async_block
+from holdfast.model.check_loop import check_loop, running_loop
 from holdfast.model.codes import Code
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId, parse_session_id
-from holdfast.model.option_text import bad_type, parse_text
-from holdfast.model.own_loop import check_loop, running_loop
+from holdfast.model.parse_text import bad_type, parse_text
 from holdfast.model.permission import ToolPattern
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.model.resolution import Refusal, Resolution, Stage

@@ -17,7 +17,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
-from holdfast.model.option_text import bad_type, parse_text, parse_user_id
+from holdfast.model.parse_text import bad_type, parse_text, parse_user_id
 from holdfast.model.permission import Mode, lowest_mode, require_mode
 from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.model.trust import Trust, parse_trust

@@ -11,7 +11,7 @@ from holdfast.model import codes
 from holdfast.model.call_arguments import Arguments
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import is_all_finite
-from holdfast.model.option_text import bad_type
+from holdfast.model.parse_text import bad_type
 
 __all__ = ["Arguments", "encode_arguments", "not_a_tool_name"]
 

@@ -7,9 +7,9 @@ from typing import Any, Unpack, cast
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.connection import ForwardOptions
 from holdfast.model import codes
+from holdfast.model.check_loop import check_loop
 from holdfast.model.errors import HoldfastError
-from holdfast.model.option_text import bad_type, parse_text
-from holdfast.model.own_loop import check_loop
+from holdfast.model.parse_text import bad_type, parse_text
 from holdfast.model.resolution import Refusal, SessionWarning
 from holdfast.model.server import ServerSpec
 from holdfast.resolve.screen_tools import ToolWithoutHints, WithheldTool

@@ -16,16 +16,16 @@ from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
+from holdfast.model.check_loop import check_loop, running_loop
+from holdfast.model.check_seconds import check_seconds
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.model.event import OWN_AGENT, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
-from holdfast.model.option_text import bad_type, parse_text
-from holdfast.model.own_loop import check_loop, running_loop
+from holdfast.model.parse_text import bad_type, parse_text
 from holdfast.model.resolution import Resolution
-from holdfast.model.seconds import check_seconds
 from holdfast.model.visible_text import to_line
 from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.attachment import Attachment

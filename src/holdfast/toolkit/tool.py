@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, cast, get_ori
 import msgspec
 
 from holdfast.model import codes
+from holdfast.model.check_seconds import check_seconds
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.argument_schema import find_param_headers
 from holdfast.toolkit.check_options import check_options, check_takes
 from holdfast.toolkit.errors import COMMON_CODES, EVAL_CODES, WORKSPACE_CODES, CodeRegistry

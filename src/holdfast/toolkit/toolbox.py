@@ -8,10 +8,10 @@ from weakref import WeakSet
 import msgspec
 
 from holdfast.model import codes
+from holdfast.model.check_seconds import check_seconds
 from holdfast.model.codes import Code
 from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.errors import HoldfastError, advise_about_names
-from holdfast.model.seconds import check_seconds
 from holdfast.toolkit.authentication import Authenticator
 from holdfast.toolkit.check_options import check_takes
 from holdfast.toolkit.dispatcher import Dispatcher, DispatchOptions
