@@ -17,7 +17,7 @@ Attributes = Mapping[str, str | int | float | bool | tuple[str, ...]]
 SESSION_KEY = "gen_ai.conversation.id"
 _MAX_TEXT = 256  # characters of a name or an attribute
 _EXPORT_SECONDS = 5
-INSTALL = "Traces need OpenTelemetry. Install it with `pip install 'holdfast[otel]'`."
+INSTALL_HINT = "Traces need OpenTelemetry. Install it with `pip install 'holdfast[otel]'`."
 
 
 class Span:

@@ -77,7 +77,7 @@ async def test_a_sub_agent_cannot_reserve_more_than_its_parent_has_left():
     share = pool.start_child(BudgetLimits(tokens=100))
     use(share, 40)
 
-    with pytest.raises(HoldfastError, match="Only 60 tokens of the budget are left"):
+    with pytest.raises(HoldfastError, match="cannot get 61 tokens: only 60 of the budget are left"):
         share.start_child(BudgetLimits(tokens=61))
     inner = share.start_child(BudgetLimits(tokens=60))
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 1.0
 _MAX_SHARED = 16
 
-Version = tuple[object, str]
+ConfigVersion = tuple[object, str]
 """The versions of the files, and a digest of the answers about servers and tools."""
 
 
@@ -42,13 +42,13 @@ class ConfigWatch:
         self._admission = admission
         self._store = store
         self._live = live
-        self._versions: WeakKeyDictionary[Session, Version] = WeakKeyDictionary()
+        self._versions: WeakKeyDictionary[Session, ConfigVersion] = WeakKeyDictionary()
         self._warned: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
         """What was last reported about a session: a failure that is tried again every second is reported once."""
-        self._shared: dict[Version, Version] = {}
+        self._shared: dict[ConfigVersion, ConfigVersion] = {}
         self._settings_version = _file_versions([settings.file])
 
-    async def version(self, cwd: str | Path) -> Version:
+    async def version(self, cwd: str | Path) -> ConfigVersion:
         """A value that changes whenever a file or an approval that concerns sessions in this folder changes."""
         servers = self._settings.servers
         files = (
@@ -62,7 +62,7 @@ class ConfigWatch:
         workspaces = self._settings.data_dir / WORKSPACES_FOLDER
         return (await run_with_file_timeout(_versions_with, files, workspaces, path=str(cwd)), answers)
 
-    def follow(self, session: Session, version: Version) -> None:
+    def follow(self, session: Session, version: ConfigVersion) -> None:
         """Apply later changes to this session. `version` was read before the session's servers were resolved."""
         self._versions[session] = self._shared.setdefault(version, version)  # most sessions have the same one
         if len(self._shared) > _MAX_SHARED:
@@ -81,7 +81,7 @@ class ConfigWatch:
 
         No session waits for another one: a server that is slow to start or to end must not keep a change from the others.
         """
-        found: dict[str, Version] = {}
+        found: dict[str, ConfigVersion] = {}
         for session, known in [*self._versions.items()]:
             if session.is_closing:
                 continue
@@ -96,7 +96,7 @@ class ConfigWatch:
                 self.follow(session, found[cwd])
                 updates.create_task(self._apply(session, known, screen_again=found[cwd][1] != known[1]))
 
-    async def _apply(self, session: Session, known: Version, *, screen_again: bool) -> None:
+    async def _apply(self, session: Session, known: ConfigVersion, *, screen_again: bool) -> None:
         """Apply the configuration to a session. If that fails, it is tried again at the next check."""
         try:
             self._read_rules()

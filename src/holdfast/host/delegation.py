@@ -20,7 +20,7 @@ from holdfast.session.mirror import mirror_events
 from holdfast.session.parent_door import ParentDoor
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
-from holdfast.session.sub_agents import Task, reserve_sub_agent, run_sub_agent
+from holdfast.session.sub_agents import SubAgentTask, reserve_sub_agent, run_sub_agent
 
 if TYPE_CHECKING:
     from holdfast.builtin.agents.tools import Delegation
@@ -52,7 +52,7 @@ class Delegator:
                 f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this agent is at that depth.",
                 hint=TOO_DEEP_HINT,
             )
-        task = Task(
+        task = SubAgentTask(
             text=delegation.task,
             parent_call=facts.call_id,
             definition=await self._definition(session, delegation.agent),
@@ -73,7 +73,7 @@ class Delegator:
             share.end()
 
     async def _run_isolated(
-        self, session: Session, task: Task, share: BudgetShare, delegation: "Delegation"
+        self, session: Session, task: SubAgentTask, share: BudgetShare, delegation: "Delegation"
     ) -> str:
         """Run a sub-agent in a session of its own, which is closed at the end."""
         outer = self._live.options_of(session)

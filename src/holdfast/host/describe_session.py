@@ -6,7 +6,7 @@ from holdfast.agent.agent import Command
 from holdfast.session.session import Session
 
 
-class Description(msgspec.Struct, kw_only=True, rename="camel"):
+class SessionDescription(msgspec.Struct, kw_only=True, rename="camel"):
     """A session's folders, trust and mode, and what can be called."""
 
     cwd: str
@@ -25,10 +25,10 @@ class Description(msgspec.Struct, kw_only=True, rename="camel"):
     """Whether a turn is running or waiting."""
 
 
-def describe_session(session: Session) -> Description:
+def describe_session(session: Session) -> SessionDescription:
     """Describe a session as it is now. Secrets are masked."""
     context, mask = session.context, session.record.mask
-    return Description(
+    return SessionDescription(
         cwd=context.cwd,
         roots=context.roots,
         trust=context.trust_level,

@@ -221,7 +221,7 @@ class Opener:
             if settings != current.settings:
                 await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=settings)))
             before = await storage.store.read(
-                lambda tx: _Before(tx.used_servers(kept.session_id), tx.stored_bytes(kept.session_id))
+                lambda tx: _EarlierUse(tx.used_servers(kept.session_id), tx.stored_bytes(kept.session_id))
             )
             if current.updated >= self.host_opened_at:
                 # The application still has the toolboxes that the session used.
@@ -304,7 +304,7 @@ class Opener:
         hold: Hold,
         admitted: Admitted,
         config: SessionConfig,
-        before: "_Before | None" = None,
+        before: "_EarlierUse | None" = None,
     ) -> Session:
         context = plan.context
         async with AsyncExitStack() as resources:
@@ -313,7 +313,7 @@ class Opener:
             record = Record(
                 context, hold, storage.store, storage.audit, admitted.mask, admitted.question_mask
             )
-            before = before or _Before()
+            before = before or _EarlierUse()
             record.limit_storage(self.max_megabytes, before.stored_bytes)
             resources.push_async_callback(storage.release, record)
             resources.callback(self.obtained.forget_session, context.session_id)
@@ -356,8 +356,8 @@ class Opener:
 
 
 @dataclass(frozen=True, slots=True)
-class _Before:
-    """What is stored of a session that is opened again."""
+class _EarlierUse:
+    """What a session used before it was opened again."""
 
     used_servers: frozenset[str] = frozenset()
     stored_bytes: int = 0

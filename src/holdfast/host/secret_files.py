@@ -33,7 +33,7 @@ SHORT_RESULT_BYTES = 64
 """A longer result may contain one of the files, so they are checked before it is stored."""
 _RETRY_SECONDS = 60.0  # if the file system does not respond
 
-Version = tuple[int, ...] | None
+FileVersion = tuple[int, ...] | None
 """Values from `stat` that change when a file or folder changes; None if there is none."""
 
 
@@ -51,7 +51,7 @@ class SecretFiles:
         }
         """By path: reads the secrets in this file or folder."""
         self._obtained = obtained
-        self._versions: dict[str, Version] = dict.fromkeys((*self._readers, str(self._logins)))
+        self._versions: dict[str, FileVersion] = dict.fromkeys((*self._readers, str(self._logins)))
         """By path: the version of each file or folder when it was read. A folder changes when one of its files is replaced."""
         self._next_check = self._next_read = 0.0
         self._is_checked = False
@@ -92,9 +92,9 @@ class SecretFiles:
             # The versions from before the files were read: what was written after that is read the next time.
             self._versions |= changed
 
-    def _changed(self) -> dict[str, Version]:
+    def _changed(self) -> dict[str, FileVersion]:
         """The files that have changed, with their versions."""
-        changed: dict[str, Version] = {}
+        changed: dict[str, FileVersion] = {}
         for path, known in self._versions.items():  # no function per file: every call waits for this
             if known is None and not access(path, F_OK):  # fast for a file that does not exist
                 continue

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.tracing import INSTALL, Tracer, export_to
+from holdfast.tracing import INSTALL_HINT, Tracer, export_to
 
 if TYPE_CHECKING:
     from holdfast.tracing import TracerProvider
@@ -39,7 +39,7 @@ async def open_tracer(provider: "TracerProvider | None", otlp_url: str) -> Async
         exporting = await _THREAD.run(export_to, otlp_url)
     except ImportError:
         raise HoldfastError(
-            codes.BAD_SETTINGS, f"traces.otlp_url is set, but cannot be used. {INSTALL}"
+            codes.BAD_SETTINGS, f"traces.otlp_url is set, but cannot be used. {INSTALL_HINT}"
         ) from None
     try:
         yield Tracer(exporting)

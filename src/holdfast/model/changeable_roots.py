@@ -19,7 +19,7 @@ CHANGEABLE_ROOTS_FILE = "changed-roots"
 _MAX_BYTES = 1024 * 1024
 """If the file gets larger, the folders that do not exist any more are removed from it."""
 
-Version = tuple[int, int, int]
+_FileVersion = tuple[int, int, int]
 
 
 class ChangeableRoots:
@@ -27,7 +27,7 @@ class ChangeableRoots:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._known: tuple[Version | None, frozenset[str]] = (None, frozenset())
+        self._known: tuple[_FileVersion | None, frozenset[str]] = (None, frozenset())
         self._lock = threading.Lock()
 
     def add(self, paths: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""An event that takes little memory while no task waits for it."""
+"""An `asyncio.Event` that takes little memory while no task waits for it."""
 
 import asyncio
 from typing import Literal

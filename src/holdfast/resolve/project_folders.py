@@ -4,6 +4,7 @@ import errno
 import os
 
 from holdfast.model.json import JsonObject
+from holdfast.model.mounts import is_within
 from holdfast.model.real_path import real_path
 from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
 from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES
@@ -74,7 +75,7 @@ class ProjectFolders:
 
     def is_below(self, path: str) -> bool:
         """Whether the path, as it is written, is one of the folders or lies below one."""
-        return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in self._folders)
+        return any(is_within(path, folder) for folder in self._folders)
 
     def texts_by_key(self, path: str) -> dict[str, list[str]]:
         """The texts in a manifest, by the keys that they belong to."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from holdfast import settings as settings_module
 from holdfast.model.browsers_folder import browsers_folder
+from holdfast.model.mounts import is_within
 from holdfast.sandbox.own_code import resolve_with_links
 from holdfast.settings import Settings
 
@@ -29,7 +30,7 @@ def paths_closed_to_tools(settings: Settings) -> tuple[str, ...]:
 
 def is_protected(path: str, protected: Sequence[str]) -> bool:
     """Whether a resolved path is one of the protected paths, or lies in one."""
-    return any(path == other or path.startswith(other.rstrip("/") + "/") for other in protected)
+    return any(is_within(path, other) for other in protected)
 
 
 def _holdfast_paths(settings: Settings) -> tuple[Path, ...]:

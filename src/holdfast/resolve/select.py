@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
+from holdfast.model.mounts import is_within
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.tool_pattern import ToolPattern
@@ -65,9 +66,7 @@ def refuse_outside_folders(resolution: Resolution, cwd: str) -> Resolution:
 
     def why_refused(server: ServerSpec) -> str | None:
         folders = server.folders
-        if not folders or any(
-            cwd == folder or cwd.startswith(f"{folder.rstrip('/')}/") for folder in folders
-        ):
+        if not folders or any(is_within(cwd, folder) for folder in folders):
             return None
         return f'It is only for sessions in {", ".join(folders)}. To use it here, add this folder to its "folders".'
 

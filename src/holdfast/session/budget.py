@@ -83,7 +83,7 @@ class _Budget(ABC):
         for index, amount in enumerate(reserved.amounts):
             if amount > self.remaining(index):
                 raise _exhausted(
-                    f"Only {self.remaining(index):g} {BUDGET_NAMES[index]} of the budget are left."
+                    f"A sub-agent cannot get {amount} {BUDGET_NAMES[index]}: only {self.remaining(index):g} of the budget are left."
                 )
         for index, amount in enumerate(reserved.amounts):
             self.take(index, amount)

@@ -159,9 +159,14 @@ class Servers:
         """What a server wrote to standard error. Raise if it has no log of its own for this session."""
         spec = self.spec(name)
         if not isinstance(spec.transport, Stdio):
-            why = "runs in this process" if isinstance(spec.transport, InProcess) else "has a URL"
+            is_here = isinstance(spec.transport, InProcess)
+            why = "runs in this process" if is_here else "has a URL"
             raise HoldfastError(
-                codes.NOT_GRANTED, f"{name!r} {why}: Holdfast keeps logs only of servers that it starts."
+                codes.NOT_GRANTED,
+                f"{name!r} {why}: Holdfast keeps logs only of servers that it starts.",
+                hint="See the log of this process."
+                if is_here
+                else "Ask the operator of that server for its log.",
             )
         if spec.lifetime is Lifetime.HOST:
             raise HoldfastError(

@@ -34,7 +34,7 @@ _MAX_RESULT = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class SubAgentTask:
     """The task of a sub-agent, and the limits on what the sub-agent may use."""
 
     text: str
@@ -56,13 +56,13 @@ class Task:
     """The span of the parent's call; None if tracing is off."""
 
 
-def reserve_sub_agent(session: "Session", task: Task) -> BudgetShare:
+def reserve_sub_agent(session: "Session", task: SubAgentTask) -> BudgetShare:
     """Reserve the budget of a new sub-agent. Raise if there are too many sub-agents, or too little of the budget is left. The caller must end the share."""
     budget = session.budget if task.parent is None else task.parent.share
     return budget.start_child(_budget_limits(task))
 
 
-async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> str:
+async def run_sub_agent(session: "Session", task: SubAgentTask, share: BudgetShare) -> str:
     """Run a sub-agent in this session, and return its last message.
 
     Its calls and messages are stored as events of the session, with its id and the id of the parent's call.
@@ -88,7 +88,7 @@ async def run_sub_agent(session: "Session", task: Task, share: BudgetShare) -> s
     return context.answer or "(The sub-agent ended without an answer.)"
 
 
-async def _end(session: "Session", context: "SubAgentContext", task: Task) -> None:
+async def _end(session: "Session", context: "SubAgentContext", task: SubAgentTask) -> None:
     """Store the end of the sub-agent's last message, and the usage that is in no stored model response."""
     await session.record.messages.end_agent(context.origin)
     if context.usage:
@@ -112,7 +112,7 @@ class SubAgentContext(SessionTurnContext):
     def __init__(self, *arguments: Any, origin: Origin) -> None:
         super().__init__(*arguments)
         self.origin = origin
-        self._task: Task | None = None
+        self._task: SubAgentTask | None = None
         self._last: list[str] = []
         self._size = 0
         self._is_new_message = True
@@ -127,7 +127,7 @@ class SubAgentContext(SessionTurnContext):
         """The text of the last message."""
         return "".join(self._last)
 
-    def restrict(self, task: Task, share: BudgetShare) -> None:
+    def restrict(self, task: SubAgentTask, share: BudgetShare) -> None:
         """Narrow what the sub-agent may use. Call this once, before it starts."""
         self._task = task
         self.total = task.total
@@ -189,6 +189,6 @@ class SubAgentContext(SessionTurnContext):
         return task.parent is None or task.parent._may_use_all
 
 
-def _budget_limits(task: Task) -> BudgetLimits:
+def _budget_limits(task: SubAgentTask) -> BudgetLimits:
     """The budget of a sub-agent: the lower of the one in the call and the one in the definition."""
     return task.budget if task.definition is None else task.budget.lowest(task.definition.budget)

@@ -12,7 +12,7 @@ from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_errors import name_file_in_errors
-from holdfast.model.mounts import read_mounts, with_bind_mounts
+from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
 from holdfast.model.private_files import make_private_folder
 from holdfast.model.real_path import StepBudget, real_path
 from holdfast.model.trust import Trust
@@ -81,7 +81,7 @@ class Overlap:
         slug = self.file.stem
         if self.root == self.folder:
             relation = f"This folder belongs to the workspace {slug!r}"
-        elif _is_inside(self.folder, self.root):
+        elif is_within(self.folder, self.root):
             relation = f"This folder contains a folder of the workspace {slug!r} ({self.folder})"
         else:
             relation = f"This folder belongs to the workspace {slug!r} ({self.folder})"
@@ -286,7 +286,7 @@ class Registry:
                 )
                 for folder, entry in entries
                 if any(
-                    _is_inside(alias, root) or any(_is_inside(path, alias) for path in root_and_repositories)
+                    is_within(alias, root) or any(is_within(path, alias) for path in root_and_repositories)
                     for alias in aliases[folder]
                 )
             )
@@ -534,10 +534,6 @@ def _require_valid(entry: _Entry) -> Workspace:
 
 def _trust(entry: _Entry) -> Trust:
     return entry.content.trust if isinstance(entry.content, Workspace) else Trust.SANDBOXED
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _repositories(path: Path) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from holdfast.cli.chat.chat import Chat
 from holdfast.cli.find_session import short_id
-from holdfast.host.describe_session import Description
+from holdfast.host.describe_session import SessionDescription
 from holdfast.host.remote.client import AS_CHAT, AttachRequest, RemoteSession, attach_to_owner
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
@@ -76,7 +76,7 @@ class AttachedChat(Chat):
         for stored in events:
             await self._show_event(stored)
 
-    def _print_banner(self, description: Description) -> None:
+    def _print_banner(self, description: SessionDescription) -> None:
         printer, owner = self._printer, self._lease.owner
         printer.new_line()
         printer.print(
@@ -112,7 +112,7 @@ class _AttachedSession:
         await self._remote.cancel()
         return is_busy
 
-    def describe(self) -> Description:
+    def describe(self) -> SessionDescription:
         return self._remote.description
 
     def input_schema(self, tool: str) -> JsonObject | None:

@@ -29,7 +29,7 @@ from holdfast.cli.chat.input import (
 )
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.output import print_error
-from holdfast.host.describe_session import Description
+from holdfast.host.describe_session import SessionDescription
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -74,7 +74,7 @@ class ChatSession(Protocol):
         """Cancel the running turn, even if another editor or terminal sent its prompt. Returns False if none is running."""
         ...
 
-    def describe(self) -> Description:
+    def describe(self) -> SessionDescription:
         """The mode of the session, and its commands, tools and servers."""
         ...
 

@@ -15,7 +15,7 @@ from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.output import print_error
 from holdfast.cli.source_files import find_changed_file, read_file_states
 from holdfast.cli.terminal_text import replace_unprintable
-from holdfast.host.describe_session import Description
+from holdfast.host.describe_session import SessionDescription
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
@@ -169,7 +169,7 @@ class _DevSession:
     async def cancel_any(self) -> bool:
         return await self._shown.cancel_any()
 
-    def describe(self) -> Description:
+    def describe(self) -> SessionDescription:
         return self._shown.describe()
 
     def input_schema(self, tool: str) -> JsonObject | None:

@@ -14,7 +14,7 @@ from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.find_session import short_id
 from holdfast.cli.servers.review_server import ReviewOptions, has_undecided_servers, review_servers
 from holdfast.cli.terminal_text import replace_unprintable
-from holdfast.host.describe_session import Description, describe_session
+from holdfast.host.describe_session import SessionDescription, describe_session
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
@@ -261,7 +261,7 @@ class _OwnSession:
         self._attachment.cancel()
         return is_busy
 
-    def describe(self) -> Description:
+    def describe(self) -> SessionDescription:
         return describe_session(self._session)
 
     async def change_mode(self, mode: Mode) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.host.describe_session import Description
+from holdfast.host.describe_session import SessionDescription
 from holdfast.host.remote import messages
 from holdfast.host.remote.sockets import connect_socket
 from holdfast.model import codes
@@ -51,7 +51,7 @@ class RemoteSession:
         """The texts of this process's prompts that were answered, with the session's secrets masked. Long ones are left out."""
 
     @property
-    def description(self) -> Description:
+    def description(self) -> SessionDescription:
         """The description that was received last, with the mode and the trust of now."""
         changes = self._handler.changes.items()
         later = {name: value for name, (seq, value) in changes if seq > self.last_seq}
@@ -113,11 +113,11 @@ class RemoteSession:
         """Make the session sandboxed, permanently. Returns when `on_events` has handled the change."""
         await self._request(messages.LOWER_TRUST, timeout=_CHANGE_SECONDS)
 
-    async def describe(self, *, wait_seconds: float = 0.0) -> Description:
+    async def describe(self, *, wait_seconds: float = 0.0) -> SessionDescription:
         """Ask for the session's current description, after waiting for its servers for at most this long."""
         params = messages.DescribeParams(wait_seconds=wait_seconds)
         raw = await self._request(messages.DESCRIBE, params, timeout=wait_seconds + _CHANGE_SECONDS)
-        self._described = msgspec.json.decode(raw, type=Description)
+        self._described = msgspec.json.decode(raw, type=SessionDescription)
         self._handler.changes.clear()
         return self._described
 

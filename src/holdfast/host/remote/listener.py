@@ -13,7 +13,7 @@ from typing import Any, Self, cast
 
 import msgspec
 
-from holdfast.host.describe_session import Description, describe_session
+from holdfast.host.describe_session import SessionDescription, describe_session
 from holdfast.host.join import check_join, lower_mode_for
 from holdfast.host.remote import messages
 from holdfast.host.remote.sockets import open_listening_socket, peer_uid, remove_socket
@@ -264,7 +264,7 @@ class _UnstartedPrompt:
     is_cancelled: bool
 
 
-async def _describe(session: Session, wait_seconds: float) -> Description:
+async def _describe(session: Session, wait_seconds: float) -> SessionDescription:
     """Describe the session, after waiting for its servers for at most this long."""
     if wait_seconds > 0 and session.starting:
         with suppress(TimeoutError):

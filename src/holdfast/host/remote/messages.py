@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from holdfast.host.describe_session import Description
+from holdfast.host.describe_session import SessionDescription
 from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
@@ -59,7 +59,7 @@ class AttachResult(msgspec.Struct, kw_only=True, rename="camel"):
     last_seq: int
     max_mode: str
     """The highest mode that this client can choose."""
-    description: Description
+    description: SessionDescription
 
 
 class PromptParams(msgspec.Struct, kw_only=True, rename="camel"):
