@@ -7,10 +7,10 @@ import asyncio
 import atexit
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Generic, Never, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar, Unpack
 
 from holdfast.agent.agent import Agent
 from holdfast.connect.call import ToolResult
@@ -30,6 +30,9 @@ from holdfast.session.turns import TurnResult
 from holdfast.settings import Settings
 from holdfast.store.store import Store
 
+if TYPE_CHECKING:
+    from holdfast.tracing import TracerProvider
+
 T = TypeVar("T")
 
 
@@ -46,10 +49,18 @@ class Host:
         servers: ServerConfigs | None = None,
         store: Store | None = None,
         agent: Agent | None = None,
+        tracer_provider: "TracerProvider | None" = None,
         **unknown: Never,
     ) -> None:
         """The options are those of the async `holdfast.Host`. They are checked here."""
-        self._host = async_host.Host(settings=settings, servers=servers, store=store, agent=agent, **unknown)
+        self._host = async_host.Host(
+            settings=settings,
+            servers=servers,
+            store=store,
+            agent=agent,
+            tracer_provider=tracer_provider,
+            **unknown,
+        )
         self._loop = _LoopThread()
         self._owner: _Owner[async_host.Host] | None = None
         self._sessions: set[Session] = set()
@@ -78,10 +89,13 @@ class Host:
         if owner is None:
             return
         atexit.unregister(self.close)
-        for session in [*self._sessions]:
-            session.close()
-        self._loop.run(owner.close())
-        self._loop.stop()
+        with (
+            ExitStack() as closing
+        ):  # goes on if a part is interrupted (Ctrl-C) or fails; the last part is closed first
+            closing.callback(self._loop.stop)
+            closing.callback(lambda: self._loop.run(owner.close()))
+            for session in self._sessions:
+                closing.callback(session.close)
 
     def session(self, **options: Unpack[SessionOptions]) -> "Session":
         """Open a session: its servers are available when this returns. Close it with `close`, or use it in a `with` block."""

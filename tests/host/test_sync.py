@@ -1,6 +1,8 @@
 """Holdfast without async: in a script, and in a notebook, whose thread has an event loop already."""
 
 import asyncio
+import os
+import subprocess
 import sys
 import threading
 from datetime import timedelta
@@ -71,6 +73,45 @@ def test_a_host_is_opened_in_one_cell_and_closed_in_another(tmp_path: Path):
     host.close()
     left = [thread.name for thread in {*threading.enumerate()} - threads if "sync" in thread.name]
     assert left == []
+
+
+INTERRUPTED_CLOSE = """
+import os, signal, threading
+from holdfast.sync import Host
+from holdfast.toolkit import Toolbox
+
+async def lifespan(box):
+    yield
+    os.kill(os.getpid(), signal.SIGINT)
+
+host = Host(servers={"shop": Toolbox("shop", lifespan=lifespan)}).open()
+host.session()
+try:
+    host.close()
+except KeyboardInterrupt:
+    threads = [thread.name for thread in threading.enumerate() if "sync" in thread.name]
+    print(repr(host).split(",")[0], threads)
+"""
+
+
+def test_a_host_is_closed_even_if_the_user_interrupts_the_closing_of_a_session(tmp_path: Path):
+    (tmp_path / "config.toml").touch()
+    environ = {
+        **os.environ,
+        "HOLDFAST_CONFIG": str(tmp_path / "config.toml"),
+        "HOLDFAST_DATA_DIR": str(tmp_path / "data"),
+    }
+
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_CLOSE],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == "<sync <Host closed []\n", done.stderr
 
 
 def test_an_option_that_is_wrong_is_an_error_at_once(tmp_path: Path):

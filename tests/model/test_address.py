@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.model.address import why_host_blocked
+from holdfast.model.address import parse_address, why_host_blocked
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,7 @@ from holdfast.model.address import why_host_blocked
 @pytest.mark.promise("RES-05")
 def test_private_and_local_hosts_are_blocked_in_any_notation(host: str, why: str | None):
     assert why_host_blocked(host) == why
+
+
+def test_hexadecimal_numbers_in_upper_case_are_an_address():
+    assert str(parse_address("0X7F.1")) == "127.0.0.1"

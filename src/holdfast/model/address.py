@@ -152,7 +152,7 @@ def _parse_numeric_ipv4(name: str) -> ipaddress.IPv4Address | None:
         return None
     try:
         numbers = [
-            int(part, 16 if part[:2] == "0x" else 8 if part[0] == "0" and len(part) > 1 else 10)
+            int(part, 16 if part[:2].lower() == "0x" else 8 if part[0] == "0" and len(part) > 1 else 10)
             for part in parts
         ]
         *heads, tail = numbers
