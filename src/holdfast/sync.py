@@ -133,7 +133,7 @@ class Session:
     def __init__(
         self, owner: "_Owner[async_session.Session]", loop: "_LoopThread", sessions: "set[Session]"
     ) -> None:
-        """`sessions` are those that the host closes at its end. This one is among them until it is closed."""
+        """`sessions` are the open sessions of the host. This one is added, and removed when it is closed."""
         self._owner = owner
         self._loop = loop
         self._session = owner.value
@@ -187,24 +187,24 @@ class Session:
         return self._loop.run(self._session.prompt(text))
 
     def list_resources(self, server: str) -> list[dict[str, Any]]:
-        """The resources of a server."""
+        """The resources that a server lists."""
         self._check_open()
         return self._loop.run(self._session.list_resources(server))
 
     def read_resource(self, server: str, uri: str) -> dict[str, Any]:
-        """A resource of a server."""
+        """Read a resource of a server."""
         self._check_open()
         return self._loop.run(self._session.read_resource(server, uri))
 
     def list_prompts(self, server: str) -> list[dict[str, Any]]:
-        """The prompts of a server."""
+        """The prompts that a server lists."""
         self._check_open()
         return self._loop.run(self._session.list_prompts(server))
 
     def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """A prompt of a server, filled in."""
+        """Get one of a server's prompts, filled in with the arguments."""
         self._check_open()
         return self._loop.run(self._session.get_prompt(server, name, arguments))
 

@@ -80,6 +80,8 @@ import os, signal, threading
 from holdfast.sync import Host
 from holdfast.toolkit import Toolbox
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it
+
 async def lifespan(box):
     yield
     os.kill(os.getpid(), signal.SIGINT)

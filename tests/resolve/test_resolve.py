@@ -12,7 +12,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.ids import SessionId
 from holdfast.model.server import Lifetime, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.admit import ServerApprovals
+from holdfast.resolve.admit import ServerAnswers
 from holdfast.resolve.confine import ConfinePolicy
 from holdfast.resolve.grant import ConfinedGrant
 from holdfast.resolve.load import LoadedEntries
@@ -54,10 +54,10 @@ BUILTIN = ServerSpec(
 ANSWERS = ("none", "direct", "confined", "declined")
 
 
-def answer(loaded_entries: list[ServerEntry], given: str) -> ServerApprovals:
+def answer(loaded_entries: list[ServerEntry], given: str) -> ServerAnswers:
     """The same answer to all servers."""
     digests = [entry.digest for entry in loaded_entries]
-    return ServerApprovals(
+    return ServerAnswers(
         direct=digests if given == "direct" else (),
         confined=dict.fromkeys(digests, ConfinedGrant()) if given == "confined" else {},
         declined=digests if given == "declined" else (),
@@ -75,7 +75,7 @@ def test_every_server_is_resolved_or_has_exactly_one_refusal(
     context = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=trust)
     policy = ResolvePolicy(
         builtins=(BUILTIN,),
-        approvals=answer(loaded_entries, given),
+        answers=answer(loaded_entries, given),
         restrictions=(Restriction(imposed_by="the workspace", servers=chosen),),
         confinement=ConfinePolicy(sandbox_problem="" if sandbox else "Install one."),
     )
@@ -96,7 +96,7 @@ def test_every_local_server_with_less_than_the_users_rights_is_confined_and_is_t
     loaded_entries: list[ServerEntry], trust: Trust, given: str
 ):
     context = SessionContext(session_id=SessionId("sess_0123456789abcdef"), trust_level=trust)
-    policy = ResolvePolicy(builtins=(BUILTIN,), approvals=answer(loaded_entries, given))
+    policy = ResolvePolicy(builtins=(BUILTIN,), answers=answer(loaded_entries, given))
     resolution = resolve(LoadedEntries(entries=tuple(loaded_entries)), context, policy)
     local = [
         (server, server.transport) for server in resolution.servers if isinstance(server.transport, Stdio)

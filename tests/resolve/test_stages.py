@@ -12,7 +12,7 @@ from holdfast.model.process import Confinement, Quota
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.trust import Trust
-from holdfast.resolve.admit import ServerApprovals, admit
+from holdfast.resolve.admit import ServerAnswers, admit
 from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.grant import ConfinedGrant
@@ -279,7 +279,7 @@ def test_name_used_twice_goes_to_the_more_trusted_source():
     )
 
     resolution = admit(
-        validate(LoadedEntries(entries=entries)), Trust.DIRECT, ServerApprovals(direct=[entries[1].digest])
+        validate(LoadedEntries(entries=entries)), Trust.DIRECT, ServerAnswers(direct=[entries[1].digest])
     )
 
     assert [server.transport for server in resolution.servers] == [Stdio(command="mine")]
@@ -373,7 +373,7 @@ def test_sandboxed_session_gets_only_marked_servers_and_its_clients_own():
 def test_project_server_is_refused_until_its_exact_content_is_approved():
     resolution = validate_entry({"command": "x"}, source=Source.PROJECT)
     changed = validate_entry({"command": "x", "args": ["--evil"]}, source=Source.PROJECT)
-    approved = ServerApprovals(direct={resolution.servers[0].digest})
+    approved = ServerAnswers(direct={resolution.servers[0].digest})
 
     assert admit(resolution, Trust.DIRECT).servers == ()
     assert admit(resolution, Trust.DIRECT, approved).servers == resolution.servers
@@ -391,7 +391,7 @@ def test_project_server_that_was_approved_as_confined_is_admitted_in_every_sessi
     resolution = validate_entry({"command": "x", "network": ["y.org"]}, source=Source.PROJECT)
     digest = resolution.servers[0].digest
 
-    (admitted,) = admit(resolution, trust, ServerApprovals(confined={digest: CONFINED})).servers
+    (admitted,) = admit(resolution, trust, ServerAnswers(confined={digest: CONFINED})).servers
 
     assert (admitted.always_confined, admitted.trust_in(trust), admitted.granted_paths) == (
         True,
@@ -404,7 +404,7 @@ def test_project_server_that_was_approved_as_confined_is_admitted_in_every_sessi
 @pytest.mark.promise("RES-05")
 def test_sandboxed_session_does_not_get_a_project_server_with_the_users_rights_and_says_what_to_run():
     resolution = validate_entry({"command": "x"}, "my server", source=Source.PROJECT)
-    approved = ServerApprovals(direct={resolution.servers[0].digest})
+    approved = ServerAnswers(direct={resolution.servers[0].digest})
 
     assert reasons(admit(resolution, Trust.SANDBOXED, approved)) == [
         (
@@ -417,7 +417,7 @@ def test_sandboxed_session_does_not_get_a_project_server_with_the_users_rights_a
 @pytest.mark.promise("RES-07")
 def test_declined_server_is_refused_with_the_command_to_review_it_again():
     resolution = validate_entry({"command": "x"}, source=Source.PROJECT)
-    declined = ServerApprovals(declined={resolution.servers[0].digest})
+    declined = ServerAnswers(declined={resolution.servers[0].digest})
 
     assert reasons(admit(resolution, Trust.DIRECT, declined)) == [
         "You declined it. To review it again, run: holdfast servers approve s"

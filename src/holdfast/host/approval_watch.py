@@ -60,7 +60,7 @@ class ApprovalWatch:
                 log.warning("could not read the approvals", extra={"reason": error.message})
 
     async def check(self) -> None:
-        """Check now."""
+        """End the servers that the approvals and revocations since the last check affect."""
         project = [spec for spec in self._links.specs() if spec.source is Source.PROJECT]
 
         def read(tx: ReadTx) -> tuple[frozenset[str], list[ServerSpec], frozenset[Approval]]:

@@ -21,10 +21,10 @@ from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.resolve.admit import ServerApprovals
+from holdfast.resolve.admit import ServerAnswers
 from holdfast.resolve.approval_store import (
     ApprovedProgram,
-    ServerAnswer,
+    ServerApproval,
     ToolPins,
     covers_later_edits,
     definition_approvals,
@@ -34,7 +34,7 @@ from holdfast.resolve.approval_store import (
     read_ended_edits,
     read_last_answer,
     read_last_definition,
-    read_server_approvals,
+    read_server_answers,
     read_shown_entry,
     read_tool_pins,
     remove_other_answers,
@@ -102,7 +102,7 @@ class Approvals:
             if why:
                 raise HoldfastError(codes.NOT_APPROVED, why)
         now = self._store.now()
-        answer = ServerAnswer(program=program, grant=grant, covers_later_edits=follow_edits, shown=shown)
+        answer = ServerApproval(program=program, grant=grant, covers_later_edits=follow_edits, shown=shown)
 
         def store(tx: Tx) -> None:
             self._record_revoked(tx, remove_other_answers(tx, entry, grant), by=by, at=now)
@@ -132,11 +132,11 @@ class Approvals:
         now = self._store.now()
         await self._store.write(lambda tx: store_declined(tx, entry, by=by, at=now))
 
-    async def answers(self) -> ServerApprovals:
+    async def answers(self) -> ServerAnswers:
         """The user's answers about projects' servers."""
-        return await self._store.read(read_server_approvals)
+        return await self._store.read(read_server_answers)
 
-    async def last_answer(self, entry: ServerEntry) -> ServerAnswer | None:
+    async def last_answer(self, entry: ServerEntry) -> ServerApproval | None:
         """How the server was approved last, under this name in its file, with this or another entry; None if it was not."""
         return await self._store.read(lambda tx: read_last_answer(tx, entry.origin, entry.name))
 

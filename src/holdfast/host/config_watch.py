@@ -1,6 +1,6 @@
 """Apply changes of the configuration to live sessions of MCP clients: servers, logins, approvals, workspaces, permission rules.
 
-A person or another process changes them while the gateway runs. Other sessions get changes when they are opened again.
+A person or another process changes the configuration while the gateway runs. Other sessions get the changes when they are opened again.
 """
 
 import asyncio

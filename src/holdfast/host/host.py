@@ -175,7 +175,7 @@ class Host:
 
     @property
     def agent_definitions(self) -> AgentDefinitions:
-        """The definitions of agents."""
+        """The definitions of agents: the user's own, and those of projects."""
         return self._parts.agent_definitions
 
     @property

@@ -205,7 +205,8 @@ class Packages:
             confinement=Confinement(
                 roots=(str(folder),),
                 readable=tuple(dict.fromkeys(certificates.values())),
-                network=registries or ("registry.invalid",),  # so that refused hosts are noticed
+                network=registries
+                or ("registry.invalid",),  # not empty: without a proxy, refused hosts are not noticed
                 allowed_private_hosts=self._reachable,
                 logs_refused=False,  # the error names them
                 quota=_QUOTA,

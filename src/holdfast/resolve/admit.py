@@ -15,7 +15,7 @@ _REVIEW = "To review it, run: holdfast servers approve"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerApprovals:
+class ServerAnswers:
     """The user's answers about projects' servers, by the digest of each server's entry."""
 
     direct: Collection[str] = ()
@@ -24,10 +24,10 @@ class ServerApprovals:
     declined: Collection[str] = ()
 
 
-NO_APPROVALS = ServerApprovals()
+NO_ANSWERS = ServerAnswers()
 
 
-def admit(resolution: Resolution, trust: Trust, approvals: ServerApprovals = NO_APPROVALS) -> Resolution:
+def admit(resolution: Resolution, trust: Trust, answers: ServerAnswers = NO_ANSWERS) -> Resolution:
     """Refuse every server that a session with this trust may not use, and every project server that is not approved.
 
     A project server that was approved as confined is confined in every session. If two servers have the same name, the one
@@ -38,7 +38,7 @@ def admit(resolution: Resolution, trust: Trust, approvals: ServerApprovals = NO_
     by_skeleton: dict[str, ServerSpec] = {}
 
     def why_refused(server: ServerSpec) -> str | None:
-        if server.source is Source.PROJECT and (why := _why_not_approved(server, approvals)):
+        if server.source is Source.PROJECT and (why := _why_not_approved(server, answers)):
             return why
         taken = by_name.setdefault(normal_form(server.name), server)
         if taken.name == server.name and taken is not server:
@@ -60,20 +60,20 @@ def admit(resolution: Resolution, trust: Trust, approvals: ServerApprovals = NO_
             return _not_for_sandboxed_sessions(server)
         return _why_variables_refused(server, trust)
 
-    granted = replace(resolution, servers=tuple(_apply_grant(one, approvals) for one in resolution.servers))
+    granted = replace(resolution, servers=tuple(_apply_grant(one, answers) for one in resolution.servers))
     admitted = granted.refuse_if(why_refused, stage=Stage.ADMIT)
     return replace(admitted, servers=tuple(_unshare(server, trust) for server in admitted.servers))
 
 
-def _apply_grant(server: ServerSpec, approvals: ServerApprovals) -> ServerSpec:
-    grant = approvals.confined.get(server.digest) if server.source is Source.PROJECT else None
+def _apply_grant(server: ServerSpec, answers: ServerAnswers) -> ServerSpec:
+    grant = answers.confined.get(server.digest) if server.source is Source.PROJECT else None
     return grant.apply_to(server) if grant is not None else server
 
 
-def _why_not_approved(server: ServerSpec, approvals: ServerApprovals) -> str | None:
-    if server.digest in approvals.direct or server.digest in approvals.confined:
+def _why_not_approved(server: ServerSpec, answers: ServerAnswers) -> str | None:
+    if server.digest in answers.direct or server.digest in answers.confined:
         return None
-    if server.digest in approvals.declined:
+    if server.digest in answers.declined:
         return f"You declined it. To review it again, run: {_approve_command(server)}"
     return f"It is not approved, or has changed since you approved it. {_REVIEW}"
 

@@ -38,7 +38,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from holdfast.model.server import ServerSpec, Source
-from holdfast.resolve.admit import ServerApprovals
+from holdfast.resolve.admit import ServerAnswers
 from holdfast.resolve.grant import ConfinedGrant, decode_grant
 from holdfast.resolve.program import Program
 from holdfast.resolve.server_entry import ServerEntry, server_identity
@@ -84,8 +84,8 @@ class ApprovedProgram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerAnswer:
-    """A user's yes to a project's server: its program, and what it may use if it is confined."""
+class ServerApproval:
+    """The approval of a project's server: its program, and what it may use if it is confined."""
 
     program: Program | None = None
     grant: ConfinedGrant | None = None
@@ -97,7 +97,7 @@ class ServerAnswer:
 
 
 def store_server_approval(
-    tx: Tx, entry: ServerEntry, answer: ServerAnswer, *, by: str, at: datetime
+    tx: Tx, entry: ServerEntry, answer: ServerApproval, *, by: str, at: datetime
 ) -> tuple[Approval, ...]:
     """Approve a server's entry, and its program if it has one. Return the approvals."""
 
@@ -191,12 +191,12 @@ def _remove(tx: Tx, what: str, origin: str, name: str) -> list[Approval]:
     return removed
 
 
-def read_server_approvals(tx: ReadTx) -> ServerApprovals:
+def read_server_answers(tx: ReadTx) -> ServerAnswers:
     """The user's answers about all projects' servers."""
     direct, confined, declined = (
         tx.approvals(f'["{what}", ') for what in (_DIRECT_KINDS[0], _CONFINED_KINDS[0], _DECLINED)
     )
-    return ServerApprovals(
+    return ServerAnswers(
         direct=frozenset(approval.content_hash for approval in direct),
         confined={
             approval.content_hash: decode_grant(json.loads(approval.key)[-1])
@@ -224,14 +224,14 @@ def is_entry_approved(tx: ReadTx, spec: ServerSpec) -> bool:
     )
 
 
-def read_last_answer(tx: ReadTx, origin: str, name: str) -> ServerAnswer | None:
+def read_last_answer(tx: ReadTx, origin: str, name: str) -> ServerApproval | None:
     """The last approval of any version of a project's server: its grant, or none if it got the user's rights. None if there is none."""
     key = json.dumps([_DIRECT_KINDS[0], origin, name])
     confined_prefix = json.dumps([_CONFINED_KINDS[0], origin, name])[:-1] + ", "
     last = max((*tx.approvals(key), *tx.approvals(confined_prefix)), key=lambda one: one.at, default=None)
     if last is None:
         return None
-    return ServerAnswer(grant=None if last.key == key else decode_grant(json.loads(last.key)[-1]))
+    return ServerApproval(grant=None if last.key == key else decode_grant(json.loads(last.key)[-1]))
 
 
 def read_shown_entry(tx: ReadTx, origin: str, name: str) -> tuple[str, str] | None:

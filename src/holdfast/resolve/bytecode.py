@@ -29,7 +29,7 @@ _FOLDER = "__pycache__"
 def is_bytecode_elsewhere(
     argv: Sequence[str], is_own_module: Callable[[str], bool], folder: str = ""
 ) -> bool:
-    """Whether Python certainly gets the variable: the command is Python, a script of Python or `uv run`, with options that are known to keep it.
+    """Whether Python certainly gets the variable: the command is Python, a Python script or `uv run`, and all of its options keep the variable.
 
     False for every other command. `is_own_module` says whether a module of `python -m` is one of the project. The command runs in `folder`.
     """

@@ -34,7 +34,7 @@ class UnapprovedPartError(Exception):
 
 
 class FileCollector:
-    """The files of one program."""
+    """Collects the files of one program, and keeps the commands and sources that are still to be searched."""
 
     def __init__(
         self, folder: str, hashes: FileHashes, approved: Mapping[str, Collection[str]] | None

@@ -20,8 +20,8 @@ from holdfast.model.server import TRUSTED_SOURCES, ServerSpec, Source
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.model.workspace import Workspace
-from holdfast.resolve.admit import NO_APPROVALS, ServerApprovals
-from holdfast.resolve.approval_store import read_server_approvals
+from holdfast.resolve.admit import NO_ANSWERS, ServerAnswers
+from holdfast.resolve.approval_store import read_server_answers
 from holdfast.resolve.confine import ConfinePolicy
 from holdfast.resolve.last_good import LastGood
 from holdfast.resolve.load import PROJECT_FILE, LoadedEntries, combine, load, load_file
@@ -131,7 +131,7 @@ async def prepare_resolution(
 ) -> tuple[LoadedEntries, ResolvePolicy]:
     """Read the config files and approvals for one session, as they are now."""
     loaded = await _load(inputs, context, given)
-    approvals = await _read_approvals(store, loaded)
+    answers = await _read_answers(store, loaded)
     policy = ResolvePolicy(
         builtins=()
         if given.only_these
@@ -142,12 +142,12 @@ async def prepare_resolution(
             and builtin.is_offered_to(context)
         ),
         reserved_names=frozenset(builtin.spec.name for builtin in inputs.builtins),
-        approvals=approvals,
+        answers=answers,
         restrictions=() if workspace is None else (workspace_restriction(workspace),),
         env_overrides=workspace.env if workspace is not None else {},
         aliases=inputs.settings.aliases,
         confinement=await _confine_policy(
-            inputs, store, context, workspace, may_confine=_may_confine_any(loaded, approvals, context)
+            inputs, store, context, workspace, may_confine=_may_confine_any(loaded, answers, context)
         ),
     )
     return loaded, policy
@@ -187,18 +187,18 @@ async def _load(inputs: ResolveInputs, context: SessionContext, given: GivenServ
     return await _THREADS.run(_add_secrets, loaded, given.by_client, owner=context.cwd)
 
 
-async def _read_approvals(store: Store, loaded: LoadedEntries) -> ServerApprovals:
+async def _read_answers(store: Store, loaded: LoadedEntries) -> ServerAnswers:
     """The user's answers about projects' servers. No other servers need approval."""
     if not any(entry.source is Source.PROJECT for entry in loaded.entries):
-        return NO_APPROVALS
-    return await store.read(read_server_approvals)
+        return NO_ANSWERS
+    return await store.read(read_server_answers)
 
 
-def _may_confine_any(loaded: LoadedEntries, approvals: ServerApprovals, context: SessionContext) -> bool:
+def _may_confine_any(loaded: LoadedEntries, answers: ServerAnswers, context: SessionContext) -> bool:
     """Whether some server of this session could be confined."""
     return (
         context.trust_level is Trust.SANDBOXED
-        or bool(approvals.confined)
+        or bool(answers.confined)
         or any(isinstance(entry.value, dict) and entry.value.get("confined") for entry in loaded.entries)
     )
 

@@ -70,7 +70,7 @@ def texts_by_key(manifest: str) -> dict[str, list[str]]:
     """The strings in a TOML file, a setup.cfg or a setup.py, by the key and by the table that contains them.
 
     Among them are the commands and entry points of all scripts: in `[project.scripts]`, in `[tool.pdm.scripts.serve]` and so on.
-    They are found by patterns, too many rather than too few.
+    They are found by patterns, which prefer too many texts to too few.
     """
     found: dict[str, list[str]] = {}
     table, outer_key, key = "", "", ""
@@ -107,7 +107,7 @@ def without_quotes(text: str) -> str:
 
 
 def problem_with_version_file(path: str, text: str, is_path: Callable[[str], bool]) -> str:
-    """What is wrong with a file of a version manager: it names a program by its path, so any program. Empty if nothing is.
+    """A message if the file of a version manager names a program by its path, which can be any program; empty otherwise.
 
     `is_path` says whether a word names something in the file's folder.
     """
@@ -135,7 +135,7 @@ def included_files(text: str) -> list[str]:
 
 
 def problem_with_npm_settings(text: str) -> str:
-    """What is wrong with a .npmrc or pnpm-workspace.yaml: it makes npm run code that no command names. Empty if nothing is."""
+    """A message if a .npmrc or pnpm-workspace.yaml makes npm run code that no command names; empty otherwise."""
     for number, line in enumerate(_LINE_BREAKS.split(text), 1):
         key = _END_OF_KEY.split(line.strip(), 1)[0]
         if key.startswith(("#", ";")):

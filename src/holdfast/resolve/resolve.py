@@ -8,7 +8,7 @@ from holdfast.model.context_aliases import NO_ALIASES, ContextAliases
 from holdfast.model.resolution import Resolution
 from holdfast.model.server import ServerSpec
 from holdfast.model.worker_threads import WorkerThreads
-from holdfast.resolve.admit import NO_APPROVALS, ServerApprovals, admit
+from holdfast.resolve.admit import NO_ANSWERS, ServerAnswers, admit
 from holdfast.resolve.confine import ConfinePolicy, confine
 from holdfast.resolve.expand import expand_servers
 from holdfast.resolve.inject import inject
@@ -26,7 +26,8 @@ class ResolvePolicy:
     builtins: tuple[ServerSpec, ...] = ()
     reserved_names: Collection[str] = ()
     """The names of all built-in servers, including those that this session does not get."""
-    approvals: ServerApprovals = NO_APPROVALS
+    answers: ServerAnswers = NO_ANSWERS
+    """The user's answers about projects' servers."""
     restrictions: tuple[Restriction, ...] = ()
     env_overrides: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict[str, Mapping[str, str]], repr=False
@@ -53,7 +54,7 @@ def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolic
     resolution = validate(loaded, builtins=policy.builtins, reserved_names=policy.reserved_names)
     if not resolution.servers:
         return resolution
-    resolution = admit(resolution, trust, policy.approvals)
+    resolution = admit(resolution, trust, policy.answers)
     resolution = expand_servers(resolution, policy.confinement.environ)
     resolution = refuse_outside_folders(resolution, context.cwd)
     resolution = select(resolution, *policy.restrictions, env_overrides=policy.env_overrides)

@@ -73,7 +73,7 @@ _ALLOWED, _CONFIRMED = Permission(), Permission(is_confirmed=True)
 
 
 class PermissionPolicy:
-    """The permission policy of one session."""
+    """Decides whether the calls of one session may run: by its rules, its mode, and the user's answers."""
 
     def __init__(
         self,

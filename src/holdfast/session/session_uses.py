@@ -36,7 +36,7 @@ class SessionUse:
 
 
 class SessionUses:
-    """The uses of one session."""
+    """The callers that use one session now."""
 
     def __init__(self) -> None:
         self._uses: list[SessionUse] = []

@@ -22,7 +22,7 @@ from holdfast.model.resolution import Stage
 from holdfast.model.search_path import absolute_search_path
 from holdfast.model.server import PackageGrant, Source
 from holdfast.model.visible_text import quote
-from holdfast.resolve.approval_store import ServerAnswer
+from holdfast.resolve.approval_store import ServerApproval
 from holdfast.resolve.entry_summary import (
     EntrySummary,
     entry_command,
@@ -302,7 +302,7 @@ class _Review:
             )
         return lines
 
-    async def _choose(self, summary: EntrySummary, last: ServerAnswer | None) -> Rights | _Outcome:
+    async def _choose(self, summary: EntrySummary, last: ServerApproval | None) -> Rights | _Outcome:
         """Ask the user, unless the command line decides. The answer no is stored."""
         only_confined = summary.is_confined
         if self._options.ask is None and self._options.rights is None and not self._options.yes:
@@ -341,7 +341,7 @@ class _Review:
                 return _Outcome.UNDECIDED
             print_line(f"  Type {'c' if only_confined else 'c, r'} or n, or press Enter to decide later.")
 
-    def _earlier_rights(self, last: ServerAnswer | None) -> Rights | None:
+    def _earlier_rights(self, last: ServerApproval | None) -> Rights | None:
         """The rights of the last approval, with this or another entry, so that --yes never changes them."""
         if last is None:
             return self._options.default_rights
