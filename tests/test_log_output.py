@@ -253,7 +253,10 @@ while time.monotonic() < until:
     except Now:
         pass
 signal.setitimer(signal.ITIMER_REAL, 0)
+stream = logging.getLogger().handlers[0].stream
+stream.drain(10)  # so that the last line is not dropped, even if the machine is busy
 log.info("the last")
+stream.drain(10)
 """
 FORKED = """
 import logging, os
