@@ -65,7 +65,7 @@ function read(options) {
   if (options.attributes) {
     for (const name of options.attributes.slice(0, 20)) {
       let found = getAttribute(element, name);
-      if (name === 'value' && isSecret(element)) found = '(hidden)';
+      if (name.toLowerCase() === 'value' && isSecret(element)) found = '(hidden)';
       attributes[name] = found === null ? null : clean(found, 1000);
     }
   }
