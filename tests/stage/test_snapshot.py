@@ -191,6 +191,26 @@ async def test_find_gives_refs_for_texts_and_elements_in_frames(client: Client, 
     assert links.endswith("] link Needle link")
 
 
+async def test_find_names_the_row_or_item_of_a_text(client: Client, site: Site):
+    rows = "".join(
+        f"<tr><td>Ann {n}<td>{n}<td><button onclick=this.append('ed')>Delete</button></tr>" for n in range(3)
+    )
+    items = "<ul><li><label>Milk</label> today <button>Remove</button></ul>"
+    await client.call("open", url=site.page("/rows", f"<table>{rows}</table>{items}<p>Ann alone</p>"))
+
+    found = (await client.page("find", text="Ann")).split("\n")
+    row = re.fullmatch(r"\[\w+\] cell Ann 1 \(in row (\w+)\)", found[1])
+    assert row
+    buttons = await client.page("find", role="button", within=row[1])
+    item = re.search(r"\(in item (\w+)\)", await client.page("find", text="today"))
+
+    assert buttons.endswith("] button Delete")
+    assert found[3].endswith("] - Ann alone")
+    assert item
+    assert "button Remove" in await client.page("snapshot", within=item[1])
+    assert "button Deleteed" in await client.page("click", ref=buttons[1 : buttons.index("]")])
+
+
 async def test_read_gives_the_whole_text_in_parts(client: Client, site: Site):
     text = " ".join(f"word{number}" for number in range(3000))
     await client.call(

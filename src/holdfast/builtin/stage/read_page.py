@@ -147,7 +147,7 @@ async def _call(
 
 def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
     """The lines of an outline. `flat` has the depth, the number and the text of each line, one after another."""
-    prefix = "e" if tab.number == 1 else f"t{tab.number}e"
+    prefix = tab.ref_prefix
     return [
         f"{' ' * (depth + flat[at])}{f'[{prefix}{flat[at + 1]}] ' if flat[at + 1] >= 0 else ''}{flat[at + 2]}"
         for at in range(0, len(flat), 3)
@@ -174,6 +174,7 @@ async def find_lines(
             _PAGE_SECONDS if is_first else _FRAME_SECONDS,
             text=text,
             roles=roles,
+            prefix=tab.ref_prefix,
             within=within if is_first else None,
             details=details,
         )

@@ -29,17 +29,23 @@ function find(options) {
   const found = outline(root, { refText: true, refAll: true, ms: options.ms });
   const wanted = (options.text ?? '').toLowerCase();
   const lines = [];
+  const above = [];  // the lines around line i, from outside to inside
   for (let i = 0; i < found.texts.length; i++) {
+    while (above.length && found.depths[above[above.length - 1]] >= found.depths[i]) above.pop();
+    const around = above.length ? above[above.length - 1] : -1;
+    above.push(i);
     const line = found.texts[i];
     const role = found.kinds[i] === 0 ? 'text' : /^[a-z0-9]+/.exec(line)?.[0] ?? '';
     if (options.roles && !options.roles.includes(role) && !(options.roles.includes('heading') && /^h\d$/.test(role))) continue;
     const words = found.kinds[i] === 0 ? line : line.replace(/^[a-z0-9]+(\([a-z ]*\))?/, '');
     if (wanted !== '' && !words.toLowerCase().includes(wanted)) continue;
     const node = found.refs[i] === -1 ? null : nodeOf(found.refs[i]);
-    let extra = '';
+    // The buttons that belong to a text are in the same row or item.
+    const place = ['text', 'cell', 'gridcell', 'rowheader'].includes(role) && around !== -1 && found.refs[around] !== -1 ? /^(row|item)\b/.exec(found.texts[around]) : null;
+    let extra = place === null ? '' : ` (in ${place[1]} ${options.prefix}${found.refs[around]})`;
     if (options.details && node !== null && nodeType(node) === 1) {
-      if (node instanceof HTMLAnchorElement) extra = ` -> ${clean(node.href, 300)}`;
-      else if (node instanceof HTMLImageElement) extra = ` -> ${clean(node.currentSrc || node.src, 300)}`;
+      if (node instanceof HTMLAnchorElement) extra += ` -> ${clean(node.href, 300)}`;
+      else if (node instanceof HTMLImageElement) extra += ` -> ${clean(node.currentSrc || node.src, 300)}`;
       const rect = boundingRect(node);
       extra += ` @${Math.round(rect.x)},${Math.round(rect.y)} ${Math.round(rect.width)}x${Math.round(rect.height)}`;
     }
