@@ -51,7 +51,34 @@ function find(options) {
     }
     lines.push(0, found.refs[i], (found.kinds[i] === 0 ? '- ' : '') + line + extra);
   }
+  if (found.cut && wanted !== '') findUnread(root, wanted, options, lines);
   return { lines, next, frames: framesOf(found), cut: unread(found) };
+}
+// Whether a text directly in this element would be in the outline.
+const isTextShown = (element) => !['option', 'textarea'].includes(localName(element)) && checkVisibility(element, { visibilityProperty: true, opacityProperty: true }) &&
+  closest(element, '[aria-hidden="true"]') === null && (namespaceURI(element) === HTML || closest(element, [...SVG_SKIPPED].join()) === null) && styleOf(element).fontSize !== '0px';
+// The elements that show a text, on a page that is too large to be read as a whole: to search texts takes much less time.
+function elementsWith(root, wanted, limit) {
+  const elements = [];
+  const walker = createTreeWalker(document, root, NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node !== null && elements.length < limit; node = walker.nextNode()) {
+    if (!node.data.toLowerCase().includes(wanted)) continue;
+    const element = parentNode(node);
+    if (nodeType(element) === 1 && isTextShown(element)) elements.push(element);
+  }
+  return elements;
+}
+function findUnread(root, wanted, options, lines) {
+  const known = new Set();
+  for (let at = 1; at < lines.length; at += 3) known.add(lines[at]);
+  for (const element of elementsWith(root, wanted, 200)) {
+    const role = roleOf(element, localName(element));
+    if (known.has(refOf(element)) || (options.roles && !options.roles.includes(role || 'text'))) continue;
+    known.add(refOf(element));
+    const around = closest(element, 'tr, [role=row], li, [role=listitem]');
+    const place = around === null || around === element ? '' : ` (in ${matches(around, 'tr, [role=row]') ? 'row' : 'item'} ${options.prefix}${refOf(around)})`;
+    lines.push(0, refOf(element), `${role || '-'} ${clean(textOf(element, TEXT * 2), TEXT)}${place}`);
+  }
 }
 // The numbers of the frames that are shown.
 const framesOf = (found) => found.frames.map((index) => found.refs[index]);
