@@ -31,6 +31,8 @@ from tests.journeys.editor import SERVER
             "files.lst",
             "UNKNOWN_TOOL: There is no tool 'files.lst'. Did you mean 'files.list'?",
         ),
+        ("shell.rum", "UNKNOWN_TOOL: There is no tool 'shell.rum'. Did you mean 'shell.run'?"),
+        ("shel.run", "UNKNOWN_TOOL: There is no server 'shel' here. Did you mean 'shell'?"),
     ],
 )
 def test_an_unknown_tool_is_an_error_with_a_suggestion(tmp_path: Path, tool: str, message: str):

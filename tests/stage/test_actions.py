@@ -209,6 +209,21 @@ async def test_keys_and_typing(client: Client, site: Site):
     assert failed.code == "BAD_ARGUMENT"
 
 
+async def test_press_says_where_the_focus_has_gone(client: Client, site: Site):
+    html = "<input aria-label=Name><button onclick=this.remove()>Go</button>"
+    await client.call("open", url=site.page("/focus", html))
+    field, button = await client.ref("Name"), await client.ref("Go")
+
+    first = await client.call("press", keys="Tab")
+    second = await client.call("press", keys="Tab")
+    same = await client.call("press", keys="Home")
+    removed = await client.call("press", keys="Enter")
+
+    assert (first["focus"], second["focus"]) == (field, button)
+    assert "focus" not in same
+    assert "focus" not in removed
+
+
 async def test_drag_and_drop_of_both_kinds(client: Client, site: Site):
     html = f"""{LOG}<div id=a draggable=true tabindex=0 style="width:80px;height:40px">Card</div>
     <div tabindex=0 style="width:200px;height:90px;margin:50px" ondragover="event.preventDefault()" ondrop="say('drop'); this.append(a)">Bin</div>

@@ -1,10 +1,12 @@
 """Texts that a person does not see are not passed on. The same pages are also read without that protection."""
 
+import re
+
 import pytest
 
 from holdfast.builtin.stage import tab_events
 from holdfast.builtin.stage.page_script import PAGE_SCRIPT
-from tests.stage.client import Client
+from tests.stage.client import Client, inside
 from tests.stage.site import Site
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("STG-07")]
@@ -84,3 +86,31 @@ async def test_characters_that_hide_or_reorder_text_are_removed(
     if is_protected:
         for text in ("title — ", "h1 heading", "textbox name = value", "img alt"):
             assert text in shown
+
+
+@pytest.mark.promise("STG-05")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_find_leads_to_texts_that_were_not_read_but_not_to_hidden_ones(
+    client: Client, site: Site, is_protected: bool, monkeypatch: pytest.MonkeyPatch
+):
+    changed = {"MAX_NODES = 400000": "MAX_NODES = 20"}
+    if not is_protected:
+        changed["nodeType(element) === 1 && isTextShown(element)"] = "nodeType(element) === 1"
+    monkeypatch.setattr(tab_events, "PAGE_SCRIPT", without(changed))
+    rows = "".join(f"<tr><td>Needle {n}.<td><button>Delete {n}</button></tr>" for n in range(30))
+    hidden = "".join(
+        hiding.replace("TEXT", f"Needle {way}.")
+        for way, hiding in HIDDEN.items()
+        if "frame" not in way and "template" not in way
+    )
+    await client.call("open", url=site.page("/unread", f"<table>{rows}</table>{hidden}"))
+
+    answer = await client.call("find", text="needle", limit=100)
+    found = inside(answer["page"]).split("\n")
+    row = re.search(r"cell Needle 29\. \(in row (\w+)\)", answer["page"])
+
+    assert len([line for line in found if re.search(r"Needle \d", line)]) == 30
+    assert ([line for line in found if not re.search(r"Needle \d", line)] == []) is is_protected
+    assert row
+    assert "button Delete 29" in await client.page("snapshot", within=row[1])
+    assert (await client.call("find", text="needle", role="button"))["found"] == "nothing"

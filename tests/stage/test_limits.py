@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.builtin.stage import browser as browser_module
-from holdfast.builtin.stage import downloads
+from holdfast.builtin.stage import downloads, page_log
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import Connection
 from holdfast.builtin.stage.find_browser import find_browser
@@ -68,6 +68,29 @@ async def test_requests_and_dialogs_are_bounded_and_those_dropped_are_counted(cl
     assert requests["dropped"] > 0
     assert len(lines) + requests.get("left_out", 0) == 500
     assert lines[0].startswith(f"{500 + requests['dropped']} ")
+
+
+@pytest.mark.promise("STG-17")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_headers_are_bounded_and_those_dropped_are_counted(
+    client: Client, site: Site, is_protected: bool, monkeypatch: pytest.MonkeyPatch
+):
+    if not is_protected:
+        monkeypatch.setattr(page_log, "MAX_HEADERS", 1000)
+        monkeypatch.setattr(page_log, "MAX_HEADER", 100_000)
+    many = {f"X-{number}": "v" for number in range(70)}
+    site.answers["/headers"] = lambda seen: (200, {"X-Long": "l" * 50_000, **many}, b"")
+    opened = await client.call("open", url=site.page("/asks", "<h1>Asks</h1>"))
+    await client.call("evaluate", script="fetch('/headers').then((answer) => answer.status)")
+
+    listed = await client.page("requests", filter="/headers")
+    shown = await client.page("requests", number=int(listed.split(" ")[0]))
+    _, request = list(_tab(client, opened).log.requests)[-1]
+    kept = sum(len(name) + len(value) for name, value in request.response_headers.items())
+
+    assert (kept < 2000) is is_protected
+    assert ("< …: 1" in shown) is is_protected, shown
+    assert "l… (+49" in shown
 
 
 def _numbers(answer: dict[str, Any]) -> set[int]:
@@ -241,7 +264,7 @@ async def test_closing_one_of_several_stages_waits_less_than_a_second(
     else:
         tab.connection.post(_Crash(), tab.session)  # type: ignore[arg-type]
         assert await tab.until(lambda: tab.is_crashed, 20)
-    waits = _record_waits(monkeypatch)
+    waits = record_waits(monkeypatch)
 
     await client.call("close", stage=broken["stage"])
 
@@ -261,7 +284,7 @@ async def test_closing_the_last_stage_of_a_browser_that_stands_still_waits_less_
         browsers = [pid for pid, name in own.items() if name.startswith(str(find_browser()))]
         for pid in browsers:
             os.kill(pid, signal.SIGSTOP)
-        waits = _record_waits(monkeypatch)
+        waits = record_waits(monkeypatch)
 
         await client.call("close", stage=stage)
 
@@ -271,7 +294,7 @@ async def test_closing_the_last_stage_of_a_browser_that_stands_still_waits_less_
     assert not set(browsers) & set(Descendants(os.getpid()).running())
 
 
-def _record_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def record_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each step may wait before it goes on without an answer. It does not depend on how busy the machine is."""
     waits: list[float] = []
     send, end = Connection.send, Child.end

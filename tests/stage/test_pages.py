@@ -96,10 +96,17 @@ async def test_other_addresses_would_show_files_and_the_browsers_own_pages(
 
 @pytest.mark.slow
 @pytest.mark.promise("STG-03")
-async def test_a_page_cannot_show_other_addresses_either(client: Client, site: Site):
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_a_page_cannot_show_other_addresses_either(
+    client: Client, site: Site, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool
+):
+    if not is_protected:
+        monkeypatch.setattr(tab_events, "DENIED_PATTERNS", ())
+        monkeypatch.setattr(tab_events, "may_show", _always)
     html = """<iframe src="data:text/html,<p>from data</p>"></iframe><iframe srcdoc="<p>from srcdoc</p>"></iframe><iframe id=b></iframe>
     <a id=d href="data:text/html,x">x</a><button onclick="location = 'file:///etc/passwd'">File</button>
     <button onclick="window.open('data:text/html,popup')">Popup</button>
+    <button onclick="location = b.src">Blob</button>
     <script>b.src = URL.createObjectURL(new Blob(['<p>from blob</p>'], {type: 'text/html'}))</script>"""
     await client.call("open", url=site.page("/schemes", html))
     await client.call("wait", text="from blob")
@@ -108,11 +115,15 @@ async def test_a_page_cannot_show_other_addresses_either(client: Client, site: S
     await client.call("click", ref=await client.ref("File", "button"))
     await client.call("click", ref=await client.ref("Popup", "button"))
     after = await client.page("tabs")
+    await client.call("click", ref=await client.ref("Blob", "button"))
+    await client.call("wait")
+    whole = await client.page("snapshot")
 
     assert "from srcdoc" in shown
-    assert "from data" not in shown
-    assert "file:" not in after
-    assert "data:" not in after
+    assert ("from data" in shown) is not is_protected
+    assert (f"blob:{site.url}" in whole.split("\n")[0]) is not is_protected
+    assert "file:" not in after, "the browser itself refuses it"
+    assert "data:" not in after.replace("URL_DENIED for the page: data:", "")
 
 
 @pytest.mark.slow

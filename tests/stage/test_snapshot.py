@@ -107,7 +107,7 @@ async def test_passwords_never_appear(client: Client, site: Site):
     first = await client.page("open", url=site.page("/password", html))
     secret = await client.ref("Secret")
     after = str(await client.call("click", ref=await client.ref("Show", "button")))
-    read = str(await client.call("read", ref=secret, attributes=["value"]))
+    read = str(await client.call("read", ref=secret, attributes=["value", "VALUE"]))
     expected = await client.fail("expect", ref=secret, value="wrong", timeout=0.1)
 
     assert "Secret = (hidden)" in first
@@ -189,6 +189,26 @@ async def test_find_gives_refs_for_texts_and_elements_in_frames(client: Client, 
         "- Needle in a frame",
     ]
     assert links.endswith("] link Needle link")
+
+
+async def test_find_names_the_row_or_item_of_a_text(client: Client, site: Site):
+    rows = "".join(
+        f"<tr><td>Ann {n}<td>{n}<td><button onclick=this.append('ed')>Delete</button></tr>" for n in range(3)
+    )
+    items = "<ul><li><label>Milk</label> today <button>Remove</button></ul>"
+    await client.call("open", url=site.page("/rows", f"<table>{rows}</table>{items}<p>Ann alone</p>"))
+
+    found = (await client.page("find", text="Ann")).split("\n")
+    row = re.fullmatch(r"\[\w+\] cell Ann 1 \(in row (\w+)\)", found[1])
+    assert row
+    buttons = await client.page("find", role="button", within=row[1])
+    item = re.search(r"\(in item (\w+)\)", await client.page("find", text="today"))
+
+    assert buttons.endswith("] button Delete")
+    assert found[3].endswith("] - Ann alone")
+    assert item
+    assert "button Remove" in await client.page("snapshot", within=item[1])
+    assert "button Deleteed" in await client.page("click", ref=buttons[1 : buttons.index("]")])
 
 
 async def test_read_gives_the_whole_text_in_parts(client: Client, site: Site):

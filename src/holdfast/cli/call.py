@@ -3,6 +3,7 @@
 import shlex
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -10,6 +11,7 @@ import msgspec
 
 from holdfast.agent.describe_arguments import describe_json_error, example_object
 from holdfast.agent.slash_commands import format_issues, read_envelope
+from holdfast.builtin.servers import AGENT_SERVERS
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_error, print_indented_json, print_json, print_line, print_output
@@ -105,7 +107,8 @@ async def _unknown_tool(
     """The error for a tool that does not exist. If its server does not exist either, suggest a similar name."""
     from difflib import get_close_matches
 
-    _, resolution = await host.plan(options.to_open_options())
+    # Every built-in server that the command can use, also those that a session gets only on request.
+    _, resolution = await host.plan(replace(options.to_open_options(), extra_builtins=AGENT_SERVERS))
     names = [spec.name for spec in resolution.servers]
     if server in names:
         command = shlex.join(["holdfast", "tools", server])

@@ -10,7 +10,6 @@ from typing import Literal
 
 from holdfast.builtin.stage.browser_folder import BrowserFolder
 from holdfast.builtin.stage.launch_options import LaunchOptions
-from holdfast.model.own_ports import own_ports
 from holdfast.model.process import Confinement, Quota
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.own_code import OWN_PYTHON
@@ -32,11 +31,11 @@ async def choose_sandbox(options: LaunchOptions) -> tuple[SandboxKind, BwrapSand
 
 def network_confinement(options: LaunchOptions) -> Confinement:
     """What a browser may reach. For a direct session: everything but metadata addresses and Holdfast's own ports."""
-    held = own_ports(options.data_dir) if options.data_dir is not None else ()
     return Confinement(
         network=options.hosts if options.is_sandboxed else ("*",),
         allowed_private_hosts=options.private_hosts if options.is_sandboxed else ("*",),
-        denied_ports=(*options.denied_ports, *held),
+        denied_ports=options.denied_ports,
+        ports_folder=str(options.data_dir or ""),
     )
 
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
 
+from holdfast.builtin.stage.actions import stale_error
 from holdfast.builtin.stage.codes import NOT_YET, PAGE_HUNG, STALE_REF
 from holdfast.builtin.stage.fence import fence, one_line
-from holdfast.builtin.stage.read_page import shows_text
+from holdfast.builtin.stage.limits import SCRIPT_SECONDS
+from holdfast.builtin.stage.read_page import search_text
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
@@ -17,6 +19,7 @@ State = Literal["visible", "hidden", "enabled", "disabled", "checked", "unchecke
 
 _FIRST_PAUSE = 0.03
 _LONGEST_PAUSE = 0.25
+_LEAST_SECONDS = 2.0  # a large page needs this time to answer, even if the caller waits less long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,38 +42,54 @@ class Mismatch:
 
     expected: str
     actual: str
+    is_gone: bool = False
+    """Whether the element is no longer on the page."""
 
 
 async def wait_until(tab: Tab, condition: Condition, seconds: float) -> float:
-    """Wait until the condition is true, and return how many seconds that took; raise NOT_YET with expected and actual after `seconds`."""
+    """Wait until the condition is true, and return how many seconds that took; raise with expected and actual after `seconds`.
+
+    The code is NOT_YET, STALE_REF if the element is gone, or PAGE_HUNG if the page does not answer.
+    """
     start = monotonic()
     pause = _FIRST_PAUSE
     while True:
+        left = seconds - (monotonic() - start)
+        failed: ToolError | None = None
         try:
-            mismatches = await compare(tab, condition)
+            mismatches = await compare(tab, condition, min(max(left, _LEAST_SECONDS), SCRIPT_SECONDS))
         except ToolError as error:
-            if error.code not in (STALE_REF, PAGE_HUNG) or monotonic() - start >= seconds:
+            if error.code not in (STALE_REF, PAGE_HUNG):
                 raise
-            mismatches = [Mismatch(expected="a page that answers", actual="a page that is being loaded")]
+            failed = error
+            mismatches = [Mismatch(expected="a page that answers", actual=error.message)]
         waited = monotonic() - start
         if not mismatches:
             return waited
         if waited >= seconds:
-            raise ToolError(
-                NOT_YET,
-                f"Not true within {seconds:g} s.",
-                expected=[one_line(mismatch.expected, 300) for mismatch in mismatches],
-                actual=fence("\n".join(one_line(mismatch.actual, 600) for mismatch in mismatches)),
-            )
+            raise await _error(tab, condition, seconds, mismatches, failed)
         await asyncio.sleep(min(pause, max(0.0, seconds - waited)))
         pause = min(pause * 1.5, _LONGEST_PAUSE)
 
 
-async def compare(tab: Tab, condition: Condition) -> list[Mismatch]:
-    """The parts of a condition that are not true now."""
+async def _error(
+    tab: Tab, condition: Condition, seconds: float, mismatches: list[Mismatch], failed: ToolError | None
+) -> ToolError:
+    error = failed or ToolError(NOT_YET, f"Not true within {seconds:g} s.")
+    if condition.number is not None and any(mismatch.is_gone for mismatch in mismatches):
+        error = await stale_error(tab, condition.number)
+    error.details |= {
+        "expected": [one_line(mismatch.expected, 300) for mismatch in mismatches],
+        "actual": fence("\n".join(one_line(mismatch.actual, 600) for mismatch in mismatches)),
+    }
+    return error
+
+
+async def compare(tab: Tab, condition: Condition, timeout: float) -> list[Mismatch]:
+    """The parts of a condition that are not true now; raises PAGE_HUNG if the page does not answer in time."""
     mismatches: list[Mismatch] = []
     if condition.url or condition.title:
-        page = await tab.run(await tab.document(), "ready")
+        page = await tab.run(await tab.document(timeout=timeout), "ready", timeout)
         for wanted, actual, what in (
             (condition.url, page["url"], "url"),
             (condition.title, page["title"], "title"),
@@ -79,17 +98,21 @@ async def compare(tab: Tab, condition: Condition) -> list[Mismatch]:
                 mismatches.append(Mismatch(expected=f"{what} {wanted}", actual=f"{what} {actual}"))
     if condition.number is None:
         for wanted, is_there in ((condition.text, True), (condition.not_text, False)):
-            if wanted and await shows_text(tab, wanted) != is_there:
-                expected = f"{'the' if is_there else 'no'} text {wanted!r} on the page"
-                mismatches.append(Mismatch(expected=expected, actual="no such text" if is_there else wanted))
+            found = await search_text(tab, wanted, timeout) if wanted else None
+            if found is None or (found.is_found == is_there and (is_there or not found.unread)):
+                continue
+            expected = f"{'the' if is_there else 'no'} text {wanted!r} on the page"
+            actual = wanted if found.is_found else "no such text"
+            more = f", but {found.unread} elements were not read" if found.unread else ""
+            mismatches.append(Mismatch(expected=expected, actual=f"{actual}{more}"))
         return mismatches
-    facts = await _facts(tab, condition.number)
+    facts = await _facts(tab, condition.number, timeout)
     return [*mismatches, *_compare_element(tab.ref(condition.number), condition, facts)]
 
 
-async def _facts(tab: Tab, number: int) -> dict[str, Any]:
+async def _facts(tab: Tab, number: int, timeout: float) -> dict[str, Any]:
     try:
-        return await tab.run(tab.find_ref(number), "facts", ref=number)
+        return await tab.run(tab.find_ref(number), "facts", timeout, ref=number)
     except ToolError as error:
         if error.code is STALE_REF:
             return {"exists": False}
@@ -112,7 +135,9 @@ def _compare_element(ref: str, condition: Condition, facts: dict[str, Any]) -> l
     if not facts["exists"]:
         if condition.state in ("gone", "hidden"):
             return []
-        raise ToolError(STALE_REF, f"{ref} is no longer on the page.")
+        parts = (condition.state, condition.value, condition.text, condition.not_text)
+        expected = f"{ref} {next((part for part in parts if part), 'with no value')}"
+        return [Mismatch(expected=expected, actual=f"{ref} is no longer on the page", is_gone=True)]
     mismatches: list[Mismatch] = []
     if condition.state is not None and not _STATES[condition.state](facts):
         states = ["visible" if facts["visible"] else "hidden", *facts["states"]]

@@ -6,6 +6,10 @@ MAX_FRAMES = 200
 """Frames of a tab that a snapshot includes."""
 MAX_CONSOLE = 300
 MAX_REQUESTS = 500
+MAX_HEADERS = 60
+"""Headers of one request or response."""
+MAX_HEADER = 300
+"""Characters of one header."""
 MAX_DIALOGS = 50
 MAX_NOTICES = 20
 MAX_TEXT = 2000

@@ -3,12 +3,14 @@
 import json
 import time
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from holdfast.builtin.stage.cdp import protocol as cdp
-from holdfast.builtin.stage.limits import MAX_CONSOLE, MAX_REQUESTS, MAX_TEXT
+from holdfast.builtin.stage.fence import one_line
+from holdfast.builtin.stage.limits import MAX_CONSOLE, MAX_HEADER, MAX_HEADERS, MAX_REQUESTS, MAX_TEXT
 from holdfast.builtin.stage.recent import Recent
 from holdfast.builtin.stage.url_rules import without_credentials
 
@@ -35,12 +37,12 @@ class Request:
     url: str
     kind: str
     started: float
-    headers: dict[str, Any]
+    headers: dict[str, str]
     frame_id: str = ""
     status: int | None = None
     status_text: str = ""
     mime_type: str = ""
-    response_headers: dict[str, Any] = field(default_factory=dict[str, Any])
+    response_headers: dict[str, str] = field(default_factory=dict[str, str])
     failure: str = ""
     size: int | None = None
     ended: float | None = None
@@ -70,8 +72,9 @@ class PageLog:
                 self._on_request(session, event)
             case cdp.NetworkResponseReceived(request_id=request, response=response):
                 if found := self.in_flight.get(request):
-                    found.status, found.status_text = response.status, response.status_text
-                    found.mime_type, found.response_headers = response.mime_type, response.headers
+                    found.status, found.status_text = response.status, response.status_text[:MAX_TEXT]
+                    found.mime_type = response.mime_type[:MAX_TEXT]
+                    found.response_headers = _cut_headers(response.headers)
             case cdp.NetworkLoadingFinished(request_id=request, encoded_data_length=size):
                 if found := self.in_flight.pop(request, None):
                     found.size, found.ended = int(size), time.monotonic()
@@ -97,7 +100,7 @@ class PageLog:
         if event.request_id in self.in_flight and event.redirect_response is not None:
             redirected = self.in_flight.pop(event.request_id)
             redirected.status, redirected.ended = event.redirect_response.status, time.monotonic()
-            redirected.response_headers = event.redirect_response.headers
+            redirected.response_headers = _cut_headers(event.redirect_response.headers)
         request = Request(
             event.request_id,
             session,
@@ -105,7 +108,7 @@ class PageLog:
             without_credentials(event.request.url)[:MAX_TEXT],
             event.type or "",
             time.monotonic(),
-            event.request.headers,
+            _cut_headers(event.request.headers),
             event.frame_id or "",
         )
         self.requests.add(request)
@@ -121,6 +124,17 @@ def thrown_text(details: cdp.RuntimeExceptionDetails) -> str:
     """What a script threw: an error, or any other value."""
     thrown = details.exception
     return details.text if thrown is None else thrown.description or f"{details.text} {_show(thrown)}"
+
+
+def _cut_headers(headers: dict[str, Any]) -> dict[str, str]:
+    """The first headers of a request or a response, as much of each as an answer shows. What is cut off is counted."""
+    first = islice(headers.items(), MAX_HEADERS)
+    kept = {_cut(name): _cut(str(value)) for name, value in first}
+    return kept | {"…": f"{len(headers) - MAX_HEADERS} more"} if len(headers) > MAX_HEADERS else kept
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_HEADER else one_line(text, MAX_HEADER)
 
 
 def _show(value: cdp.RuntimeRemoteObject) -> str:

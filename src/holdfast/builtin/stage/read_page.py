@@ -17,6 +17,7 @@ from holdfast.toolkit import ToolError
 _READING_SHARE = (
     0.3  # the part of the timeout that the page script may read for; the rest of the page is left out
 )
+_SEARCHING_SHARE = 0.8
 _PAGE_SECONDS = 20.0  # a page of 300,000 elements answers nothing while it is laid out
 _ATTEMPTS = 5  # if the page is replaced by another one while it is read
 _REPLACE_SECONDS = 1.0
@@ -128,9 +129,15 @@ async def _read(
 
 
 async def _call(
-    tab: Tab, document: Document, function: str, timeout: float, **options: Any
+    tab: Tab,
+    document: Document,
+    function: str,
+    timeout: float,
+    *,
+    share: float = _READING_SHARE,
+    **options: Any,
 ) -> dict[str, Any]:
-    ms = timeout * _READING_SHARE * 1000
+    ms = timeout * share * 1000
     result = await tab.run_for_large_result(document, function, timeout, next=tab.next_ref, ms=ms, **options)
     tab.claim(document, result["next"])
     if result.get("gone"):
@@ -140,7 +147,7 @@ async def _call(
 
 def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
     """The lines of an outline. `flat` has the depth, the number and the text of each line, one after another."""
-    prefix = "e" if tab.number == 1 else f"t{tab.number}e"
+    prefix = tab.ref_prefix
     return [
         f"{' ' * (depth + flat[at])}{f'[{prefix}{flat[at + 1]}] ' if flat[at + 1] >= 0 else ''}{flat[at + 2]}"
         for at in range(0, len(flat), 3)
@@ -167,6 +174,7 @@ async def find_lines(
             _PAGE_SECONDS if is_first else _FRAME_SECONDS,
             text=text,
             roles=roles,
+            prefix=tab.ref_prefix,
             within=within if is_first else None,
             details=details,
         )
@@ -178,21 +186,31 @@ async def find_lines(
     return lines, unread
 
 
-async def shows_text(tab: Tab, text: str) -> bool:
-    """Whether the page shows a text, in any frame."""
+@dataclass(frozen=True, slots=True)
+class FoundText:
+    """Whether a page shows a text, and how many elements were not read, because the page is too large."""
+
+    is_found: bool
+    unread: int
+
+
+async def search_text(tab: Tab, text: str, timeout: float) -> FoundText:
+    """Search the page for a text, in all frames. Raise PAGE_HUNG if the page does not answer in time."""
     search = ClosedRootSearch(tab)
     is_found = False
+    unread = 0
 
     async def visit(document: Document) -> list[int] | None:
-        nonlocal is_found
-        found = await _call(tab, document, "hasText", SCRIPT_SECONDS, text=text)
+        nonlocal is_found, unread
+        found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, text=text)
         if not found["found"] and await search.add_if_missing(document):
-            found = await _call(tab, document, "hasText", SCRIPT_SECONDS, text=text)
+            found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, text=text)
         is_found = found["found"]
+        unread += found["cut"]
         return None if is_found else found["frames"]
 
-    await visit_documents(tab, await tab.document(), visit)
-    return is_found
+    await visit_documents(tab, await tab.document(timeout=timeout), visit)
+    return FoundText(is_found, 0 if is_found else unread)
 
 
 async def visit_documents(

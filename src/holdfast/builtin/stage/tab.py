@@ -219,7 +219,12 @@ class Tab:
 
     def ref(self, number: int) -> str:
         """The ref of an element's number in this tab. No two tabs of a caller have a ref in common."""
-        return f"e{number}" if self.number == 1 else f"t{self.number}e{number}"
+        return f"{self.ref_prefix}{number}"
+
+    @property
+    def ref_prefix(self) -> str:
+        """What a ref in this tab has before its number."""
+        return "e" if self.number == 1 else f"t{self.number}e"
 
     @property
     def next_ref(self) -> int:

@@ -3,6 +3,7 @@
 import ipaddress
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from holdfast.model.address import (
     LOOPBACK_REASON,
@@ -11,6 +12,7 @@ from holdfast.model.address import (
     how_to_allow,
     why_address_blocked,
 )
+from holdfast.model.own_ports import own_ports
 from holdfast.model.process import Confinement
 
 _DEFAULT_PORTS = (80, 443)  # for a grant without a port
@@ -48,6 +50,7 @@ class EgressPolicy:
             grant for text in confinement.allowed_private_hosts if (grant := _parse_grant(text))
         ]
         self._denied_ports = frozenset(confinement.denied_ports)
+        self._ports_folder = confinement.ports_folder
 
     def why_name_refused(self, endpoint: Endpoint) -> str | None:
         """Why the name and port are not granted; None if they are."""
@@ -60,7 +63,7 @@ class EgressPolicy:
         why = why_address_blocked(ipaddress.ip_address(address.partition("%")[0]))
         if why is None:
             return None
-        if endpoint.port in self._denied_ports:
+        if self._is_denied(endpoint.port):
             return f"{endpoint} is a port of Holdfast itself. No page or server may reach it."
         covering = [grant for grant in self._private_hosts if _covers(grant, endpoint, None)]
         if any(host != _ANY for host, _ in covering) or (
@@ -69,6 +72,12 @@ class EgressPolicy:
             return None
         allowed = endpoint.host if ":" in endpoint.host else str(endpoint)
         return f"{endpoint} is at {address}, {why}. {how_to_allow(allowed)}"
+
+    def _is_denied(self, port: int) -> bool:
+        """Whether Holdfast listens on a port. A process of it may have begun to listen after the sandbox was started."""
+        if port in self._denied_ports:
+            return True
+        return self._ports_folder != "" and port in own_ports(Path(self._ports_folder))
 
 
 def parse_request(head: bytes) -> ProxyRequest | str:

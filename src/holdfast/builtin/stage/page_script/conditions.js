@@ -17,8 +17,9 @@ function facts(options) {
 function hasText(options) {
   next = options.next;
   const wanted = options.text.toLowerCase();
-  const found = outline(rootOf(-1), { withoutRefs: true });
-  return { found: found.texts.some((line) => line.toLowerCase().includes(wanted)), frames: framesOf(found), next };
+  const found = outline(rootOf(-1), { withoutRefs: true, ms: options.ms });
+  const isFound = found.texts.some((line) => line.toLowerCase().includes(wanted)) || (found.cut && elementsWith(rootOf(-1), wanted, 1).length > 0);
+  return { found: isFound, frames: framesOf(found), next, cut: unread(found) };
 }
 function ready() { return { url: clean(location.href, 2000), title: clean(titleOf(document), 300), state: document.readyState }; }
 const getAnimations = method(Document.prototype, 'getAnimations');

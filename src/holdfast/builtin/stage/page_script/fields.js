@@ -43,6 +43,12 @@ function focusField(options) {
   const active = deepActive();
   return active !== null && (active === element || flatContains(element, active) || flatContains(active, element));
 }
+// The number of the element that has the focus; -1 if none has.
+function focusedRef(options) {
+  next = Math.max(next, options.next);
+  const element = deepActive();
+  return { ref: element === null || ['body', 'html'].includes(localName(element)) ? -1 : refOf(element), next };
+}
 // Whether a field shows the wanted value. Its form may differ, such as #ff0000 for red.
 function means(type, wanted, shown) {
   if (shown.toLowerCase() === wanted.toLowerCase()) return true;

@@ -2,7 +2,7 @@
 
 Object.defineProperty(globalThis, 'stage', {
   value: Object.freeze({
-    walk, find, read, locate, frameOffset, bringIntoView, arm, armFrame, disarm, field, focusField, setField, choose, shownValue, facts, hasText,
+    walk, find, read, locate, frameOffset, bringIntoView, arm, armFrame, disarm, field, focusField, focusedRef, setField, choose, shownValue, facts, hasText,
     ready, settle, box, similar, element: nodeOf, refFor: (node, from) => { next = Math.max(next, from); return [refOf(node), next]; },
     addClosedRoot: (root) => { closedRoots.set(root.host, root); },
     countNodes,

@@ -114,14 +114,21 @@ class ActingTools(ToolFamily):
         ref: Annotated[str, "Else where the focus is."] = "",
         tab: TabId = "",
     ) -> dict[str, Any]:
-        """Press keys together."""
+        """Press keys together; tells if the focus moves."""
+        before = ""
 
         async def act(tab: Tab, number: int | None) -> None:
+            nonlocal before
             if number is not None:
                 await actions.focus(tab, number, ACTION_SECONDS, caret="kept")
+            before = await _focused_ref(tab)
             await actions.press(tab, keys)
 
-        return await self._act(call, ref, act, tab)
+        answer = await self._act(call, ref, act, tab)
+        _, found, _ = self._target(call, ref, tab)
+        async with found.lock:
+            after = await _focused_ref(found)
+        return {**answer, "focus": after} if after not in ("", before) else answer
 
     async def scroll(
         self,
@@ -173,3 +180,16 @@ class ActingTools(ToolFamily):
             await tab.send(cdp.DomSetFileInputFiles(files=copies, object_id=handle), document.session)
 
         return await self._act(call, ref, act)
+
+
+async def _focused_ref(tab: Tab) -> str:
+    """The ref of the element that has the focus; empty if none has, or if the page is being loaded."""
+    document = tab.find_document(tab.target_id)
+    if document is None or tab.is_over or tab.is_waiting:
+        return ""
+    try:
+        focused = await tab.run(document, "focusedRef", next=tab.next_ref)
+    except ToolError:  # the action itself reports what is wrong
+        return ""
+    tab.claim(document, focused["next"])
+    return tab.ref(focused["ref"]) if focused["ref"] >= 0 else ""

@@ -270,8 +270,8 @@ async def _describe_request(tab: Tab, request: Request, budget: int) -> list[str
     return lines
 
 
-def _headers(prefix: str, headers: dict[str, Any]) -> list[str]:
+def _headers(prefix: str, headers: dict[str, str]) -> list[str]:
     return [
-        f"{prefix}{one_line(name, 100)}: {'(hidden)' if name.lower() in _MASKED_HEADERS else one_line(str(value), 300)}"
-        for name, value in list(headers.items())[:60]
+        f"{prefix}{one_line(name, 100)}: {'(hidden)' if name.lower() in _MASKED_HEADERS else one_line(value)}"
+        for name, value in headers.items()
     ]
