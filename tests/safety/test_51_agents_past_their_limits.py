@@ -226,9 +226,7 @@ async def test_requests_that_run_at_the_same_time_pass_the_budget_by_at_most_one
         nonlocal running
         if "Long. Long." not in request.instructions:
             task: JsonObject = {"task": "Go.", "agent": "large"}
-            return (
-                answer("Done.") if request.tool_results else answer(*[Call("agents__delegate", task)] * 4)
-            )
+            return answer("Done.") if request.tool_results else answer(*[Call("agents__delegate", task)] * 4)
         running += 1
         await all_tried.wait()
         return answer("Done.", input_tokens=10_000)
