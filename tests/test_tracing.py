@@ -116,11 +116,11 @@ async def test_spans_have_the_attributes_of_the_conventions(tmp_path: Path):
         "gen_ai.request.model": "gpt-5",
         "gen_ai.response.model": "gpt-5",
         "gen_ai.response.finish_reasons": ("stop",),
-        "gen_ai.usage.input_tokens": 0,
-        "gen_ai.usage.output_tokens": 0,
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 20,
         "server.address": "127.0.0.1",
         "server.port": port,
-    } | {key: value for key, value in (requests[-1].attributes or {}).items() if "usage" in key}
+    }
     call = dict(traced.spans["tools/call fail"].attributes or {})
     assert call.pop("gen_ai.tool.call.id")
     assert call == ids | {

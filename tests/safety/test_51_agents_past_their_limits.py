@@ -15,10 +15,12 @@ from holdfast.model import codes
 from holdfast.model.budget_limits import BudgetLimits
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import ToolCalled
+from holdfast.model.event import ToolCalled, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.session.budget import BudgetPool
 from holdfast.session.session import Session
+from holdfast.testing.scripted_model import Call, ModelRequest, Step, answer
+from tests.agent.model.test_agents import opened
 from tests.host.test_team import Scripted, open_host, open_in
 
 pytestmark = pytest.mark.anyio
@@ -65,9 +67,7 @@ async def test_races_for_a_budget_never_pass_it():
 
 @pytest.mark.parametrize("off", ["no budget", "no reservation"])
 async def test_control_without_a_reservation_all_run_at_once(monkeypatch: pytest.MonkeyPatch, off: str):
-    if (
-        off == "no reservation"
-    ):  # the pool checks what is left, but what was promised to others does not count
+    if off == "no reservation":  # the pool checks what is left, but what others reserved does not count
         monkeypatch.setattr(BudgetPool, "take", take_nothing)
     limits = BudgetLimits() if off == "no budget" else BudgetLimits(tokens=100, calls=10)
 
@@ -158,34 +158,37 @@ async def test_races_of_every_way_to_start_an_agent_never_pass_the_budget(
     budget = "mode: auto" if protection == "control: no budget" else "budget:\n  tokens: 100"
     (tmp_path / "home" / "agents").mkdir(parents=True)
     (tmp_path / "home" / "agents" / "root.md").write_text(f"---\n{budget}\n---\nWork.\n")
-    spent, ended = 0, asyncio.Semaphore(0)
+    spent, tried, all_tried = 0, set[str](), asyncio.Event()
 
-    async def spend(turn: TurnContext) -> None:
+    def try_to_start(name: str) -> None:
+        tried.add(name)
+        if len(tried) == 5:
+            all_tried.set()
+
+    async def spend(name: str, turn: TurnContext) -> None:
         nonlocal spent
-        try:
-            await asyncio.sleep(0)
-            turn.budget.start_request()
-            turn.budget.add_usage(Usage(input_tokens=30))
-            spent += 30
-        finally:
-            ended.release()
+        turn.budget.start_request(30)
+        try_to_start(name)
+        await all_tried.wait()  # while this request is running, all others start
+        turn.budget.add_usage(Usage(input_tokens=30))
+        spent += 30
+
+    async def delegate(name: str, turn: TurnContext, *, isolated: bool) -> None:
+        await turn.call("agents.delegate", {"task": name, "isolated": isolated})
+        try_to_start(name)  # if it was refused
 
     async def act(blocks: Sequence[JsonObject], turn: TurnContext) -> None:
         if turn.origin.agent or turn.sender:
-            await spend(turn)
+            await spend("child" if turn.sender else str(blocks[0]["text"]), turn)
             return
-        created = {"title": "child", "initial_message": "Spend."}
-        results = await asyncio.gather(
-            turn.call("team.create_session", created),
-            *(turn.call("agents.delegate", {"task": "Spend.", "isolated": n > 1}) for n in range(4)),
-        )
-        assert results[0].ok, results[0].text
-        await ended.acquire()
+        created = await turn.call("team.create_session", {"title": "child", "initial_message": "Spend."})
+        assert created.ok, created.text
+        await asyncio.gather(*(delegate(str(n), turn, isolated=n > 1) for n in range(4)))
 
     rounds = 200 if os.environ.get("HOLDFAST_LONG_TESTS") else 2  # of five agents each
     async with open_host(tmp_path, Scripted(act)) as host:
         for _ in range(rounds):
-            spent, ended = 0, asyncio.Semaphore(0)
+            spent, tried, all_tried = 0, set[str](), asyncio.Event()
             root = await open_in(host, tmp_path / "garden", agent_name="root")
             async with asyncio.timeout(60):
                 result = await root.prompt("Spend.")
@@ -196,3 +199,46 @@ async def test_races_of_every_way_to_start_an_agent_never_pass_the_budget(
 
             assert result.ok, result.message
             assert (spent < 130) if protection == "limited" else (spent == 150)
+
+
+def expect_nothing(*_: object) -> int:
+    """The protection turned off: what a running request will use does not count."""
+    return 0
+
+
+@pytest.mark.promise("TEAM-07")
+@pytest.mark.parametrize("is_counted", [True, False], ids=["counted", "control: counted when they end"])
+async def test_requests_that_run_at_the_same_time_pass_the_budget_by_at_most_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_counted: bool
+):
+    if not is_counted:
+        from holdfast.agent.model import run
+
+        monkeypatch.setattr(run, "expected_tokens", expect_nothing)
+    agents = tmp_path / "config" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "root.md").write_text("---\nbudget:\n  tokens: 25000\n---\nWork.\n")
+    # Its instructions have about 10,000 tokens.
+    (agents / "large.md").write_text(f"---\ntools: [files.list]\n---\n{'Long. ' * 7000}\n")
+    running, all_tried = 0, asyncio.Event()
+
+    async def think(request: ModelRequest) -> Step:
+        nonlocal running
+        if "Long. Long." not in request.instructions:
+            task: JsonObject = {"task": "Go.", "agent": "large"}
+            return answer("Done.") if request.tool_results else answer(*[Call("agents__delegate", task)] * 4)
+        running += 1
+        await all_tried.wait()
+        return answer("Done.", input_tokens=10_000)
+
+    async with opened(tmp_path, think, agent_name="root") as (host, session), asyncio.timeout(60):
+        prompting = asyncio.ensure_future(session.prompt("Go"))
+        refused = 0
+        while running + refused < 4:
+            await asyncio.sleep(0.01)
+            stored = [one.event async for one in host.store.events(session.context.session_id)]
+            refused = sum(isinstance(one, ToolEnded) and one.code == "BUDGET_EXHAUSTED" for one in stored)
+        all_tried.set()
+        await prompting
+
+    assert (running, refused) == ((3, 1) if is_counted else (4, 0))

@@ -35,7 +35,16 @@ from holdfast.model.event import (
 )
 from holdfast.model.json import Json, JsonObject
 
-ENDS_OF_MESSAGES = (Prompted, MessageReceived, Replied, Thought, ToolCalled, TurnEnded, SessionClosed)
+ENDS_OF_MESSAGES = (
+    Prompted,
+    MessageReceived,
+    Replied,
+    Thought,
+    ModelResponded,
+    ToolCalled,
+    TurnEnded,
+    SessionClosed,
+)
 """Before one of these events is stored, the text that `MessageMasker` delayed is stored. Pieces that are fed to it do not
 count."""
 
@@ -96,7 +105,8 @@ def mask_event(event: Event, mask: Mask, raw: bytes | None = None) -> Event:  # 
 class MessageMasker:
     """Masks the messages and thoughts of one agent, piece by piece.
 
-    The end of a piece is delayed while a known secret may begin there.
+    The end of a piece is delayed while a known secret may begin there. If it is short, it is delayed until a piece of the other
+    kind arrives, so that both keep their order. If not, it stays delayed: pieces of both kinds could alternate within a secret.
     """
 
     def __init__(self, mask: Mask) -> None:
@@ -126,6 +136,9 @@ class MessageMasker:
         if stream is None:
             stream = self._streams[kind] = StreamMask(self._mask)
         delayed = self._delayed.pop(kind, None)
+        for other in [*self._delayed] if self._delayed else ():
+            if self._streams[other].is_short:
+                yield replace(self._delayed.pop(other), text=self._streams[other].flush())
         if delayed is not None and delayed.message_id != piece.message_id and (text := stream.flush()):
             yield replace(delayed, text=text)
         if text := stream.feed(piece.text):
@@ -136,7 +149,8 @@ class MessageMasker:
     def flush(self) -> Iterator[Replied | Thought]:
         """End all messages, and return the delayed text as events."""
         while self._delayed:
-            kind, delayed = self._delayed.popitem()
+            kind = next(iter(self._delayed))  # the one that began first
+            delayed = self._delayed.pop(kind)
             if text := self._streams[kind].flush():
                 yield replace(delayed, text=text)
 

@@ -4,6 +4,9 @@ from holdfast.masking.likely_secrets import MASKED
 from holdfast.masking.mask import Mask, mask_spans
 from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, skip_token
 
+_SHORT = 3
+"""So many characters of a secret may be shown."""
+
 
 class StreamMask:
     """Masks a stream of text. The end of a piece is delayed while it may be the beginning of a known secret.
@@ -22,6 +25,11 @@ class StreamMask:
     def set_mask(self, mask: Mask) -> None:
         """Use this mask for the following pieces."""
         self._mask = mask
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the delayed text, with the text before it, is too short to reveal the secret that may begin in it."""
+        return len(self._sent) + len(self.pending) <= _SHORT
 
     def feed(self, piece: str) -> str:
         """Add a piece, and return the text that can be shown now."""

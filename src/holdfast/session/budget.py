@@ -41,6 +41,10 @@ class _Budget(ABC):
     reservation.
     """
 
+    def __init__(self) -> None:
+        self._expected: list[tuple[float, float]] = []
+        """The expected tokens and cents of each request that is running. They count as taken."""
+
     @property
     @abstractmethod
     def root(self) -> "BudgetPool":
@@ -90,16 +94,31 @@ class _Budget(ABC):
         root.count_child(1)
         return BudgetShare(self, reserved, wanted.seconds)
 
-    def start_request(self) -> None:
+    def start_request(self, tokens: int = 0) -> None:
         self.check()
+        expected = (float(tokens), tokens * self.root.cents_per_token)
+        self._expected.append(expected)
+        self._take_usage(*expected)
 
     def start_call(self) -> None:
         self.check()
         self.take(_CALLS, 1)
 
     def add_usage(self, usage: _Usage) -> None:
-        self.take(_TOKENS, usage.input_tokens + usage.output_tokens)
-        self.take(_CENTS, usage.cost * 100)
+        self._end_request()
+        tokens, cents = usage.input_tokens + usage.output_tokens, usage.cost * 100
+        self._take_usage(tokens, cents)
+        self.root.count_price(tokens, cents)
+
+    def _end_request(self) -> None:
+        """Give back what was expected of the oldest running request, if there is one."""
+        if self._expected:
+            tokens, cents = self._expected.pop(0)
+            self._take_usage(-tokens, -cents)
+
+    def _take_usage(self, tokens: float, cents: float) -> None:
+        self.take(_TOKENS, tokens)
+        self.take(_CENTS, cents)
 
 
 class BudgetPool(_Budget):
@@ -111,6 +130,8 @@ class BudgetPool(_Budget):
     def __init__(
         self, limits: BudgetLimits = NO_LIMITS, *, max_children: int = 4, parent: "BudgetPool | None" = None
     ) -> None:
+        super().__init__()
+        self._priced = (0, 0.0)
         self._limits = limits.amounts
         self._taken = [0.0, 0.0, 0.0, 0.0]
         self._running = 0
@@ -132,6 +153,17 @@ class BudgetPool(_Budget):
     def count_child(self, change: int) -> None:
         """Count a sub-agent that starts (1) or ends (-1)."""
         self.root._children += change
+
+    @property
+    def cents_per_token(self) -> float:
+        """The average price of the requests so far; 0 if no price is known."""
+        tokens, cents = self._priced
+        return cents / tokens if tokens else 0.0
+
+    def count_price(self, tokens: int, cents: float) -> None:
+        """Count a request for the average price, if its price is known."""
+        if cents:
+            self._priced = self._priced[0] + tokens, self._priced[1] + cents
 
     def check(self, reserved: Set[int] = frozenset()) -> None:
         for level in self._levels:
@@ -187,6 +219,7 @@ class BudgetShare(_Budget):
     """What was reserved for one sub-agent and those that it starts. If nothing of a kind was reserved, they use the parent's budget of that kind."""
 
     def __init__(self, parent: _Budget, reserved: BudgetLimits, seconds: int = 0) -> None:
+        super().__init__()
         self._parent = parent
         self._reserved = reserved.amounts
         self._own = frozenset(index for index, amount in enumerate(self._reserved) if amount)
@@ -226,6 +259,8 @@ class BudgetShare(_Budget):
         """Give back what was not used."""
         if self._is_ended:
             return
+        while self._expected:  # of an agent that did not say what its requests used
+            self._end_request()
         self._is_ended = True
         for index in self._own:
             if self._reserved[index] > self._used[index]:

@@ -133,6 +133,21 @@ async def test_every_format_gives_the_same_events_in_the_same_order(tmp_path: Pa
 
 
 @pytest.mark.promise("AGT-01")
+@pytest.mark.parametrize("prefix", PREFIXES)
+async def test_a_thought_that_ends_as_a_secret_begins_is_told_before_the_text_that_follows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+):
+    monkeypatch.setenv("MY_KEY", "sk-canary-5d3c01")
+    script = [answer(Think("It grows"), "Yes, it grows", Call("files__list", {"path": "."})), answer("Bye.")]
+    async with conversation(tmp_path, script, prefix, model={"api_key_env": "MY_KEY"}) as talk:
+        await talk.session.prompt("Go")
+        told = [*described(await talk.events())]
+
+    thought = told.index(("thought", "It grows"))
+    assert told[thought + 1 : thought + 3] == [("replied", "Yes, it grows"), ModelResponded]
+
+
+@pytest.mark.promise("AGT-01")
 async def test_calls_that_cannot_be_made_are_shown_and_recorded(tmp_path: Path):
     """Otherwise an editor shows nothing, although the model tried to use a tool that its agent may not use."""
     script = (

@@ -10,8 +10,8 @@ from holdfast.agent.model.usage import Usage
 class Budget(Protocol):
     """Counts what runs use. All methods but `add_usage` raise BUDGET_EXHAUSTED once the budget is used up."""
 
-    def start_request(self) -> None:
-        """Called before each request to a model."""
+    def start_request(self, tokens: int = 0) -> None:
+        """Called before each request to a model, with an estimate of its tokens. They count as used until `add_usage` is called."""
         ...
 
     def start_call(self) -> None:
@@ -37,7 +37,7 @@ class TurnTotal:
 class UnlimitedBudget:
     """A budget without limits."""
 
-    def start_request(self) -> None:
+    def start_request(self, tokens: int = 0) -> None:
         """Allow the request."""
 
     def start_call(self) -> None:

@@ -52,6 +52,7 @@ from holdfast.agent.model.prompt import shown_blocks
 from holdfast.agent.model.request_span import describe_response, trace_request
 from holdfast.agent.model.sent_messages import elide_results, fit_provider, has_images, without_images
 from holdfast.agent.model.timeouts import limit_time
+from holdfast.agent.model.token_estimates import expected_tokens, used_tokens
 from holdfast.agent.model.tools import ToolList, Toolset
 from holdfast.agent.model.transport import Exchange, current_exchange
 from holdfast.agent.model.usage import Usage, cost_of
@@ -66,7 +67,6 @@ from holdfast.model.visible_text import replace_surrogates, to_line
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-_BYTES_PER_TOKEN = 4
 _MAX_NAME = 100
 _NO_CALLS = ModelSettings(tool_choice="none")
 
@@ -161,7 +161,8 @@ class ModelRun:
             raise failures.too_many_requests(limits.max_requests)
         if limits.max_cost and total.usage.cost > limits.max_cost:
             raise failures.too_expensive(limits.max_cost)
-        self._options.budget.start_request()
+        expected = expected_tokens(self.messages, tools, self._options.instructions)
+        self._options.budget.start_request(max(expected, self.context_tokens))
         total.usage += Usage(requests=1)  # before the request: other sub-agents run at the same time
         if self._is_shown:
             self._turn.begin_message()
@@ -331,7 +332,8 @@ class ModelRun:
         self.context_tokens = usage.input_tokens + usage.output_tokens or self.context_tokens
         counted = self._last_usage
         if stream is not None and not usage.input_tokens and not usage.output_tokens:
-            counted = replace(counted, **_estimate_tokens(stream, exchange))
+            tokens_in, tokens_out = used_tokens(stream, exchange)
+            counted = replace(counted, input_tokens=tokens_in, output_tokens=tokens_out)
         self._options.budget.add_usage(counted)
 
     def _explain(self, error: Exception, exchange: Exchange) -> HoldfastError:
@@ -402,19 +404,6 @@ class ModelRun:
         if limit is not None:
             error = HoldfastError(limit.code, f"Nothing was called. {limit.message}")
         return await self._turn.reject_call(server, name, part.args_as_dict(), call_id=call_id, error=error)
-
-
-def _estimate_tokens(stream: StreamedResponse, exchange: Exchange) -> dict[str, int]:
-    """An estimate of the tokens of a request, for endpoints that report none. Without it, no budget would limit them."""
-    written = sum(
-        len(str(part.args) if isinstance(part, ToolCallPart) else part.content)
-        for part in stream.get().parts
-        if isinstance(part, TextPart | ThinkingPart | ToolCallPart)
-    )
-    return {
-        "input_tokens": exchange.sent_bytes // _BYTES_PER_TOKEN,
-        "output_tokens": written // _BYTES_PER_TOKEN,
-    }
 
 
 def _host(model: Model) -> str:

@@ -19,6 +19,8 @@ class ToolList:
     tools: tuple[CatalogTool, ...]
     definitions: list[ToolDefinition]
     by_name: dict[str, CatalogTool]
+    size: int
+    """How many characters the definitions have, about."""
 
 
 class Toolset:
@@ -35,9 +37,12 @@ class Toolset:
 
 
 def _make_list(tools: tuple[CatalogTool, ...]) -> ToolList:
+    definitions = [_definition(tool) for tool in tools]
     return ToolList(
         tools=tools,
-        definitions=[_definition(tool) for tool in tools],
+        definitions=definitions,
+        size=sum(len(one.description or "") for one in definitions)
+        + sum(len(tool.definition.input_schema) for tool in tools),
         by_name={tool.model_name: tool for tool in tools},
     )
 
