@@ -1,4 +1,4 @@
-"""The file tools: read, write, edit, list and find. They access only the session's folders, through the editor if there is one."""
+"""The file tools: read, write, edit, list and find. They access only the session's folders. An editor reads and writes the files, if there is one."""
 
 import asyncio
 import time
@@ -338,11 +338,20 @@ def _read_lines(text: str, first_line: int, max_lines: int) -> JsonObject:
     start = line_start(text, first_line)
     part = text[start : start + _MAX_TEXT_CHARS]
     end = line_start(part, max_lines + 1)
+    more: JsonObject = {}
     if end == len(part) and start + end < len(text):  # the part may end in the middle of a line
-        end = part.rfind("\n") + 1 or end
+        end = part.rfind("\n") + 1
+        if not end:
+            end = len(part)
+            line_end = text.find("\n", start)
+            length = (line_end if line_end >= 0 else len(text)) - start
+            more = {
+                "truncated": f"Line {first_line} has {length} characters; only the first {end} are shown."
+            }
     part = part[:end]
     last_line = first_line - 1 + count_lines(part)
-    more: JsonObject = {"next_line": last_line + 1} if last_line < total else {}
+    if last_line < total:
+        more["next_line"] = last_line + 1
     return {"text": part, "first_line": first_line, "lines": total, **more}
 
 
