@@ -123,7 +123,7 @@ def _stage_spec(settings: Settings) -> ServerSpec:
                 "HOLDFAST_STAGE_BROWSER": stage.browser,
                 "HOLDFAST_STAGE_HOSTS": ",".join(stage.hosts),
                 "HOLDFAST_SERVERS_REACHABLE": ",".join(settings.servers.reachable),
-                # The server adds the ports that Holdfast's processes listen on when a browser starts.
+                # When a browser starts, the server adds the ports that Holdfast's processes listen on.
                 "HOLDFAST_STAGE_DENIED_PORTS": str(settings.gateway.port),
                 "HOLDFAST_STAGE_STARTED_BY_CALL": "1",  # a lazy server starts at the first call
             },
