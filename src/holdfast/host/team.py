@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from holdfast.builtin.call_facts import CallFacts
-from holdfast.builtin.team.port import NewChild, ReceivedMessage, SearchHit, SessionSummary
+from holdfast.builtin.team.interface import NewChild, ReceivedMessage, SearchHit, SessionSummary
 from holdfast.host.delegation import depth_of
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.open_options import inherit_options

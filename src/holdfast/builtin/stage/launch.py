@@ -128,7 +128,9 @@ async def prepare(options: LaunchOptions, starter: KeeperClient | None = None) -
             child = await keeper.spawn(_process_spec(program, folder, options, sandbox_kind, proxy))
             await process.connect(child, stack)
         except OSError as error:
-            raise ToolError(LAUNCH_FAILED, f"The browser could not be started: {error}.") from None
+            raise ToolError(
+                LAUNCH_FAILED, f"The browser could not be started: {str(error).rstrip('.')}."
+            ) from None
         except HoldfastError as error:
             if isinstance(error, ToolError):
                 raise

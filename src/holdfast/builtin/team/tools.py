@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from holdfast import __version__
 from holdfast.builtin.call_facts import read_call_facts
-from holdfast.builtin.team.port import NewChild, Team
+from holdfast.builtin.team.interface import NewChild, Team
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError

@@ -7,7 +7,7 @@ from holdfast.builtin.stage.codes import (
     NOT_YET,
 )
 from holdfast.builtin.stage.conditions import Condition, State, wait_until
-from holdfast.builtin.stage.settle import Before, settle
+from holdfast.builtin.stage.settle import TabState, settle
 from holdfast.builtin.stage.tools.family import (
     Seconds,
     TabId,
@@ -41,7 +41,7 @@ class WaitingTools(ToolFamily):
         async with found.lock:
             if condition == Condition():
                 is_loaded = await found.until(lambda: not found.is_loading or found.is_over, timeout)
-                await settle(found, Before(navigations=found.navigations), timeout)
+                await settle(found, TabState(navigations=found.navigations), timeout)
                 if not is_loaded:
                     raise ToolError(NOT_YET, f"The page is still loading after {timeout:g} s.")
             else:
