@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.agent.agent import ServerStatus
 from holdfast.agent.command_list import COMMANDS
+from holdfast.agent.long_results import LongResults
 from holdfast.agent.model.budget import NO_BUDGET, TurnTotal
 from holdfast.agent.parse_commands import is_command
 from holdfast.agent.slash_commands import HELP, ManualAgent
@@ -378,6 +379,17 @@ async def test_long_result_is_shown_in_parts():
     assert last == "There is no more to show.\n"
 
 
+def test_rest_of_several_long_results_is_limited_and_the_reply_says_so():
+    results = LongResults()
+
+    replies = [results.first_part("sess_1", "x" * 600_000) for _ in range(2)]
+
+    assert [reply.rpartition("x\n")[2] for reply in replies] == [
+        "(596000 more characters: /more shows the next part)\n",
+        "(1048576 of 1192000 more characters: /more shows the next part)\n",
+    ]
+
+
 async def test_resources_and_prompts_are_listed_and_shown():
     assert await run("/resources", "/resources wiki notes://one", '/prompts wiki greet {"name": "Ann"}') == [
         "- wiki notes://one  The first note.\n- wiki notes://{title}\n",
@@ -387,6 +399,13 @@ async def test_resources_and_prompts_are_listed_and_shown():
     assert await run("/prompts wiki", "/prompts wiki greet") == [
         "- wiki greet (name, style?)\n",
         'The server answered with an error.\nIt needs name. Write /prompts wiki greet {"name": "…"}\n',
+    ]
+
+
+@pytest.mark.parametrize("given", ["Ann", '["Ann"]', "3", "null"])
+async def test_arguments_of_a_prompt_must_be_a_json_object(given: str):
+    assert await run(f"/prompts wiki greet {given}") == [
+        'The arguments of greet are not a JSON object. Write /prompts wiki greet {"key": "value"}.\n'
     ]
 
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -59,16 +60,43 @@ async def test_long_file_is_read_in_parts(folder: Path):
 
 
 async def test_very_long_line_is_truncated_and_a_large_file_is_refused(folder: Path):
-    (folder / "line").write_text("x" * 1_000_000)
+    (folder / "line").write_text(f"first\n{'x' * 1_000_000}\nlast\n")
     (folder / "large").write_bytes(b"x" * (4 * 1024 * 1024 + 1))
 
-    read = await Files(folder).call("read", path="line")
+    before = await Files(folder).call("read", path="line")
+    read = await Files(folder).call("read", path="line", first_line=2)
 
-    assert len(read["text"]) == 256 * 1024
+    assert before == {"path": "line", "text": "first\n", "first_line": 1, "lines": 3, "next_line": 2}
+    assert read == {
+        "path": "line",
+        "text": "x" * 256 * 1024,
+        "first_line": 2,
+        "lines": 3,
+        "truncated": "Line 2 has 1000000 characters; only the first 262144 are shown.",
+        "next_line": 3,
+    }
     assert await Files(folder).refused("read", path="large") == (
         "FILE_TOO_LARGE",
         "'large' has 4194305 bytes; the maximum is 4194304.",
     )
+
+
+def test_file_that_becomes_too_large_while_it_is_read_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (folder / "log").write_text("")
+    fstat = os.fstat
+
+    def grow(descriptor: int) -> os.stat_result:
+        status = fstat(descriptor)
+        if sys._getframe(1).f_code is disk.read_file.__code__:
+            (folder / "log").write_text("x" * 20)
+        return status
+
+    monkeypatch.setattr(os, "fstat", grow)
+
+    with pytest.raises(HoldfastError, match="'log' has 11 bytes; the maximum is 10"):
+        disk.read_file(Roots((str(folder.resolve()),)), "log", max_bytes=10)
 
 
 async def test_binary_file_is_refused_and_not_overwritten(folder: Path):

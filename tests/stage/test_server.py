@@ -30,6 +30,7 @@ from holdfast.session.session import Session
 from holdfast.store.memory import MemoryStore
 from holdfast.toolkit.listed_tool import to_wire
 from tests.session.support import ScriptedUser
+from tests.stage.client import run_tools
 from tests.stage.processes import Descendants, wait_until
 from tests.stage.site import Site
 
@@ -53,6 +54,19 @@ def _tools(**options: Any) -> list[dict[str, Any]]:
     """The tools as `tools/list` shows them."""
     box = stage_toolbox(LaunchOptions(**options), SessionFiles(roots=()))
     return [msgspec.json.decode(msgspec.json.encode(to_wire(tool))) for tool in box.tools.values()]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("tool", "condition"),
+    [("wait", {"state": "visible"}), ("expect", {"state": "gone"}), ("expect", {"value": ""})],
+)
+async def test_condition_on_an_element_needs_its_ref(tool: str, condition: dict[str, str], tmp_path: Path):
+    async with run_tools(tmp_path) as client:
+        failed = await client.fail(tool, text="any", **condition)
+
+    assert failed.code == "BAD_ARGUMENT"
+    assert failed.message == f"{next(iter(condition))} is about an element. Pass its ref, too."
 
 
 def test_the_manifest_costs_at_most_3000_tokens():

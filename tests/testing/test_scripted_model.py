@@ -182,6 +182,14 @@ async def test_a_stream_is_cut_after_an_event_or_never_ends(path: str):
                 await response.content.readexactly(1 << 20)
 
 
+def test_a_taken_port_is_an_error_in_a_thread_too():
+    with ScriptedModel([]) as endpoint:
+        port = int(endpoint.address.rpartition(":")[2])
+
+        with pytest.raises(OSError, match="address already in use"), ScriptedModel([], port=port):
+            pass
+
+
 def test_the_endpoint_runs_in_a_thread_and_as_a_command(tmp_path: Path):
     from openai import APIStatusError, OpenAI
 

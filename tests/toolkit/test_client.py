@@ -191,7 +191,7 @@ async def test_a_folder_can_be_a_text_and_answers_are_functions(tmp_path: Path):
         assert (await client.call("who")).data["folder"] == str(tmp_path)
     for option in ("elicit", "sample"):
         wrong: Any = {option: 3}
-        with pytest.raises(HoldfastError, match=f"`{option}` must be a function of the question"):
+        with pytest.raises(HoldfastError, match=f"`{option}` must take one parameter, the question"):
             async with box.client(**wrong):
                 pass
 

@@ -16,7 +16,7 @@ ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class ClientSessionAdapter:
-    """For code that expects a `ClientSession`. The session has connected to the server already, and closes it.
+    """For code that expects a `ClientSession`. The Holdfast session owns the connection to the server.
 
     A refusal or a failure of a call is a result with `is_error`. Other methods of a `ClientSession` are not supported.
     """

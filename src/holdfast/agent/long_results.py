@@ -22,9 +22,10 @@ class LongResults:
             return text
         end = text.rfind("\n", _MAX_PART // 2, _MAX_PART) + 1 or _MAX_PART
         part, rest = text[:end], text[end:]
+        rest = self._not_shown.pop(session, "") + rest
         if len(self._not_shown) >= _MAX_SESSIONS:
             del self._not_shown[next(iter(self._not_shown))]
-        kept = self._not_shown[session] = (self._not_shown.pop(session, "") + rest)[:_MAX_KEPT]
+        kept = self._not_shown[session] = rest[:_MAX_KEPT]
         new_line = "" if part.endswith("\n") else "\n"
         lost = f" of {len(rest)}" if len(rest) > len(kept) else ""
         return f"{part}{new_line}({len(kept)}{lost} more characters: /more shows the next part)\n"

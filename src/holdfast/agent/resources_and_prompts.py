@@ -1,9 +1,11 @@
 """The commands that list and show the resources and the prompts of a server."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal
+
+import msgspec
 
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.describe_arguments import describe_json_error, example_object, shorten
@@ -38,8 +40,8 @@ async def show_prompts(turn: TurnContext, argument: str) -> str:
     name, *given = rest
     text = "".join(given) or "{}"
     try:
-        arguments: Any = json.loads(text)
-    except ValueError as error:
+        arguments = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         problem = describe_json_error(text, error)
         return f"The arguments of {name} are not a JSON object{problem}. Write /prompts {server} {name} {example_object(text)}.\n"
     try:
@@ -51,7 +53,7 @@ async def show_prompts(turn: TurnContext, argument: str) -> str:
     return "\n".join(parts or ["(empty)"]) + "\n"
 
 
-async def _missing_arguments(turn: TurnContext, server: str, name: str, given: Any) -> str:
+async def _missing_arguments(turn: TurnContext, server: str, name: str, given: Mapping[str, Any]) -> str:
     """Which arguments a prompt still needs, and how to give them; empty if it needs none, or cannot be found."""
     try:
         prompts = await turn.list_features(server, "prompts")
@@ -59,7 +61,7 @@ async def _missing_arguments(turn: TurnContext, server: str, name: str, given: A
         return ""
     declared = next((prompt.get("arguments") for prompt in prompts if prompt.get("name") == name), None)
     names = [each for each in _argument_names(declared) if not each.endswith("?")]
-    missing = [each for each in names if not isinstance(given, dict) or each not in given]
+    missing = [each for each in names if each not in given]
     if not missing:
         return ""
     example = json.dumps(dict.fromkeys(names, "…"), ensure_ascii=False)

@@ -24,7 +24,7 @@ _UNKNOWN = CallFacts()
 
 
 def read_call_facts(call: "Call") -> CallFacts:
-    """Read the facts in a call's `_meta`. They are the host's: it replaces the entry of this key that a caller sends."""
+    """Read the facts in a call's `_meta`. Only the host writes them: it replaces what a caller sends under this key."""
     try:
         return msgspec.convert(call.meta.get(CALL_KEY), CallFacts)
     except msgspec.ValidationError:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from holdfast.builtin.agents.tools import Delegate
     from holdfast.builtin.plan.tools import PublishPlan
     from holdfast.builtin.shell.tools import ShellDeps
-    from holdfast.builtin.team.port import Team
+    from holdfast.builtin.team.interface import Team
 
 STAGE_SERVER = "stage"
 TASKS_SERVER = "tasks"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from holdfast.builtin.call_facts import CallFacts
-from holdfast.builtin.team.port import Found, NewChild, ReceivedMessage, SessionSummary
+from holdfast.builtin.team.interface import NewChild, ReceivedMessage, SearchHit, SessionSummary
 from holdfast.host.delegation import TOO_DEEP_HINT, depth_of
 from holdfast.host.live_sessions import LiveSessions
 from holdfast.host.open_options import inherit_options
@@ -135,7 +135,7 @@ class HostTeam:
 
     async def search_sessions(
         self, caller: SessionId, query: str, *, limit: int, source: str, tags: tuple[str, ...]
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Messages and titles of the sessions that the caller may reach, if they contain all of the words."""
         context = self._require_member(caller).context
         search = SearchQuery(
@@ -143,7 +143,7 @@ class HostTeam:
         )
         page = await self._store.search(search)
         return [
-            Found(session_id=hit.session.context.session_id, title=hit.session.title, snippet=hit.snippet)
+            SearchHit(session_id=hit.session.context.session_id, title=hit.session.title, snippet=hit.snippet)
             for hit in page.items
         ]
 

@@ -236,7 +236,7 @@ async def connect(box: "Toolbox", options: ClientOptions) -> AsyncIterator[BoxCl
     capabilities: JsonObject = {}
     for name, function in (("elicit", options.get("elicit")), ("sample", options.get("sample"))):
         if function is not None:
-            check_takes(function, 1, f"`{name}` must be a function of the question", codes.BAD_ARGUMENT)
+            check_takes(function, 1, f"`{name}` must take one parameter, the question", codes.BAD_ARGUMENT)
     if "elicit" in options:
         answers["elicitation/create"] = options["elicit"]
         capabilities["elicitation"] = {"form": {}, "url": {}}

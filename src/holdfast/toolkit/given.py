@@ -32,7 +32,7 @@ class Given:
     per: Per = "call"
 
 
-class Kind(Enum):
+class ProviderKind(Enum):
     """How a provider makes its value."""
 
     FUNCTION = auto()
@@ -47,7 +47,7 @@ class Provider(msgspec.Struct, frozen=True, eq=False):
     name: str
     make: Callable[..., Any]
     """Returns the value, an awaitable or a context manager, as `kind` says."""
-    kind: Kind
+    kind: ProviderKind
     per: Per
     key: tuple[Callable[..., Any], Per]
     """Two arguments with the same key get the same value."""
@@ -143,17 +143,17 @@ def _read_provider(tool: str, given: Given, callers: tuple[Given, ...]) -> Provi
     )
 
 
-def _read_kind(tool: str, name: str, function: Any) -> tuple[Callable[..., Any], Kind]:
+def _read_kind(tool: str, name: str, function: Any) -> tuple[Callable[..., Any], ProviderKind]:
     if not callable(function):
         raise _bad_provider(tool, name, "it is not a function")
     plain: Any = function
     inner: Any = inspect.unwrap(plain)
     is_decorated = inner is not plain  # it returns a context manager already
     if inspect.isasyncgenfunction(inner):
-        return (plain if is_decorated else asynccontextmanager(plain)), Kind.ASYNC_CONTEXT
+        return (plain if is_decorated else asynccontextmanager(plain)), ProviderKind.ASYNC_CONTEXT
     if inspect.isgeneratorfunction(inner):
-        return (plain if is_decorated else contextmanager(plain)), Kind.CONTEXT
-    return plain, Kind.COROUTINE if inspect.iscoroutinefunction(inner) else Kind.FUNCTION
+        return (plain if is_decorated else contextmanager(plain)), ProviderKind.CONTEXT
+    return plain, ProviderKind.COROUTINE if inspect.iscoroutinefunction(inner) else ProviderKind.FUNCTION
 
 
 def _read_parameters(tool: str, name: str, function: Any) -> list[tuple[str, Any, bool]]:

@@ -130,7 +130,7 @@ def find_uri(
 
 
 def _name_of(handler: Callable[..., Any]) -> str:
-    """The name of a function; empty if it has none, as a lambda."""
+    """The name of a function; empty for a lambda."""
     name = getattr(handler, "__name__", "")
     return name if name.isidentifier() else ""
 

@@ -16,7 +16,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.check_options import check_takes
 from holdfast.toolkit.failures import is_task_cancelled
-from holdfast.toolkit.given import GivenParameter, Kind, Provider
+from holdfast.toolkit.given import GivenParameter, Provider, ProviderKind
 from holdfast.toolkit.guards import needs_session
 from holdfast.toolkit.threads import run_in_thread
 
@@ -292,13 +292,13 @@ def _in_session(session: SessionContext | None, make: Open) -> Open:
 async def _make(provider: Provider, arguments: dict[str, Any], stack: AsyncExitStack) -> Any:
     """Call a provider, and let the stack clean up after it. What is not async runs in a thread."""
     match provider.kind:
-        case Kind.COROUTINE:
+        case ProviderKind.COROUTINE:
             return await provider.make(**arguments)
-        case Kind.ASYNC_CONTEXT:
+        case ProviderKind.ASYNC_CONTEXT:
             return await stack.enter_async_context(provider.make(**arguments))
-        case Kind.FUNCTION:
+        case ProviderKind.FUNCTION:
             return await run_in_thread(provider.make, arguments)
-        case Kind.CONTEXT:
+        case ProviderKind.CONTEXT:
             return await stack.enter_async_context(_in_threads(provider, arguments))
 
 

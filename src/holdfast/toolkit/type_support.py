@@ -25,13 +25,11 @@ SIMPLE_TYPES = frozenset[Any]({str, int, float, bool, dict, list})
 _PYDANTIC_PACKAGES = ("pydantic", "annotated_types")
 # Attributes of classes with declared fields: dataclasses, structs, pydantic models, attrs classes, named tuples.
 _FIELD_NAMES = (
-    *(
-        "__dataclass_fields__",
-        "__struct_fields__",
-        "__pydantic_fields__",
-        "__attrs_attrs__",
-        "_field_defaults",
-    ),
+    "__dataclass_fields__",
+    "__struct_fields__",
+    "__pydantic_fields__",
+    "__attrs_attrs__",
+    "_field_defaults",
 )
 _CORE_SCHEMA_NAMES = ("__pydantic_core_schema__", "__get_pydantic_core_schema__")
 

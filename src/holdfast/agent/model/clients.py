@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx2
 from genai_prices.data_snapshot import get_snapshot
-from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 
@@ -63,8 +62,6 @@ class ModelClients:
             raise
         except ImportError as error:
             raise failures.missing_library(config, error.name or "") from None
-        except UserError as error:
-            raise _explain(config, error) from None
         except Exception as error:
             # For a missing key, each provider's client raises an error of its own, which only names a variable.
             raise _explain(config, error) from None

@@ -39,7 +39,11 @@ class ModelLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A model, its endpoint and its limits. They come only from the user's settings and choices, never from a project's files."""
+    """A model, its endpoint, its key and its limits.
+
+    An agent's definition may name one of the models in the settings. All else comes from the user's settings and choices, never from a
+    project's files.
+    """
 
     name: str
     base_url: str = ""

@@ -41,7 +41,8 @@ from holdfast.model.visible_text import replace_surrogates
 from holdfast.store.types import StoredEvent
 
 _RESPONSE = TypeAdapter(ModelResponse)
-# The formats in which every complete answer has the reason why it ends, by the library's class. Others' modules may not be imported.
+# In these formats, every complete answer says why it ends. They are the names of the library's classes: the module of a class is
+# imported only if it is used.
 _FORMATS_WITH_REASON = frozenset(
     {"OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel", "CustomChatModel"}
 )

@@ -59,7 +59,7 @@ def _is_accepted(part: ModelResponsePart, message: ModelResponse, model: Model) 
         return True
     if message.provider_name != model.system:
         return False
-    # By name: its module may not be imported. One provider can have both APIs.
+    # By name: the module of a class is imported only if it is used. One provider can have both APIs.
     api = type(model).__name__
     if api.endswith("ResponsesModel"):
         encrypted = model.profile.get("openai_supports_encrypted_reasoning_content") is True

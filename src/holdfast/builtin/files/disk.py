@@ -68,17 +68,12 @@ def read_file(
             return FileSnapshot(real=handle.real, text=None)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
-            if status.st_size > max_bytes:
+            data = b"" if status.st_size > max_bytes else file.read(max_bytes + 1)
+            if (size := max(status.st_size, len(data))) > max_bytes:
                 raise HoldfastError(
-                    codes.FILE_TOO_LARGE,
-                    f"{path!r} has {status.st_size} bytes; the maximum is {max_bytes}.",
+                    codes.FILE_TOO_LARGE, f"{path!r} has {size} bytes; the maximum is {max_bytes}."
                 )
-            data = file.read(max_bytes + 1)
-    return FileSnapshot(
-        real=handle.real,
-        text=decode_text(path, data[:max_bytes]),
-        version=_version(status),
-    )
+    return FileSnapshot(real=handle.real, text=decode_text(path, data), version=_version(status))
 
 
 def make_parents(roots: Roots, path: str) -> FileSnapshot:
@@ -209,7 +204,7 @@ def list_folder(roots: Roots, path: str) -> Generator[None, None, FolderListing]
 
 
 def decode_text(path: str, data: bytes) -> str:
-    """Decode the content of a file. Raises NOT_TEXT if it is not UTF-8."""
+    """Decode the content of a file. Raises NOT_TEXT if it is not UTF-8, or has a NUL near its beginning."""
     if b"\0" not in data[:_BINARY_CHECK_BYTES]:
         try:
             return data.decode()

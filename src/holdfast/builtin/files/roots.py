@@ -24,8 +24,8 @@ _MAX_OUTSIDE_STEPS = 256  # each costs time in proportion to its depth
 class PathSet:
     """A set of paths, with everything below them.
 
-    Folders are also recognised by device and inode, because a mount can show a folder under another name. Files are too, in a set
-    that is used at once. Later, another file may have the inode of a file that was replaced.
+    Folders are also recognised by device and inode, because a mount can show a folder under another name. With `with_files`, files are
+    too. Use such a set at once: later, another file may get the inode of a file that was replaced.
     """
 
     paths: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The file tools: read, write, edit, list and find. They access only the session's folders, through the editor if there is one."""
+"""The file tools: read, write, edit, list and find. They access only the session's folders. An editor reads and writes the files, if there is one."""
 
 import asyncio
 import time
@@ -173,7 +173,7 @@ class _Files:
             if snapshot.text is None:
                 raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}.")
             text = snapshot.text
-            part = await self._process(len(text), _read_lines, text, first_line, lines)
+            part = await self._run_in_thread_if_long(len(text), _read_lines, text, first_line, lines)
             return {"path": path, **part, **_note(snapshot)}
 
     async def write(
@@ -181,7 +181,7 @@ class _Files:
     ) -> dict[str, Any]:
         """Write a whole text file. Creates missing folders; replaces an existing file."""
         async with self._calls:
-            await self._process(len(text), disk.encode_text, path, text)
+            await self._run_in_thread_if_long(len(text), disk.encode_text, path, text)
             if _is_preview(call):
                 return await self._preview_write(path, text)
             before = await self._snapshot(path, make_parents=True)
@@ -204,7 +204,7 @@ class _Files:
                 raise HoldfastError(codes.NO_FILE, f"There is no file {path!r}. To create it, use `write`.")
             replacement = Replacement(old=old, new=new, every=all)
             size = len(before.text) + len(old) + len(new)
-            text, count = await self._process(size, replacement.apply, path, before.text)
+            text, count = await self._run_in_thread_if_long(size, replacement.apply, path, before.text)
             change = await self._describe_change(before, text)
             if not _is_preview(call):
                 await self._write(path, text, before)
@@ -270,11 +270,13 @@ class _Files:
         except HoldfastError as error:
             if error.code is not codes.NO_FILE:
                 raise
-            return await self._process(len(text), describe_change, str(self._cwd / path), None, text)
+            return await self._run_in_thread_if_long(
+                len(text), describe_change, str(self._cwd / path), None, text
+            )
 
     async def _describe_change(self, before: disk.FileSnapshot, text: str) -> dict[str, Any]:
         size = len(before.text or "") + len(text)
-        return await self._process(size, describe_change, before.real, before.text, text)
+        return await self._run_in_thread_if_long(size, describe_change, before.real, before.text, text)
 
     async def _snapshot(
         self, path: str, *, for_writing: bool = True, make_parents: bool = False
@@ -316,8 +318,8 @@ class _Files:
             await asyncio.sleep(_LOCK_PAUSE_SECONDS)
         return done
 
-    async def _process(self, size: int, function: Callable[..., T], *args: Any) -> T:
-        """Call a function that processes texts of this size; if they are long, in a thread."""
+    async def _run_in_thread_if_long(self, size: int, function: Callable[..., T], *args: Any) -> T:
+        """Call a function whose texts have this many characters; if that is long, in a thread."""
         if size <= _MAX_CHARS_ON_LOOP:
             return function(*args)
         return await _FILE_THREADS.run(function, *args, owner=self._owner)
@@ -338,11 +340,20 @@ def _read_lines(text: str, first_line: int, max_lines: int) -> JsonObject:
     start = line_start(text, first_line)
     part = text[start : start + _MAX_TEXT_CHARS]
     end = line_start(part, max_lines + 1)
+    more: JsonObject = {}
     if end == len(part) and start + end < len(text):  # the part may end in the middle of a line
-        end = part.rfind("\n") + 1 or end
+        end = part.rfind("\n") + 1
+        if not end:
+            end = len(part)
+            line_end = text.find("\n", start)
+            length = (line_end if line_end >= 0 else len(text)) - start
+            more = {
+                "truncated": f"Line {first_line} has {length} characters; only the first {end} are shown."
+            }
     part = part[:end]
     last_line = first_line - 1 + count_lines(part)
-    more: JsonObject = {"next_line": last_line + 1} if last_line < total else {}
+    if last_line < total:
+        more["next_line"] = last_line + 1
     return {"text": part, "first_line": first_line, "lines": total, **more}
 
 

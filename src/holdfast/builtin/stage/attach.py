@@ -1,6 +1,6 @@
 """Attach to a browser or an Electron app that runs already. It is never closed, and its settings are never changed."""
 
-from holdfast.builtin.stage.browser import Browser, Numbers, Stage
+from holdfast.builtin.stage.browser import Browser, IdCounters, Stage
 from holdfast.builtin.stage.cdp.connection import CdpError, Connection, ConnectionLostError, NoAnswerError
 from holdfast.builtin.stage.cdp.websocket import (
     MissingLibraryError,
@@ -12,7 +12,7 @@ from holdfast.builtin.stage.codes import LOAD_FAILED, UNSUPPORTED_HERE
 from holdfast.toolkit import ToolError
 
 
-async def attach_browser(endpoint: str, numbers: Numbers) -> Stage:
+async def attach_browser(endpoint: str, numbers: IdCounters) -> Stage:
     """A stage with the tabs of the browser at an endpoint of this machine; raises LOAD_FAILED if there is none."""
     connection = Connection()
     try:

@@ -120,7 +120,7 @@ class Stage:
 
 
 @dataclass(slots=True)
-class Numbers:
+class IdCounters:
     """How many stages and tabs a caller has had, in all browsers: the next ones get higher numbers."""
 
     stages: int = 0
@@ -130,7 +130,7 @@ class Numbers:
 class Browser:
     """A browser that this server has started, or one that it is attached to."""
 
-    def __init__(self, connection: Connection, process: BrowserProcess | None, numbers: Numbers) -> None:
+    def __init__(self, connection: Connection, process: BrowserProcess | None, numbers: IdCounters) -> None:
         self.connection = connection
         self.process = process
         self.numbers = numbers
@@ -143,7 +143,7 @@ class Browser:
         connection.handle("", self._on_event)
 
     @classmethod
-    async def attach(cls, connection: Connection, numbers: "Numbers") -> Stage:
+    async def attach(cls, connection: Connection, numbers: IdCounters) -> Stage:
         """A stage with all tabs of a browser that runs already."""
         browser = cls(connection, None, numbers)
         numbers.stages += 1
@@ -177,7 +177,7 @@ class Browser:
         """Create a stage without tabs."""
         assert self.process is not None
         if len(self.stages) >= MAX_STAGES:
-            raise ToolError(TOO_MANY_TABS, f"There are {len(self.stages)} stages already. Close one first.")
+            raise ToolError(TOO_MANY_TABS, f"There are {len(self.stages)} stages already.")
         with browser_failures():
             created = await self.connection.send(cdp.TargetCreateBrowserContext(dispose_on_detach=True))
         context = created.browser_context_id

@@ -91,7 +91,7 @@ PREFERENCES: dict[str, Any] = {
     "alternate_error_pages": {"enabled": False},
     "credentials_enable_service": False,
     "translate": {"enabled": False},
-    # Pages are denied what the browser would ask for: nobody sees its questions, and while one is open, a page gets no clicks.
+    # Pages are denied what the browser would ask the user for: its questions are invisible here, and block all clicks.
     "profile": {"default_content_setting_values": dict.fromkeys(_DENIED_PERMISSIONS, 2)},
     "hardware": {"screen_capture_enabled": False},
     "plugins": {

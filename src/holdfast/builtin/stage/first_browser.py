@@ -35,7 +35,7 @@ class FirstBrowser:
         if beginning is not None:
             with contextlib.suppress(ToolError):  # the cause may be gone by now: try again
                 process = await beginning
-                if await _is_started(process):
+                if await _try_start(process):
                     return process
         return await launch(self._options)
 
@@ -51,7 +51,8 @@ class FirstBrowser:
             await self._starter.close()
 
 
-async def _is_started(process: BrowserProcess) -> bool:
+async def _try_start(process: BrowserProcess) -> bool:
+    """Start the browser. If it does not start, close it and return False."""
     try:
         await process.start()
     except BaseException as error:

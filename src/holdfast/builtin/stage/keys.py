@@ -69,7 +69,7 @@ def parse_keys(combination: str) -> Key:
 
 
 def key_for_character(character: str) -> Key:
-    """The key that types a character. Characters that no key types have no code."""
+    """The key that types a character. Characters that need another key with Shift, such as `!`, or that no key types have no code."""
     if character in ("\n", "\r"):
         return _named_key("Enter", 0)
     if character == "\t":

@@ -107,12 +107,13 @@ async def prepare(options: LaunchOptions, starter: KeeperClient | None = None) -
     """
     program = find_browser(options.program)
     if program is None:
-        where = (
-            f"{options.program!r} is not a program"
-            if options.program
-            else "No Chromium or Chrome is installed"
+        if not options.program:
+            raise ToolError(NO_BROWSER, "No Chromium or Chrome is installed.")
+        raise ToolError(
+            NO_BROWSER,
+            f"The setting stage.browser is {options.program!r}, which is not a program.",
+            hint="Correct the setting, or remove it to use an installed Chromium.",
         )
-        raise ToolError(NO_BROWSER, f"{where}. Install your system's package 'chromium'.")
     async with AsyncExitStack() as stack:
         try:
             sandbox_kind, sandbox = await choose_sandbox(options)
@@ -127,7 +128,9 @@ async def prepare(options: LaunchOptions, starter: KeeperClient | None = None) -
             child = await keeper.spawn(_process_spec(program, folder, options, sandbox_kind, proxy))
             await process.connect(child, stack)
         except OSError as error:
-            raise ToolError(LAUNCH_FAILED, f"The browser could not be started: {error}.") from None
+            raise ToolError(
+                LAUNCH_FAILED, f"The browser could not be started: {str(error).rstrip('.')}."
+            ) from None
         except HoldfastError as error:
             if isinstance(error, ToolError):
                 raise

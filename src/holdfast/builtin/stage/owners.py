@@ -4,7 +4,7 @@ import asyncio
 import re
 from dataclasses import dataclass, field
 
-from holdfast.builtin.stage.browser import Browser, Numbers, Stage
+from holdfast.builtin.stage.browser import Browser, IdCounters, Stage
 from holdfast.builtin.stage.codes import NO_ELEMENT, TAB_GONE
 from holdfast.builtin.stage.first_browser import FirstBrowser
 from holdfast.builtin.stage.tab import Tab
@@ -16,7 +16,7 @@ _REF = re.compile(r"\[?(?:t(\d{1,9}))?e(\d{1,9})\]?")
 
 @dataclass(slots=True)
 class _Owner:
-    numbers: Numbers = field(default_factory=Numbers)
+    numbers: IdCounters = field(default_factory=IdCounters)
     browser: Browser | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_stage: str = ""
@@ -46,7 +46,7 @@ class Owners:
                 browser.on_close = lambda: self._closed(owner, browser)
             return browser
 
-    def numbers(self, call: Call) -> Numbers:
+    def numbers(self, call: Call) -> IdCounters:
         """The counters for the ids of the caller's stages and tabs. No id is used twice."""
         return self._owners.setdefault(call.owner, _Owner()).numbers
 

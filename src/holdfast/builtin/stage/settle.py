@@ -13,19 +13,19 @@ _LONGEST_MS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
-    """The state of a tab before an action."""
+class TabState:
+    """How often a tab has loaded another page, and the requests that have not ended."""
 
     navigations: int
     in_flight: frozenset[str] = frozenset()
 
 
-def mark(tab: Tab) -> Before:
-    """The state of a tab now, for `settle` after the action."""
-    return Before(navigations=tab.navigations, in_flight=frozenset(tab.log.in_flight))
+def tab_state(tab: Tab) -> TabState:
+    """The state of a tab before an action, for `settle` after it."""
+    return TabState(navigations=tab.navigations, in_flight=frozenset(tab.log.in_flight))
 
 
-async def settle(tab: Tab, before: Before, load_seconds: float) -> None:
+async def settle(tab: Tab, before: TabState, load_seconds: float) -> None:
     """Wait for what has happened since `before`. A page that is loaded may take `load_seconds`."""
     await _quiet(tab)
     if tab.navigations > before.navigations:

@@ -74,7 +74,7 @@ class Tab:
         """The load that the page in the tab comes from."""
         self.is_loading = False
         self.is_waiting = False
-        """Whether the tab waits for the server of its next page. Until that answers, the old page gets no commands."""
+        """Whether the tab waits for the server of its next page. Until it answers, the old page gets no commands."""
         self.asked_for_program: float | None = None
         """When the page wanted to open another program. The browser's question is invisible, and keeps mouse events from the page."""
         self.dragged: dict[str, Any] | None = None

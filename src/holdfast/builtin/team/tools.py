@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from holdfast import __version__
 from holdfast.builtin.call_facts import read_call_facts
-from holdfast.builtin.team.port import NewChild, Team
+from holdfast.builtin.team.interface import NewChild, Team
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
@@ -90,17 +90,17 @@ def team_toolbox(context: SessionContext, team: Team) -> Toolbox:
 def check_text(text: str) -> str:
     """Raise BAD_MESSAGE if the text is too long, or has a control character other than a line break or a tab."""
     if len(text) > MAX_MESSAGE:
-        raise HoldfastError(codes.BAD_MESSAGE, f"It has {len(text)} characters. The most is {MAX_MESSAGE}.")
+        raise HoldfastError(
+            codes.BAD_MESSAGE, f"The text has {len(text)} characters; the maximum is {MAX_MESSAGE}."
+        )
     for character in text:
         if not character.isprintable() and character not in _ALLOWED_CONTROLS and _is_control(character):
-            raise HoldfastError(
-                codes.BAD_MESSAGE, f"It contains the control character {character!r}. Remove it."
-            )
+            raise HoldfastError(codes.BAD_MESSAGE, f"The text contains the control character {character!r}.")
     return text
 
 
 def _is_control(character: str) -> bool:
-    # What moves the cursor or changes the direction of text. Other invisible characters, such as the joiners in emoji, are allowed.
+    # Characters that move the cursor or change the direction of text. Other invisible characters, such as the joiners in emoji, are allowed.
     return (
         ord(character) < 32
         or 127 <= ord(character) < 160

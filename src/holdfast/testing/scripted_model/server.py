@@ -6,6 +6,7 @@ import itertools
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Self, TypeAlias, cast
 
@@ -90,23 +91,25 @@ class ScriptedModel:
         await self._server.wait_closed()
 
     def __enter__(self) -> Self:
-        ready, stop = threading.Event(), asyncio.Event()
+        started, stop = Future[None](), asyncio.Event()
 
         async def serve() -> None:
             self._loop = asyncio.get_running_loop()
             try:
-                async with self:
-                    ready.set()
-                    await stop.wait()
-            finally:
-                ready.set()
+                await self.__aenter__()
+            except OSError as error:  # the port is taken
+                started.set_exception(error)
+                return
+            started.set_result(None)
+            await stop.wait()
+            await self.__aexit__()
 
         self._stop = stop
         self._thread = threading.Thread(
             target=lambda: asyncio.run(serve()), name="scripted model", daemon=True
         )
         self._thread.start()
-        ready.wait()
+        started.result()
         return self
 
     def __exit__(self, *_: object) -> None:

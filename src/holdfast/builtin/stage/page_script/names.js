@@ -38,7 +38,7 @@ function givenName(element, tag, role) {
 }
 function labelText(label, control) {
   let text = '', count = 0;
-  const walker = document_createTreeWalker(label);
+  const walker = textWalker(label);
   for (let node = walker.nextNode(); node !== null && text.length < NAME * 2 && count < 500; node = walker.nextNode(), count++) {
     if (nodeType(node) === 3 && !contains(control, node)) {
       const parent = parentNode(node);

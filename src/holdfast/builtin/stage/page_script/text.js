@@ -13,7 +13,7 @@ function clean(text, limit) {
 function textOf(node, limit) {
   if (nodeType(node) === 3) return node.data.slice(0, limit);
   let text = '', count = 0;
-  const walker = document_createTreeWalker(node);
+  const walker = textWalker(node);
   for (let child = walker.nextNode(); child !== null && text.length < limit && count < 2000; child = walker.nextNode(), count++) {
     if (nodeType(child) === 3) {
       const name = parentNode(child) && nodeType(parentNode(child)) === 1 ? localName(parentNode(child)) : '';
@@ -23,5 +23,5 @@ function textOf(node, limit) {
   }
   return text;
 }
-const document_createTreeWalker = (node) => createTreeWalker(document, node, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
+const textWalker = (node) => createTreeWalker(document, node, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
 const BLOCK_TAGS = new Set(['div', 'p', 'br', 'li', 'td', 'th', 'tr', 'section', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6']);

@@ -160,7 +160,10 @@ class ActingTools(ToolFamily):
         """Give files to a file field."""
         stage, _, _ = self._owners.element(call, ref)
         if stage.browser.process is None:
-            raise ToolError(codes.DENIED, "Files are not given to an attached browser.")
+            raise ToolError(
+                codes.DENIED,
+                "An attached browser gets no files from the session. Ask the user to choose them.",
+            )
         files = await self._session_files(call)
         browser_folder = stage.browser.process.folder
 

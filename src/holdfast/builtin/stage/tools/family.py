@@ -13,7 +13,7 @@ from holdfast.builtin.stage.files import SessionFiles
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.owners import Owners
 from holdfast.builtin.stage.read_page import take_snapshot
-from holdfast.builtin.stage.settle import Before, mark, settle
+from holdfast.builtin.stage.settle import TabState, settle, tab_state
 from holdfast.builtin.stage.tab import Tab
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -83,7 +83,7 @@ class ToolFamily:
         async with found.lock:
             if not found.snapshots and not found.is_over:
                 await take_snapshot(found)
-            before = mark(found)
+            before = tab_state(found)
             if number is not None:
                 try:
                     found.find_ref(number)
@@ -114,7 +114,7 @@ class ToolFamily:
             return page_answer(stage, [], budget, tab=tab.id, **facts)
         taken = await take_snapshot(tab)
         if not taken.lines and taken.url != "about:blank":  # its scripts have not shown anything yet
-            await settle(tab, Before(navigations=tab.navigations), LOAD_SECONDS)
+            await settle(tab, TabState(navigations=tab.navigations), LOAD_SECONDS)
             taken = await take_snapshot(tab)
         return answers.snapshot_answer(stage, tab, taken, budget, **facts)
 

@@ -23,7 +23,7 @@ from holdfast.builtin.stage.fence import fence, one_line, plain_text
 from holdfast.builtin.stage.launch import BrowserProcess
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.page_log import Request, thrown_text
-from holdfast.builtin.stage.settle import mark, settle
+from holdfast.builtin.stage.settle import settle, tab_state
 from holdfast.builtin.stage.tab import Tab
 from holdfast.builtin.stage.tools.family import (
     Budget,
@@ -200,7 +200,7 @@ class ObservingTools(ToolFamily):
         """Run JavaScript in the page, with all its rights."""
         stage, found = self._owners.tab(call, tab)
         async with found.lock:
-            before = mark(found)
+            before = tab_state(found)
             command = cdp.RuntimeEvaluate(
                 expression=script, return_by_value=True, await_promise=True, user_gesture=True
             )

@@ -7,7 +7,7 @@ from holdfast.builtin.stage.codes import (
     NOT_YET,
 )
 from holdfast.builtin.stage.conditions import Condition, State, wait_until
-from holdfast.builtin.stage.settle import Before, settle
+from holdfast.builtin.stage.settle import TabState, settle
 from holdfast.builtin.stage.tools.family import (
     Seconds,
     TabId,
@@ -33,6 +33,7 @@ class WaitingTools(ToolFamily):
         tab: TabId = "",
     ) -> dict[str, Any]:
         """Wait until all conditions are true; without any, until the page is loaded and quiet."""
+        _check_has_ref(ref, state=state)
         stage, found, number = self._target(call, ref, tab)
         condition = Condition(
             text=as_shown(text), not_text=as_shown(not_text), number=number, state=state, url=url
@@ -40,7 +41,7 @@ class WaitingTools(ToolFamily):
         async with found.lock:
             if condition == Condition():
                 is_loaded = await found.until(lambda: not found.is_loading or found.is_over, timeout)
-                await settle(found, Before(navigations=found.navigations), timeout)
+                await settle(found, TabState(navigations=found.navigations), timeout)
                 if not is_loaded:
                     raise ToolError(NOT_YET, f"The page is still loading after {timeout:g} s.")
             else:
@@ -61,6 +62,7 @@ class WaitingTools(ToolFamily):
         tab: TabId = "",
     ) -> dict[str, Any]:
         """Check what a test expects, as wait does; fails with expected and actual."""
+        _check_has_ref(ref, state=state, value=value)
         stage, found, number = self._target(call, ref, tab)
         condition = Condition(
             text=as_shown(text),
@@ -78,3 +80,10 @@ class WaitingTools(ToolFamily):
         async with found.lock:
             waited = await wait_until(found, condition, timeout)
         return page_answer(stage, [], 500, tab=found.id, passed=True, seconds=round(waited, 2))
+
+
+def _check_has_ref(ref: str, **conditions: str | None) -> None:
+    """Raise if a condition on an element is given without the element: it would count as true."""
+    given = [name for name, condition in conditions.items() if condition is not None]
+    if given and not ref:
+        raise ToolError(codes.BAD_ARGUMENT, f"{given[0]} is about an element. Pass its ref, too.")

@@ -35,7 +35,7 @@ class ReceivedMessage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchHit:
     """A message or a title that contains the words of a search."""
 
     session_id: str
@@ -75,6 +75,6 @@ class Team(Protocol):
 
     async def search_sessions(
         self, caller: SessionId, query: str, *, limit: int, source: str, tags: tuple[str, ...]
-    ) -> list[Found]:
+    ) -> list[SearchHit]:
         """Messages and titles that contain all words of `query`, in the sessions that the caller may reach."""
         ...
