@@ -57,7 +57,12 @@ SERVERS: dict[str, tuple[list[str], str, dict[str, Any], str]] = {
         {"text": "hello"},
         "hello",
     ),
-    "the built-in tasks, by python -m": ([sys.executable, "-m", "holdfast", "builtin", "tasks"], "", {}, ""),
+    "the toolkit, by python -m": (
+        [sys.executable, "-m", "holdfast.cli.up.demo_server"],
+        "count",
+        {},
+        '"count":1',
+    ),
 }
 
 
@@ -75,7 +80,7 @@ async def test_server_works_confined_with_no_more_than_its_command(
     async with make_host({"s": entry}) as host, host.session(cwd=folder) as session:
         assert [refusal.reason for refusal in session.refusals] == []
         assert session.server("s").confinement is not None
-        answer = (await session.call(f"s.{tool}", given)).text if tool else expected
+        answer = (await session.call(f"s.{tool}", given)).text
 
     assert expected in answer
 
