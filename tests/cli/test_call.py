@@ -88,6 +88,29 @@ def test_a_server_that_does_not_answer_in_time_names_the_setting(tmp_path: Path)
     assert "within 1 s. If it needs more time, set links.connect_seconds in the settings." in done.stderr
 
 
+@pytest.mark.parametrize("flag", [[], ["--json"]], ids=["text", "json"])
+def test_a_tool_of_a_server_that_did_not_start_fails_with_the_reason(tmp_path: Path, flag: list[str]):
+    servers = tmp_path / "servers.json"
+    servers.write_text(json.dumps({"mcpServers": {"gone": {"command": "no-such-program"}}}))
+    environ = {**environment(tmp_path), "HOLDFAST_SERVERS_USER_FILE": str(servers)}
+
+    done = run_holdfast("call", *flag, "gone.x", env=environ)
+
+    reason = "'gone' is not available in this session. Could not start 'no-such-program'"
+    if flag:
+        printed = json.loads(done.stdout)
+        assert (done.returncode, done.stderr) == (1, "")
+        assert (printed["ok"], printed["code"], reason in printed["message"]) == (
+            False,
+            "SERVER_REFUSED",
+            True,
+        )
+    else:
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"Error: SERVER_REFUSED: {reason}")
+        assert done.stderr.endswith("Hint: `holdfast servers list` shows all servers.\n")
+
+
 def test_json_prints_the_unchanged_result(tmp_path: Path):
     done = run(tmp_path, "call", "--json", "files.lst")
 

@@ -119,6 +119,23 @@ def test_show_prints_the_details_of_a_session(home: Path, tmp_path: Path):
     assert "files" in for_programs["servers"]
 
 
+def test_show_prints_each_line_of_why_a_server_was_refused(tmp_path: Path):
+    servers = tmp_path / "servers.json"
+    words = ["-c", "echo first >&2; echo second >&2; exit 1"]
+    servers.write_text(json.dumps({"mcpServers": {"broken": {"command": "sh", "args": words}}}))
+    environ = {**environment(tmp_path), "HOLDFAST_SERVERS_USER_FILE": str(servers)}
+    run_holdfast("call", "--keep", "broken.x", env=environ)
+    (stored,) = map(json.loads, run_holdfast("sessions", "list", "--json", env=environ).stdout.splitlines())
+    shown = run_holdfast("sessions", "show", stored["id"], env=environ).stdout.splitlines()
+
+    start = next(number for number, line in enumerate(shown) if line.startswith("refused broken"))
+    assert [line.strip() for line in shown[start + 1 : start + 4]] == [
+        "It wrote to stderr:",
+        "| first",
+        "| second",
+    ]
+
+
 def test_show_prints_how_long_each_stage_of_the_opening_and_each_server_took(home: Path):
     (_, stored) = listed(home)
 
@@ -200,8 +217,10 @@ def test_sessions_are_found_by_source_tag_and_workspace(home: Path):
     ]
     found = [
         [len(run(home, "sessions", *command, *each, "--json").stdout.splitlines()) for each in filters]
-        for command in (("list",), ("search", "login"))
+        for command in (("list",), ("search", "login"), ("search",))
     ]
+    table = run(home, "sessions", "search", "--tag", "release").stdout
+    nothing = run(home, "sessions", "search")
 
     short = stored["id"][:13]
     assert [done.stdout for done in (added, removed, shown)] == [
@@ -211,7 +230,9 @@ def test_sessions_are_found_by_source_tag_and_workspace(home: Path):
     ]
     assert (unknown.returncode, f"{short} has no tag 'nope'." in unknown.stderr) == (2, True)
     assert empty.returncode == 2
-    assert found == [[1, 0, 1, 0, 0]] * 2
+    assert found == [[1, 0, 1, 0, 0]] * 3
+    assert (short in table, "the login bug" in table) == (True, True)
+    assert (nothing.returncode, "Give a word to search for" in nothing.stderr) == (2, True)
 
 
 def make_older(home: Path, session_id: str, days: int) -> None:

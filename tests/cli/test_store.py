@@ -241,6 +241,19 @@ def test_sizes_include_the_changes_that_a_running_process_has_not_yet_moved_to_t
     assert before > in_file  # the control: the file alone is smaller
 
 
+def test_vacuum_says_why_a_store_that_is_being_read_takes_more_space(database: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM sessions").fetchone()
+        in_use = _run("store", "vacuum", "--path", str(database))
+    alone = _run("store", "vacuum", "--path", str(database))
+
+    before, after = (int(word) for word in in_use.stdout.split() if word.isdecimal())
+    assert (in_use.returncode, before < after) == (0, True)
+    assert "Another process was reading the store" in in_use.stdout
+    assert (alone.returncode, "Another process" in alone.stdout) == (0, False)
+
+
 def test_vacuum_prints_the_sizes(database: Path) -> None:
     done = _run("store", "vacuum", "--path", str(database))
 

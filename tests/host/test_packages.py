@@ -182,6 +182,33 @@ async def test_every_package_runner_works_confined(
 
 
 @pytest.mark.promise("BOX-08")
+@pytest.mark.usefixtures("bwrap")
+async def test_package_that_was_fetched_before_packages_were_compiled_is_compiled_at_the_next_start(
+    make_host: HostFactory, folder: Path, tmp_path: Path, registry: Registry
+):
+    entry = {"command": "uvx", "args": ["fetched@1.0.0"], "confined": True}
+
+    async def start() -> list[Path]:
+        async with (
+            make_host({"c": entry}, **variables(registry, tmp_path)) as host,
+            host.session(cwd=folder) as session,
+        ):
+            assert (await session.call("c.told")).data["environment"] == "sandboxed"
+        return [*(tmp_path / "packages").glob("*/*/**/site-packages/fetched/__pycache__/server.*.pyc")]
+
+    (compiled,) = await start()
+    compiled.unlink()
+    control = await start()
+    (record,) = (tmp_path / "packages").glob("*.json")
+    content = json.loads(record.read_text())
+    del content["is_compiled"]  # as earlier versions wrote it
+    record.write_text(json.dumps(content))
+
+    assert (control, await start()) == ([], [compiled])
+    assert registry.requests == ["/fetched@1.0.0"]
+
+
+@pytest.mark.promise("BOX-08")
 @pytest.mark.parametrize("runner", Runner)
 def test_package_is_compiled_only_by_an_interpreter_outside_of_it(tmp_path: Path, runner: Runner):
     command = PackageCommand(runner=runner, packages=("tool",), program="tool")

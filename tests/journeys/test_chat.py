@@ -555,6 +555,18 @@ def test_a_resumed_chat_shows_the_conversation_so_far(home: Path, cwd: Path):
     assert [session["id"] for session in _sessions(home)] == [stored["id"]]
 
 
+@pytest.mark.promise("LNK-07")
+@pytest.mark.usefixtures("server")
+def test_a_resumed_chat_says_once_that_a_server_lost_its_state(home: Path, cwd: Path):
+    call = "/call tools.count {}\n"
+    first = piped(home, cwd, call, "--mode", "auto")
+    resumed = piped(home, cwd, call * 2, "--mode", "auto", "--resume")
+
+    assert (first.returncode, "STATE_LOST" in first.stdout) == (0, False)
+    shown = resumed.stdout.split("tools.count:\n")
+    assert ["STATE_LOST: tools was restarted." in answer for answer in shown[-2:]] == [True, False]
+
+
 def test_escape_sequences_in_files_do_not_reach_the_terminal(home: Path, cwd: Path):
     (cwd / "evil").write_text("\x1b]0;owned\x07\x1b[2J\rgone")
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -57,7 +58,12 @@ SERVERS: dict[str, tuple[list[str], str, dict[str, Any], str]] = {
         {"text": "hello"},
         "hello",
     ),
-    "the built-in tasks, by python -m": ([sys.executable, "-m", "holdfast", "builtin", "tasks"], "", {}, ""),
+    "the toolkit, by python -m": (
+        [sys.executable, "-m", "holdfast.cli.up.demo_server"],
+        "count",
+        {},
+        '"count":1',
+    ),
 }
 
 
@@ -75,7 +81,7 @@ async def test_server_works_confined_with_no_more_than_its_command(
     async with make_host({"s": entry}) as host, host.session(cwd=folder) as session:
         assert [refusal.reason for refusal in session.refusals] == []
         assert session.server("s").confinement is not None
-        answer = (await session.call(f"s.{tool}", given)).text if tool else expected
+        answer = (await session.call(f"s.{tool}", given)).text
 
     assert expected in answer
 
@@ -151,6 +157,108 @@ async def test_npm_fetches_a_package_confined_and_its_server_runs_confined(
             answer = (await session.call("s.trust")).text
 
     assert answer == "sandboxed"
+
+
+def make_wheel() -> bytes:
+    """A Python package `small` with the program `small`, which is the script of the npm package in Python."""
+    source = """
+import json, os, sys
+
+def main():
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, params = message.get("method"), message.get("params", {})
+        info = {"capabilities": {"tools": {}}, "serverInfo": {"name": "small", "version": "1"}}
+        results = {
+            "initialize": {"protocolVersion": params.get("protocolVersion"), **info},
+            "tools/list": {"tools": [{"name": "trust", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": os.environ["HOLDFAST_TRUST_LEVEL"]}]},
+        }
+        if "id" in message:
+            known = {"result": results[method]} if method in results else {"error": {"code": -32601, "message": "no"}}
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **known}), flush=True)
+"""
+    info = "small-1.2.3.dist-info"
+    files = {
+        "small/__init__.py": source,
+        f"{info}/METADATA": "Metadata-Version: 2.1\nName: small\nVersion: 1.2.3\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": "[console_scripts]\nsmall = small:main\n",
+    }
+    record = "".join(f"{name},,\n" for name in (*files, f"{info}/RECORD"))
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for name, text in {**files, f"{info}/RECORD": record}.items():
+            zipped.writestr(name, text)
+    return archive.getvalue()
+
+
+@contextmanager
+def python_index() -> Iterator[str]:
+    """A package index on loopback with one package, `small`."""
+    content, name = make_wheel(), "small-1.2.3-py3-none-any.whl"
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_file()
+
+        def do_GET(self) -> None:
+            self.wfile.write(self.send_file())
+
+        def send_file(self) -> bytes:
+            """Send the head of the answer, and return its body."""
+            is_wheel = self.path.endswith(".whl")
+            page = f'<!DOCTYPE html><html><body><a href="/{name}">{name}</a></body></html>'
+            body = content if is_wheel else page.encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/octet-stream" if is_wheel else "text/html")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            return body
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.promise("BOX-08")
+async def test_uv_fetches_a_package_confined_and_its_server_runs_confined(
+    make_host: HostFactory, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    programs = Path(sys.executable).parent
+    if not (programs / "uv").exists():
+        pytest.skip("uv is not installed")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    entry = {"command": "uvx", "args": ["small"], "confined": True}
+
+    async def ask() -> str:
+        async with make_host({"s": entry}, **variables) as host, host.session(cwd=folder) as session:
+            assert [refusal.reason for refusal in session.refusals] == []
+            return (await session.call("s.trust")).text
+
+    with python_index() as index:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", f"http://{index}/simple")
+        variables = {
+            "HOLDFAST_SERVERS_PACKAGES": str(tmp_path / "packages"),
+            "HOLDFAST_SERVERS_REGISTRIES": index,
+            "HOLDFAST_SERVERS_REACHABLE": "127.0.0.1",
+        }
+        first = await ask()
+    (compiled,) = (tmp_path / "packages").glob(
+        "*/tools/small/lib/python*/site-packages/small/__pycache__/*.pyc"
+    )
+
+    assert (first, await ask()) == ("sandboxed", "sandboxed"), "the second start needs no index"
+    assert compiled.is_file()
 
 
 @pytest.mark.promise("BOX-08")

@@ -80,9 +80,6 @@ def call(
         nonlocal has_log
         async with open_session(host, options.to_open_options(only_server=server, keep=keep)) as session:
             result = await session.call(tool, parsed, timeout=timeout)
-            refusals = [refusal for refusal in session.refusals if refusal.server == server]
-            if result.code == codes.SERVER_REFUSED.name and refusals:
-                raise HoldfastError(codes.UNKNOWN_SERVER, f"{server}: {refusals[0].reason}")
             if not result.ok and result.code != codes.UNKNOWN_TOOL.name:
                 with suppress(HoldfastError):
                     has_log = isinstance(session.server(server).transport, Stdio)
@@ -142,6 +139,8 @@ def _hint(tool: str, code: Code, *, has_log: bool) -> str:
         return f"To review and approve it: {approve_command(tool.rpartition('.')[0])}"
     if code is codes.NOT_PERMITTED:
         return "`holdfast settings show` prints the permission rules. To be asked about a call: holdfast chat"
+    if code is codes.SERVER_REFUSED:
+        return "`holdfast servers list` shows all servers."
     logs = logs_command(tool.rpartition(".")[0]) if has_log else ""
     if code is codes.INTERNAL_ERROR:
         where = f"Its log has the details: {logs}" if has_log else "It has no log on this machine."

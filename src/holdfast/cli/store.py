@@ -92,13 +92,20 @@ def backup(*, copy: Path, path: Path | None) -> None:
 def vacuum(*, path: Path | None) -> None:
     """Rewrite the store to free the space that deleted sessions used.
 
+    While another process reads the store, the new content is kept in a second file next to it, and both sizes count.
+
     \b
     Example:
       holdfast store vacuum
     """
     with exit_if_unreadable():
-        before, after = maintenance.vacuum(store_file(path))
-    print_line(f"{before} bytes before, {after} bytes after.")
+        report = maintenance.vacuum(store_file(path))
+    print_line(f"{report.before} bytes before, {report.after} bytes after.")
+    if report.is_in_use:
+        print_line(
+            "Another process was reading the store, so the new content is still in a second file next to it."
+            " The space is freed when no process has the store open."
+        )
 
 
 @contextmanager

@@ -33,6 +33,8 @@ class PackageRecord(msgspec.Struct, frozen=True):
     version: str
     integrity: str
     program: str
+    is_compiled: bool = False
+    """False for a package that an earlier version of Holdfast fetched: its Python modules must still be compiled."""
 
 
 def read_record(folder: Path) -> PackageRecord | None:

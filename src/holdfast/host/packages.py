@@ -11,10 +11,12 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
 
 from holdfast.host.package_install import (
     FETCH_SECONDS,
@@ -164,6 +166,9 @@ class Packages:
                     command.pinned(granted.version) if granted is not None and granted.version else command
                 )
                 record = await self._install(folder, wanted, tuple(dict.fromkeys(hosts)))
+            if not record.is_compiled:
+                with _report_unusable(command):
+                    record = await self._compile(folder, command, record)
         if granted is not None and record.integrity != granted.integrity:
             raise HoldfastError(
                 codes.NOT_APPROVED,
@@ -192,15 +197,7 @@ class Packages:
         certificates = await _THREADS.run(_find_certificates, self._environ)
         spec = ProcessSpec(
             argv=argv,
-            env={
-                "PATH": self._environ.get("PATH", os.defpath),
-                "HOME": "/tmp",
-                "TMPDIR": "/tmp",
-                "LANG": "C.UTF-8",
-                **registry_variables,
-                **certificates,
-                **variables,
-            },
+            env={**self._variables(), **registry_variables, **certificates, **variables},
             cwd=str(folder),
             confinement=Confinement(
                 roots=(str(folder),),
@@ -215,18 +212,23 @@ class Packages:
         code, written, refused = await self._run(spec, folder, command)
         if code != 0:
             raise _fetch_error(command, refused, written)
-        try:
-            record = await _THREADS.run(make_record, folder, command)
-            # Afterwards, because compiled modules differ at each installation, and the record has a hash of all files.
-            if argv := await _THREADS.run(compile_command, command, str(folder)):
-                confinement = Confinement(roots=(str(folder),), quota=_QUOTA)
-                await self._run(replace(spec, argv=argv, confinement=confinement), folder, command)
-            return await _THREADS.run(write_record, folder, record)
-        except (OSError, ValueError) as error:
-            raise HoldfastError(
-                codes.SPAWN_FAILED,
-                f"{' '.join(command.packages)} was fetched, but cannot be run: {error}. Check the name of the package.",
-            ) from None
+        with _report_unusable(command):
+            return await _THREADS.run(make_record, folder, command)
+
+    async def _compile(self, folder: Path, command: PackageCommand, record: PackageRecord) -> PackageRecord:
+        """Compile the Python modules of a package, and write its record.
+
+        The record is made before: compiled modules differ at each installation, and the record has a hash of all files.
+        """
+        if argv := await _THREADS.run(compile_command, command, str(folder)):
+            confinement = Confinement(roots=(str(folder),), quota=_QUOTA)
+            spec = ProcessSpec(argv=argv, env=self._variables(), cwd=str(folder), confinement=confinement)
+            await self._run(spec, folder, command)
+        return await _THREADS.run(write_record, folder, msgspec.structs.replace(record, is_compiled=True))
+
+    def _variables(self) -> dict[str, str]:
+        search_path = self._environ.get("PATH", os.defpath)
+        return {"PATH": search_path, "HOME": "/tmp", "TMPDIR": "/tmp", "LANG": "C.UTF-8"}
 
     async def _run(
         self, spec: ProcessSpec, folder: Path, command: PackageCommand
@@ -239,6 +241,17 @@ class Packages:
             child.close()
             await child.end(0.0)
         return code, written, child.view.refused_hosts if child.view is not None else ()
+
+
+@contextmanager
+def _report_unusable(command: PackageCommand) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise HoldfastError(
+            codes.SPAWN_FAILED,
+            f"{' '.join(command.packages)} was fetched, but cannot be run: {error}. Check the name of the package.",
+        ) from None
 
 
 def _find_certificates(environ: Mapping[str, str]) -> dict[str, str]:

@@ -23,6 +23,16 @@ class CheckReport:
     problems: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReport:
+    """The size of a store before and after it was rewritten, in bytes."""
+
+    before: int
+    after: int
+    is_in_use: bool
+    """Another process was reading the store, so what was rewritten is still in the log next to the file."""
+
+
 @contextmanager
 def open_for_reading(url: str | Path) -> Iterator[ReadTx]:
     """Read a store of this or an earlier version, without changing it. Raise if it is missing or empty."""
@@ -60,8 +70,8 @@ def backup(url: str | Path, copy: Path) -> None:
     maintenance.backup(_file(url), copy)
 
 
-def vacuum(url: str | Path) -> tuple[int, int]:
-    """Rewrite the file without unused space. Return its size before and after."""
+def vacuum(url: str | Path) -> VacuumReport:
+    """Rewrite the file without unused space."""
     from holdfast.store.sqlite import maintenance
 
     return maintenance.vacuum(_file(url))

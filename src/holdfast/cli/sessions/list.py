@@ -34,6 +34,11 @@ class _Filters:
     tags: tuple[str, ...]
     visibility: Visibility
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether none of the options was given."""
+        return self.source is None and not self.tags and self.visibility == Visibility()
+
 
 def _filter_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options `--source`, `--tag`, `--workspace` and `--user`. The command gets them as its parameter `filters`."""
@@ -118,7 +123,7 @@ def list_sessions(
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True)
+@click.argument("words", nargs=-1)
 @_filter_options
 @limit_options(20)
 @json_lines_option
@@ -128,13 +133,21 @@ def search(
 ) -> None:
     """Find sessions with a message or a title that contains all the words.
 
-    Each session is printed once, with its latest matches.
+    Each session is printed once, with its latest matches. Without words, all sessions that the options select are printed.
 
     \b
     Examples:
       holdfast sessions search login bug
       holdfast sessions search login --source chat --tag release
+      holdfast sessions search --tag release
     """
+    if not words and filters.is_empty:
+        raise click.UsageError(
+            "Give a word to search for, or one of --source, --tag, --workspace and --user."
+        )
+    sessions = SessionQuery(
+        visibility=filters.visibility, source=filters.source, tags=filters.tags, limit=MAX_PAGE_SIZE
+    )
     query = SearchQuery(
         visibility=filters.visibility,
         words=" ".join(words),
@@ -144,9 +157,14 @@ def search(
     )
 
     async def work(store: Store) -> tuple[list[_Match], int]:
+        if not words:
+            selected, more = await collect_pages(
+                lambda cursor: store.sessions(replace(sessions, cursor=cursor)), limit
+            )
+            return [(await summarize(store, stored), []) for stored in selected], more
         hits, _ = await collect_pages(lambda cursor: store.search(replace(query, cursor=cursor)), _MAX_HITS)
         by_session: dict[str, list[SearchHit]] = {}
-        for hit in (*hits, *await _find_by_first_call(store, query)):
+        for hit in (*hits, *await _find_by_first_call(store, sessions, query.words)):
             by_session.setdefault(hit.session.context.session_id, []).append(hit)
         found = sorted(by_session.values(), key=lambda hits: hits[0].session.updated, reverse=True)
         shown = found if limit is None else found[:limit]
@@ -161,19 +179,14 @@ def search(
         rows = [row for match in shown for row in _hit_rows(*match)]
         print_table(("session", "last used", "title", "text"), rows)
     else:
-        print_line(
-            f"No message or title contains all of: {' '.join(words)}. The search matches whole words.",
-            err=True,
-        )
+        wanted = f"No message or title contains all of: {' '.join(words)}. The search matches whole words."
+        print_line(wanted if words else "No session has all of these.", err=True)
     print_remaining(len(shown), more)
 
 
-async def _find_by_first_call(store: Store, query: SearchQuery) -> list[SearchHit]:
+async def _find_by_first_call(store: Store, sessions: SessionQuery, words: str) -> list[SearchHit]:
     """The sessions without a stored title that are listed with their first call as the title, if that contains the words."""
-    wanted = parse_words(query.words)
-    sessions = SessionQuery(
-        visibility=query.visibility, source=query.source, tags=query.tags, limit=MAX_PAGE_SIZE
-    )
+    wanted = parse_words(words)
     found, _ = await collect_pages(lambda cursor: store.sessions(replace(sessions, cursor=cursor)), _MAX_HITS)
     titled = await with_titles(store, [stored for stored in found if not stored.title])
     return [
@@ -200,8 +213,8 @@ def _hit_rows(summary: SessionSummary, hits: list[SearchHit]) -> Iterator[tuple[
     """The rows of a session: its latest matches, and how many more there are."""
     session = summary.stored
     first = (short_id(session.context.session_id), time_ago(session.updated), session.title)
-    texts = [
-        *dict.fromkeys(" ".join(hit.snippet.split()) for hit in hits)
+    texts = [*dict.fromkeys(" ".join(hit.snippet.split()) for hit in hits)] or [
+        ""
     ]  # a title repeats the first prompt
     for number, text in enumerate(texts[:_MAX_SHOWN_HITS]):
         yield (*(("", "", "") if number else first), text)

@@ -92,7 +92,11 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         ("events", f"{stored.last_seq}, {size / MEGABYTE:,.1f} MB"),
         *((f"used by {agent}", line) for agent, line in describe_usage(used)),
         ("servers", ", ".join(servers) or "(none)"),
-        *((f"refused {refusal.server}", refusal.reason) for refusal in refusals),
+        *(
+            (f"refused {refusal.server}" if number == 0 else "", line)
+            for refusal in refusals
+            for number, line in enumerate(refusal.reason.splitlines())
+        ),
         *([("opening", _describe_seconds(stage_seconds))] if stage_seconds else []),
         *([("starts", _describe_seconds(server_seconds))] if server_seconds else []),
     ]

@@ -14,7 +14,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.store import clock
 from holdfast.store.errors import store_error
-from holdfast.store.maintenance import CheckReport
+from holdfast.store.maintenance import CheckReport, VacuumReport
 from holdfast.store.owner import this_process
 from holdfast.store.sqlite.anchor import FileAnchor
 from holdfast.store.sqlite.database import (
@@ -31,6 +31,7 @@ from holdfast.store.sqlite.read_tx import SqlReadTx
 from holdfast.store.sqlite.schema import check_version, migrate, migrations, schema_version
 from holdfast.store.sqlite.write_tx import Holder, SqlTx
 
+_CHECKPOINT_MS = 1000  # how long a vacuum waits for other processes that read the store
 _STEPS = 100_000
 """After how many steps of SQLite the time is checked."""
 
@@ -217,8 +218,8 @@ def _copy_file(db: Database, path: Path, copy: Path) -> None:
     _sync(copy.parent)
 
 
-def vacuum(path: Path) -> tuple[int, int]:
-    """Rewrite the file without unused space. Return its size before and after."""
+def vacuum(path: Path) -> VacuumReport:
+    """Rewrite the file without unused space."""
     report = check(path)
     if report.problems:
         # Do not open a damaged file for writing: it may be the only copy.
@@ -228,8 +229,9 @@ def vacuum(path: Path) -> tuple[int, int]:
     with translate_errors(path), closing(connect(path)) as db:
         db.execute("INSERT INTO words (words) VALUES ('optimize')")
         db.execute("VACUUM")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    return report.bytes, _size(path)
+        db.execute(f"PRAGMA busy_timeout = {_CHECKPOINT_MS}")
+        (is_busy, *_) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return VacuumReport(before=report.bytes, after=_size(path), is_in_use=bool(is_busy))
 
 
 @contextmanager
