@@ -24,7 +24,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal
 from holdfast.session import session as async_session
-from holdfast.session.arguments import Arguments
+from holdfast.wire.call_arguments import Arguments
 from holdfast.session.callbacks import ProgressCallback
 from holdfast.session.turns import TurnResult
 from holdfast.settings import Settings

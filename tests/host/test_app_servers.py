@@ -295,7 +295,7 @@ async def test_a_program_answers_a_sessions_questions_with_functions(tmp_path: P
 
     async with make_host(tmp_path, {"shop": make_box()}) as host:
         async with host.session(
-            ask=make(True), elicit=make({"answer": True}), on_event=watch_later if is_async else watch
+            ask=make(True), elicit=make({"value": True}), on_event=watch_later if is_async else watch
         ) as session:
             accepted = await session.call("shop.confirm")
         async with host.session(ask=make(False)) as session:
@@ -331,18 +331,18 @@ async def test_a_function_that_raises_leaves_the_question_without_an_answer(
 
 @dataclass
 class Form:
-    answer: bool
+    value: bool
 
 
 ANSWERS: dict[str, tuple[Any, str]] = {
-    "fields": ({"answer": True}, ""),
-    "dataclass": (Form(answer=True), ""),
-    "the result of the request": ({"action": "accept", "content": {"answer": True}}, ""),
-    "the SDK's result": (ElicitResult(action="accept", content={"answer": True}), ""),
+    "fields": ({"value": True}, ""),
+    "dataclass": (Form(value=True), ""),
+    "the result of the request": ({"action": "accept", "content": {"value": True}}, ""),
+    "the SDK's result": (ElicitResult(action="accept", content={"value": True}), ""),
     "declined": (ElicitResult(action="decline"), "DECLINED"),
     "cancelled": ({"action": "cancel"}, "DECLINED"),
     "a class": (Form, "BAD_ARGUMENT"),
-    "no JSON": ({"answer": object()}, "BAD_ARGUMENT"),
+    "no JSON": ({"value": object()}, "BAD_ARGUMENT"),
 }
 
 

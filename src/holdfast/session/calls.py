@@ -22,7 +22,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import ON_LOOP_LIMIT, SMALL_DOCUMENT_BYTES
 from holdfast.model.permission import Access
 from holdfast.model.server import InProcess
-from holdfast.session.arguments import encode_arguments
+from holdfast.wire.call_arguments import encode_arguments
 from holdfast.session.call_record import CallRecord
 from holdfast.session.permission import Permission, PermissionPolicy, tool_kind, tool_label
 from holdfast.session.server_deps import ServerDeps

@@ -27,7 +27,7 @@ from holdfast.model.message_text import mark_message
 from holdfast.model.permission import Mode
 from holdfast.model.server import SPAWNING_TOOLS
 from holdfast.model.visible_text import replace_surrogates
-from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
+from holdfast.wire.call_arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.calls import Calls
 from holdfast.session.inbox import Inbox
 from holdfast.session.permission import PermissionPolicy
