@@ -515,7 +515,9 @@ def test_form_for_a_pydantic_model():
     assert form.parse({"name": "Ann"}) == Person(name="Ann")
 
 
-@pytest.mark.parametrize("kind", [dict[str, int], list[str], bytes | int, Any, tuple[int, int], list[Order]])
+@pytest.mark.parametrize(
+    "kind", [None, dict[str, int], list[str], bytes | int, Any, tuple[int, int], list[Order]]
+)
 def test_type_without_a_form_is_refused(kind: Any):
     with pytest.raises(HoldfastError, match=r"call\.ask|cannot be read|forms are flat"):
         make_form(kind)
