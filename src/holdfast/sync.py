@@ -24,11 +24,11 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal
 from holdfast.session import session as async_session
-from holdfast.wire.call_arguments import Arguments
 from holdfast.session.callbacks import ProgressCallback
 from holdfast.session.turns import TurnResult
 from holdfast.settings import Settings
 from holdfast.store.store import Store
+from holdfast.wire.call_arguments import Arguments
 
 if TYPE_CHECKING:
     from holdfast.tracing import TracerProvider

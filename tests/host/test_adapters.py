@@ -40,9 +40,7 @@ async def test_calls_through_an_adapter_have_the_sessions_permission_context_and
         }
         toolset = pydantic_ai_toolset(session)
         by_toolset = {
-            name: (
-                await toolset.call_tool(f"fake__{name}", {}, no_context, no_context)
-            ).return_value
+            name: (await toolset.call_tool(f"fake__{name}", {}, no_context, no_context)).return_value
             for name in ("read", "fail", "write")
         }
         refused_by_sdk = await mcp.call_tool("write")
@@ -55,7 +53,11 @@ async def test_calls_through_an_adapter_have_the_sessions_permission_context_and
         assert [tool.name for tool in (await mcp.list_tools()).tools] == ["read", "fail", "write"]
         assert set(agents) == {"fake__read", "fake__fail", "fake__write"}
         for said in (by_agents, by_toolset):
-            assert (said["read"], said["fail"], said["write"].startswith("NOT_PERMITTED: ")) == ("ok", "no", True)
+            assert (said["read"], said["fail"], said["write"].startswith("NOT_PERMITTED: ")) == (
+                "ok",
+                "no",
+                True,
+            )
         assert (refused_by_sdk.is_error, "NOT_PERMITTED" in refused_by_sdk.content[0].text) == (True, True)  # type: ignore[union-attr]
         assert {seen.session.user_id for seen in fake.calls} == {"ann"}
         assert fake.calls_to("write") == []

@@ -223,7 +223,9 @@ class BoxClient:
         answer: object = function(params)
         if inspect.isawaitable(answer):
             answer = await answer
-        return elicitation_result(answer, params) if method == "elicitation/create" else sampling_result(answer)
+        return (
+            elicitation_result(answer, params) if method == "elicitation/create" else sampling_result(answer)
+        )
 
 
 @async_block("async with box.client(…) as client:")

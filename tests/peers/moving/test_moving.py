@@ -34,6 +34,11 @@ async def use_with_fastmcp(module: str) -> dict[str, Any]:
     """What FastMCP's client gets from the server. In the handshake era: FastMCP's server cannot ask in the modern one."""
     reported: list[tuple[float, float | None]] = []
     asked: list[str] = []
+    logged: list[tuple[str, str]] = []
+
+    async def on_log(message: Any) -> None:
+        text = message.data["msg"] if isinstance(message.data, dict) else message.data
+        logged.append((message.level, text))
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         reported.append((progress, total))
@@ -45,7 +50,9 @@ async def use_with_fastmcp(module: str) -> dict[str, Any]:
     transport = StdioTransport(
         sys.executable, ["-m", module], env={"PYTHONPATH": str(ROOT)}, cwd=str(ROOT), keep_alive=False
     )
-    async with Client(transport, elicitation_handler=on_question, mode="legacy") as client:
+    async with Client(
+        transport, elicitation_handler=on_question, log_handler=on_log, mode="legacy"
+    ) as client:
         seen: dict[str, Any] = {}
         for name, arguments in CALLS:
             result = await client.call_tool(
@@ -61,11 +68,14 @@ async def use_with_fastmcp(module: str) -> dict[str, Any]:
                 seen.setdefault(name, []).append(answer)
         tools = {tool.name: tool for tool in await client.list_tools()}
         seen["tools"] = {name: (tool.description, sorted(_properties(tool))) for name, tool in tools.items()}
+        cheap = tools["is_cheap"]
+        hints = cheap.annotations.read_only_hint if cheap.annotations else None
+        seen["hints"] = (cheap.title, hints, (cheap.meta or {})["fastmcp"]["tags"])
         seen["menu"] = [content.text for content in await client.read_resource("shop://menu")]  # type: ignore[union-attr]
         seen["price"] = [content.text for content in await client.read_resource("shop://price/tea")]  # type: ignore[union-attr]
         prompt = await client.get_prompt("advise", {"topic": "tea"})
         seen["prompt"] = [message.content.text for message in prompt.messages]  # type: ignore[union-attr]
-    return {**seen, "progress": reported, "asked": asked}
+    return {**seen, "progress": reported, "asked": asked, "logged": logged}
 
 
 def _plain(block: dict[str, Any]) -> dict[str, Any]:
@@ -92,6 +102,7 @@ async def test_moved_server_gives_fastmcps_client_the_same_results():
         ["How many?"] * 2,
         [(1.0, 2.0)],
     )
+    assert (before["logged"], before["hints"]) == ([("info", "working")], ("Cheap?", True, ["prices"]))
     assert [result["result"] for _, _, result in before["confirm"]] == ["accept 3", "accept 4"]
 
 
