@@ -300,6 +300,21 @@ async def test_handler_samples_the_clients_model(era: Era):
     ]
 
 
+@pytest.mark.parametrize(("era", "sent"), [("handshake", ["one", "two"]), ("modern", [])])
+async def test_client_that_asks_for_no_level_gets_logs_as_its_era_expects(era: Era, sent: list[str]):
+    async def it(call: Call) -> None:
+        """Log."""
+        await call.log("debug", "none")
+        await call.log("info", "one")
+        await call.log("error", "two")
+
+    async with connect(box_with(it), era) as client:
+        await client.call("it")
+
+    logged = [params["data"] for method, params in client.notifications if method == "notifications/message"]
+    assert logged == sent
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_handler_lists_the_roots(era: Era):
     found: list[Root] = []
