@@ -151,7 +151,10 @@ class Calls:
         )
         result = await self.perform(tool_call, timeout=self._deps.options.list_seconds)
         if not result.ok:
-            raise HoldfastError(codes.find(result.code) or codes.PEER_ERROR, result.message)
+            error = HoldfastError(codes.find(result.code) or codes.PEER_ERROR, result.message)
+            if result.error is not None:
+                error.details["rpc_code"] = result.error.rpc_code
+            raise error
         answer = result.result.structured_content
         if isinstance(answer, UnsetType):
             return {}
