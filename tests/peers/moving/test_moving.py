@@ -37,8 +37,8 @@ async def use_with_fastmcp(module: str) -> dict[str, Any]:
     logged: list[tuple[str, str]] = []
 
     async def on_log(message: Any) -> None:
-        text = message.data["msg"] if isinstance(message.data, dict) else message.data
-        logged.append((message.level, text))
+        data: Any = message.data
+        logged.append((message.level, data if isinstance(data, str) else data["msg"]))
 
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         reported.append((progress, total))

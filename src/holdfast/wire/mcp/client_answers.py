@@ -23,9 +23,9 @@ def elicitation_result(answer: object, params: JsonObject) -> JsonObject:
     names = _field_names(params)
     if answer is True and len(names) != 1:
         return {"action": "accept"}
-    if isinstance(answer, str | int | float | list) and len(names) == 1:
-        answer = {names[0]: cast("Any", answer)}
-    fields = _as_object("elicit", _FIELDS, answer)
+    is_value = len(names) == 1 and isinstance(answer, str | int | float | list)
+    given: object = {names[0]: cast("Any", answer)} if is_value else cast("object", answer)
+    fields = _as_object("elicit", _FIELDS, given)
     return fields if _is_whole_result(fields, names) else {"action": "accept", "content": fields}
 
 
