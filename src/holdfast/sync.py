@@ -20,15 +20,15 @@ from holdfast.host.open_options import SessionOptions
 from holdfast.host.server_config import ServerConfigs
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
-from holdfast.model.errors import HoldfastError
+from holdfast.model.errors import HoldfastError, advise_about_names
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal
 from holdfast.session import session as async_session
-from holdfast.session.arguments import Arguments
 from holdfast.session.callbacks import ProgressCallback
 from holdfast.session.turns import TurnResult
 from holdfast.settings import Settings
 from holdfast.store.store import Store
+from holdfast.wire.call_arguments import Arguments
 
 if TYPE_CHECKING:
     from holdfast.tracing import TracerProvider
@@ -64,6 +64,7 @@ class Host:
         self._loop = _LoopThread()
         self._owner: _Owner[async_host.Host] | None = None
         self._sessions: set[Session] = set()
+        self._is_closed = False
 
     def __repr__(self) -> str:
         return f"<sync {self._host!r}>"
@@ -79,15 +80,20 @@ class Host:
     def open(self) -> Self:
         """Open the host, unless it is open."""
         if self._owner is None:
-            self._owner = self._loop.run(_open_in_task(lambda: self._host))
+            try:
+                self._owner = self._loop.run(_open_in_task(lambda: self._host))
+            except BaseException:
+                self._loop.stop()
+                raise
             atexit.register(self.close)
         return self
 
     def close(self) -> None:
-        """Close all sessions, then the host. Closing it again does nothing."""
+        """Close all sessions, then the host, also if one of them fails or is interrupted. Closing it again does nothing."""
         owner, self._owner = self._owner, None
         if owner is None:
             return
+        self._is_closed = True
         atexit.unregister(self.close)
         with (
             ExitStack() as closing
@@ -123,10 +129,17 @@ class Host:
         if self._owner is None:
             raise HoldfastError(
                 codes.HOST_NOT_OPEN,
-                "The host is not open. Use it in `with Host(…) as host:`, or call open().",
+                "The host is closed. Make another one."
+                if self._is_closed
+                else "The host is not open. Use it in `with Host(…) as host:`, or call open().",
             )
 
 
+@advise_about_names(
+    dict.fromkeys(
+        ("subscribe", "attach", "lower_trust", "wait_ready"), "async with holdfast.Host(…), which has it"
+    )
+)
 class Session:
     """An open session, with the most used methods of `holdfast.Session`, without `await`."""
 

@@ -33,6 +33,17 @@ async def test_calls_through_an_adapter_have_the_sessions_permission_context_and
         mcp = client_session(session, "fake")
         by_sdk = await mcp.call_tool("read")
         agents = {tool.name: tool for tool in await openai_agents_tools(session, tools=["fake.*"])}
+        no_context: Any = None
+        by_agents = {
+            name: await agents[f"fake__{name}"].on_invoke_tool(no_context, "{}")
+            for name in ("read", "fail", "write")
+        }
+        toolset = pydantic_ai_toolset(session)
+        by_toolset = {
+            name: (await toolset.call_tool(f"fake__{name}", {}, no_context, no_context)).return_value
+            for name in ("read", "fail", "write")
+        }
+        refused_by_sdk = await mcp.call_tool("write")
 
         assert (read.content, read.status, read.artifact.ok) == ("ok", "success", True)
         assert (refused.status, "NOT_PERMITTED" in refused.content) == ("error", True)
@@ -41,9 +52,16 @@ async def test_calls_through_an_adapter_have_the_sessions_permission_context_and
         assert (by_sdk.is_error, by_sdk.content[0].type) == (False, "text")
         assert [tool.name for tool in (await mcp.list_tools()).tools] == ["read", "fail", "write"]
         assert set(agents) == {"fake__read", "fake__fail", "fake__write"}
+        for said in (by_agents, by_toolset):
+            assert (said["read"], said["fail"], said["write"].startswith("NOT_PERMITTED: ")) == (
+                "ok",
+                "no",
+                True,
+            )
+        assert (refused_by_sdk.is_error, "NOT_PERMITTED" in refused_by_sdk.content[0].text) == (True, True)  # type: ignore[union-attr]
         assert {seen.session.user_id for seen in fake.calls} == {"ann"}
         assert fake.calls_to("write") == []
-        await assert_called(session, "fake.read", times=2)
+        await assert_called(session, "fake.read", times=4)
         with pytest.raises(HoldfastError, match="`tools` must be a list"):
             pydantic_ai_toolset(session, tools="fake.*")
 

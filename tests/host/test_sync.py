@@ -68,8 +68,12 @@ def test_a_host_is_opened_in_one_cell_and_closed_in_another(tmp_path: Path):
     assert (counts, orders, third_count, "shop.order" in names, pruned) == (["1", "2"], 1, "1", True, 0)
     assert ("shop.order" in answered, prompts, is_same, reopened) == (True, [], True, True)
     assert [repr(each).split(", ")[-1] for each in (session, other)] == ["closed>>"] * 2
-    with pytest.raises(HoldfastError):
+    with pytest.raises(HoldfastError, match=r"The host is closed\. Make another one"):
         host.session()
+    with pytest.raises(HoldfastError, match="Make another one"):
+        host.open()
+    with pytest.raises(AttributeError, match=r"Write: async with holdfast\.Host"):
+        _ = session.subscribe  # type: ignore[attr-defined]  # pyright: ignore
     host.close()
     left = [thread.name for thread in {*threading.enumerate()} - threads if "sync" in thread.name]
     assert left == []

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from mcp import types
+from mcp import MCPError, types
 from pydantic import BaseModel
 from pydantic_ai import ModelRetry
 
@@ -221,6 +221,15 @@ async def test_a_client_session_completes_lists_templates_and_names_what_it_lack
         templates = await mcp.list_resource_templates()
         reference = types.ResourceTemplateReference(type="ref/resource", uri="notes://{name}")
         completed = await mcp.complete(reference, {"name": "name", "value": "a"})
+        failures: list[MCPError] = []
+        for request in (
+            mcp.read_resource("other://a"),
+            mcp.get_prompt("none"),
+            mcp.complete(types.PromptReference(type="ref/prompt", name="none"), {"name": "a", "value": ""}),
+        ):
+            with pytest.raises(MCPError) as raised:
+                await request
+            failures.append(raised.value)
         with pytest.raises(
             AttributeError, match=r"client_session has no 'subscribe_resource'\. It has: call_tool"
         ):
@@ -235,6 +244,8 @@ async def test_a_client_session_completes_lists_templates_and_names_what_it_lack
     assert tool.annotations.read_only_hint is True
     assert [one.uri_template for one in templates.resource_templates] == ["notes://{name}"]
     assert completed.completion.values == ["a1"]
+    assert [(failure.code, failure.data["code"]) for failure in failures] == [(-32602, "PEER_ERROR")] * 3
+    assert "There is no resource 'other://a' here." in failures[0].message
 
 
 async def test_names_of_the_mcp_sdk_are_answered_with_those_of_a_session():

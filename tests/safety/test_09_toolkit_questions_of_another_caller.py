@@ -23,7 +23,7 @@ from tests.wire.test_http import RecordedResponse
 
 pytestmark = pytest.mark.anyio
 URL = "http://localhost:8000/mcp"
-YES = {"action": "accept", "content": {"answer": True}}
+YES = {"action": "accept", "content": {"value": True}}
 
 
 def dangerous() -> Toolbox:
@@ -92,7 +92,7 @@ async def answer_for_another(signer: Signer) -> tuple[int, str]:
     call = asyncio.ensure_future(ann.start(message, session, response))
     (question,) = await wait_for(response, lambda events: len(events) == 1)
     posted = await bob.send({"jsonrpc": "2.0", "id": question["id"], "result": YES}, session)
-    no = {"action": "accept", "content": {"answer": False}}
+    no = {"action": "accept", "content": {"value": False}}
     await ann.send({"jsonrpc": "2.0", "id": question["id"], "result": no}, session)
     await call
     return posted.status, response.events[-1]["result"]["structuredContent"]["result"]

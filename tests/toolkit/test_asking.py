@@ -98,7 +98,7 @@ async def test_async_handler_behind_a_sync_decorator_can_ask(era: Era):
     def logged(call: Call) -> Any:
         return it(call)
 
-    async with connect(box_with(logged), era, answer=always(accept(answer=True))) as client:
+    async with connect(box_with(logged), era, answer=always(accept(value=True))) as client:
         assert (await client.call("it"))["result"] is True
 
 
@@ -108,7 +108,7 @@ async def test_handler_without_the_call_that_asks_is_told_what_to_write(era: Era
         """Ask."""
         return await ask_anywhere()
 
-    async with connect(box_with(it), era, answer=always(accept(answer=True))) as client:
+    async with connect(box_with(it), era, answer=always(accept(value=True))) as client:
         envelope = await client.call("it")
 
     assert (envelope["code"], "`call: Call`" in envelope["error"]) == ("BAD_TOOL", True)
@@ -135,7 +135,7 @@ async def test_handler_runs_once_and_may_ask_several_times(era: Era):
     numbers = {"First?": 1, "Second?": 2, "Third?": 3}
 
     async with connect(
-        box_with(it), era, answer=lambda method, params: accept(answer=numbers[params["message"]])
+        box_with(it), era, answer=lambda method, params: accept(value=numbers[params["message"]])
     ) as client:
         envelope = await client.call("it")
 
@@ -159,7 +159,7 @@ async def test_question_that_the_user_does_not_answer_fails_with_declined(era: E
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(
-    "bad", [accept(answer="two"), accept(), {"action": "maybe"}, {"action": "accept", "content": [1]}]
+    "bad", [accept(value="two"), accept(), {"action": "maybe"}, {"action": "accept", "content": [1]}]
 )
 async def test_answer_that_does_not_match_the_question_is_refused(era: Era, bad: Any):
     async def it(call: Call) -> int:
@@ -300,6 +300,21 @@ async def test_handler_samples_the_clients_model(era: Era):
     ]
 
 
+@pytest.mark.parametrize(("era", "sent"), [("handshake", ["one", "two"]), ("modern", [])])
+async def test_client_that_asks_for_no_level_gets_logs_as_its_era_expects(era: Era, sent: list[str]):
+    async def it(call: Call) -> None:
+        """Log."""
+        await call.log("debug", "none")
+        await call.log("info", "one")
+        await call.log("error", "two")
+
+    async with connect(box_with(it), era) as client:
+        await client.call("it")
+
+    logged = [params["data"] for method, params in client.notifications if method == "notifications/message"]
+    assert logged == sent
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_handler_lists_the_roots(era: Era):
     found: list[Root] = []
@@ -328,7 +343,7 @@ async def test_progress_after_a_round_trip_has_the_newest_token():
         params: dict[str, Any] = {"name": "it", "arguments": {}}
         first = await client.request("tools/call", params, meta={"progressToken": "one"})
         (key,) = first["inputRequests"]
-        more = {"requestState": first["requestState"], "inputResponses": {key: accept(answer=True)}}
+        more = {"requestState": first["requestState"], "inputResponses": {key: accept(value=True)}}
         await client.request("tools/call", {**params, **more}, meta={"progressToken": "two"})
 
     assert [(sent["progressToken"], sent["progress"]) for _, sent in client.notifications] == [
@@ -347,7 +362,7 @@ async def test_deadline_does_not_run_while_the_user_thinks():
     async def answer(method: str, params: Any) -> Any:
         await asyncio.sleep(0.2)  # longer than the deadline
         release.set()
-        return accept(answer=True)
+        return accept(value=True)
 
     box = Toolbox("asking")
     box.tool(name="it", deadline=0.05)(it)
@@ -365,7 +380,7 @@ async def test_deadline_runs_again_after_the_answer():
 
     box = Toolbox("asking")
     box.tool(name="it", deadline=0.05)(it)
-    async with connect(box, "modern", answer=always(accept(answer=True))) as client:
+    async with connect(box, "modern", answer=always(accept(value=True))) as client:
         assert (await client.call("it"))["code"] == "TIMEOUT"
 
 
@@ -379,7 +394,7 @@ async def test_handler_can_ask_after_its_deadline():
 
     box = Toolbox("asking")
     box.tool(name="it", deadline=0.05)(it)
-    async with connect(box, "handshake", answer=always(accept(answer=True))) as client:
+    async with connect(box, "handshake", answer=always(accept(value=True))) as client:
         assert (await client.call("it"))["code"] == "TIMEOUT"
 
 
@@ -393,7 +408,7 @@ async def test_call_waits_only_for_its_own_caller_tool_and_arguments():
     async with connect(box, "modern", answer=no_answer) as client:
         first = await client.request("tools/call", {"name": "it", "arguments": {}}, session=ANN)
         (key,) = first["inputRequests"]
-        more = {"requestState": first["requestState"], "inputResponses": {key: accept(answer=True)}}
+        more = {"requestState": first["requestState"], "inputResponses": {key: accept(value=True)}}
         params: dict[str, Any] = {"name": "it", "arguments": {}, **more}
         refused = [
             await client.error("tools/call", params, session=BOB),
@@ -421,7 +436,7 @@ async def test_answers_that_are_missing_are_asked_for_again():
             {
                 **params,
                 "requestState": first["requestState"],
-                "inputResponses": {"a": accept(answer=True), "b": 7, "c": {}},
+                "inputResponses": {"a": accept(value=True), "b": 7, "c": {}},
             },
         )
         done = await client.request(
@@ -429,7 +444,7 @@ async def test_answers_that_are_missing_are_asked_for_again():
             {
                 **params,
                 "requestState": second["requestState"],
-                "inputResponses": {"b": accept(answer=False)},
+                "inputResponses": {"b": accept(value=False)},
             },
         )
 
@@ -493,8 +508,8 @@ class Flags(TypedDict, total=False):
 def test_form_for_a_type(kind: Any, field: Any):
     assert make_form(kind).schema == {
         "type": "object",
-        "properties": {"answer": field},
-        "required": ["answer"],
+        "properties": {"value": field},
+        "required": ["value"],
     }
 
 
@@ -515,7 +530,9 @@ def test_form_for_a_pydantic_model():
     assert form.parse({"name": "Ann"}) == Person(name="Ann")
 
 
-@pytest.mark.parametrize("kind", [dict[str, int], list[str], bytes | int, Any, tuple[int, int], list[Order]])
+@pytest.mark.parametrize(
+    "kind", [None, dict[str, int], list[str], bytes | int, Any, tuple[int, int], list[Order]]
+)
 def test_type_without_a_form_is_refused(kind: Any):
     with pytest.raises(HoldfastError, match=r"call\.ask|cannot be read|forms are flat"):
         make_form(kind)
@@ -527,8 +544,8 @@ def test_type_without_a_form_is_refused(kind: Any):
         (Order, {"dish": "soup", "plates": "hunter2"}, "plates: Expected `int`, got `str`."),
         (Order, {"plates": 2}, "The form: Object missing required field `dish`."),
         (Order, {"dish": "cake"}, "dish: This value is not one of the choices."),
-        (bool, {"answer": "hunter2"}, "answer: Expected `bool`, got `str`."),
-        (bool, {"yes": True}, "answer: It is required. yes: Unknown argument. Known: answer."),
+        (bool, {"value": "hunter2"}, "value: Expected `bool`, got `str`."),
+        (bool, {"yes": True}, "value: It is required. yes: Unknown argument. Known: value."),
     ],
 )
 async def test_answer_that_does_not_match_says_which_field_is_wrong(

@@ -30,7 +30,7 @@ def answer_to(request_id: Any, text: str) -> dict[str, Any]:
     return {
         "jsonrpc": "2.0",
         "id": request_id,
-        "result": {"action": "accept", "content": {"answer": text}},
+        "result": {"action": "accept", "content": {"value": text}},
     }
 
 

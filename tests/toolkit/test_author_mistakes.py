@@ -396,7 +396,7 @@ async def test_hints_fit_what_happened():
         """Ask for an age."""
         return await call.ask("How old?", Annotated[int, Meta(ge=18)])
 
-    async with box.client(elicit=lambda question: {"answer": 3}) as client:
+    async with box.client(elicit=lambda question: {"value": 3}) as client:
         hints = {name: (await client.call(name)).envelope["hint"] for name in ("wait", "ask", "age")}
 
     assert hints == {
@@ -414,7 +414,7 @@ async def test_what_is_wrong_with_an_answer_is_said_once():
         """Ask for an age."""
         return await call.ask("How old?", Annotated[int, Meta(ge=18)])
 
-    async with box.client(elicit=lambda question: {"answer": 3}) as client:
+    async with box.client(elicit=lambda question: {"value": 3}) as client:
         text = (await client.call("age")).text
 
     assert text.count(">= 18") == 1

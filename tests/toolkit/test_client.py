@@ -1,6 +1,7 @@
 """A box is called in memory, over the real wire, in both eras, as any caller."""
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,7 +65,7 @@ async def test_a_box_is_called_in_memory_in_both_eras_as_any_caller(
     box = make_box()
     async with box.client(
         trust="direct", user_id="ann", workspace=tmp_path, era=era,
-        elicit=lambda params: True if "URL" in str(params) else {"answer": True},
+        elicit=lambda params: True if "URL" in str(params) else {"value": True},
         sample=lambda params: "hello", roots=[tmp_path],
     ) as client:  # fmt: skip
         names = [tool["name"] for tool in await client.list_tools()]
@@ -194,6 +195,76 @@ async def test_a_folder_can_be_a_text_and_answers_are_functions(tmp_path: Path):
         with pytest.raises(HoldfastError, match=f"`{option}` must take one parameter, the question"):
             async with box.client(**wrong):
                 pass
+
+
+@dataclass
+class Size:
+    size: int
+
+
+@dataclass
+class Order:
+    item: str
+
+
+ANSWERS: dict[str, tuple[Any, Any, str]] = {
+    "the only value": (int, 3, "3"),
+    "the fields": (int, {"value": 3}, "3"),
+    "yes": (bool, True, "True"),
+    "no": (bool, {"value": False}, "False"),
+    "a choice": (Literal["a", "b"], "b", "b"),
+    "a dataclass": (Size, Size(3), "Size(size=3)"),
+    "declined": (int, None, "decline"),
+    "cancelled": (int, {"action": "cancel"}, "cancel"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_the_client_of_a_box_and_a_session_take_the_same_answers(name: str):
+    kind, answer, expected = ANSWERS[name]
+    box = Toolbox("desk")
+
+    @box.tool
+    async def ask(call: Call) -> str:
+        """Ask."""
+        try:
+            return str(await call.ask("Which?", kind))
+        except ToolError as error:
+            return str(error.details["action"])
+
+    async with box.client(elicit=lambda question: answer) as client:
+        by_client = (await client.call("ask")).raise_for_error().data["result"]
+    async with host_of(box) as host, host.session(elicit=lambda question: answer) as session:
+        by_session = (await session.call("desk.ask")).raise_for_error().data["result"]
+
+    assert (by_client, by_session) == (expected, expected)
+
+
+async def test_a_client_takes_the_arguments_of_a_session_and_raises_the_same_errors():
+    box = make_box()
+    sold_out = box.code("SOLD_OUT", http=409, hint="Order tea.")
+
+    @box.tool(codes=["SOLD_OUT"])
+    def buy(item: str) -> str:
+        """Buy something."""
+        raise ToolError(sold_out, f"There is no {item}.")
+
+    @box.resource("desk://{drawer}")
+    def drawer(drawer: str) -> str:
+        """A drawer."""
+        return drawer
+
+    async with box.client() as client, host_of(box) as host, host.session() as session:
+        failures = [await client.call("buy", Order("tea")), await session.call("desk.buy", Order("tea"))]
+        (template,) = await client.list_resource_templates()
+
+    raised: list[tuple[str, str]] = []
+    for failure in failures:
+        with pytest.raises(HoldfastError) as caught:
+            failure.raise_for_error()
+        raised.append((caught.value.code.name, caught.value.message))
+    assert raised == [("SOLD_OUT", "There is no tea.")] * 2
+    assert template["uriTemplate"] == "desk://{drawer}"
 
 
 async def test_a_call_that_should_not_be_is_named_with_its_arguments():

@@ -317,6 +317,12 @@ def test_given_hints_override_those_of_the_operation():
     )
 
 
+def test_tool_that_only_reads_is_not_destructive():
+    added = Toolbox("hints").add(define_tool(fine, annotations=Annotations(read_only=True)))
+
+    assert (added.annotations.read_only, added.annotations.destructive) == (True, False)
+
+
 @pytest.mark.promise("KIT-15")
 def test_manifest_lists_every_tool_with_its_schema_and_codes():
     printed = _manifest()

@@ -67,7 +67,7 @@ async def test_questions_page_works_as_documented():
             case _ if "like" in params["message"]:
                 return {"action": "accept", "content": {"dish": "soup", "plates": 2}}
             case _:
-                return {"action": "accept", "content": {"answer": True}}
+                return {"action": "accept", "content": {"value": True}}
 
     async with connect(box, "modern", answer=answer) as client:
         ordered, described = await client.call("take_order"), await client.call("describe", dish="soup")

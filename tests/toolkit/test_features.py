@@ -432,7 +432,7 @@ async def test_resources_and_prompts_can_ask_the_user(era: Era):
         return await call.ask("Which?", str)
 
     def answer(method: str, params: Any) -> Any:
-        return {"action": "accept", "content": {"answer": "this"}}
+        return {"action": "accept", "content": {"value": "this"}}
 
     async with connect(box, era, answer=answer) as client:
         read = await client.complete("resources/read", {"uri": "ask://it"})

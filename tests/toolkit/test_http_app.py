@@ -59,10 +59,10 @@ def mount(box: Toolbox, **options: Any) -> FastAPI:
     return app
 
 
-async def who(url: str, **headers: str) -> Any:
+async def who(url: str, path: str = "/tools/mcp", **headers: str) -> Any:
     """What the tool sees, through a session of a host; None if the server refuses."""
     async with (
-        host_of(desk={"url": f"{url}/tools/mcp", "headers": headers}) as host,
+        host_of(desk={"url": url + path, "headers": headers}) as host,
         host.session() as session,
     ):
         result = await session.call("desk.who")
@@ -94,6 +94,17 @@ async def test_a_box_in_fastapi_knows_its_users_by_their_tokens():
     assert ann == {"user": "ann", "trust": "direct", "headers": {"x-request-id": "7"}}
     assert (wrong, refused[0], refused[1]["WWW-Authenticate"]) == (None, 401, 'Bearer realm="mcp"')
     assert (health[0], json.loads(health[2]), began) == (200, {"ok": True}, ["begin", "end"])
+
+
+@pytest.mark.promise("KIT-26")
+@pytest.mark.parametrize("path", ["/", "/v1/mcp"])
+async def test_a_box_answers_at_its_path_below_the_mount(path: str):
+    app = mount(make_box(), auth=Bearer({TOKEN: "ann"}), path=path)
+    async with serve(app, lifespan="on") as url:
+        found = await who(url, f"/tools{path}", Authorization=f"Bearer {TOKEN}")
+        elsewhere = await get(url, "/tools/mcp", "POST", Authorization=f"Bearer {TOKEN}")
+
+    assert (found["user"], elsewhere[0]) == ("ann", 404)
 
 
 @pytest.mark.promise("KIT-26")
@@ -205,12 +216,26 @@ async def test_wrong_options_are_refused_at_once():
     box = make_box()
     with pytest.raises(HoldfastError, match="at least 16 ASCII characters"):
         Bearer("short")
-    with pytest.raises(HoldfastError, match="may not name 'Authorization'"):
+    with pytest.raises(HoldfastError, match="may not name 'authorization'"):
         box.http_app(headers=["Authorization"])
     with pytest.raises(HoldfastError, match="must begin with a slash, such as '/tools'"):
         box.http_app(path="tools")
     with pytest.raises(HoldfastError, match="`origins` contains 'shop'"):
         box.http_app(origins=["shop"])
+    wrong: list[tuple[dict[str, Any], str]] = [
+        *(
+            ({name: "shop.example"}, f"`{name}` must be a list of strings, not one string")
+            for name in ("hosts", "origins", "headers", "proxies")
+        ),
+        ({"hosts": ["https://shop.example"]}, "Write host names such as 'shop.example'"),
+        ({"hosts": ["shop.example:8443"]}, "`hosts` contains 'shop.example:8443'"),
+        ({"proxies": ["10.0.0.0/8"]}, "`proxies` contains '10.0.0.0/8'. Write IP addresses"),
+        ({"headers": [5]}, "`headers` must be a string, not a value of the type int"),
+    ]
+    for options, message in wrong:
+        with pytest.raises(HoldfastError) as raised:
+            box.http_app(auth=Bearer(TOKEN), **options)
+        assert (raised.value.code.name, message in raised.value.message) == ("BAD_ARGUMENT", True)
     with pytest.raises(HoldfastError, match="`auth` must be"):
         box.http_app(auth=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="http_app has no option 'token'"):

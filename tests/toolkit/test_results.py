@@ -549,6 +549,7 @@ async def test_list_with_images_becomes_image_blocks(returned: Any, data: Any, b
         (Reply([Audio(b"png", "audio/mp3")], {"size": 3}),
          [text('{"size":3}'), {"type": "audio", "data": "cG5n", "mimeType": "audio/mp3"}]),
         (Reply([Image(b"png")]), [IMAGE]),
+        (Reply([Text("three"), Image(b"png")], {"size": 3}), [text("three"), IMAGE]),
     ],
 )  # fmt: skip
 async def test_blocks_keep_their_order_when_the_envelope_is_in_meta(returned: Any, blocks: Any):

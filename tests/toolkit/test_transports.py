@@ -184,7 +184,8 @@ def test_progress_is_sent_to_clients_that_ask_for_it(notes: Client):
 
     notes.call("progress", meta={"progressToken": "p1"})
 
-    assert [notification["params"] for notification in notes.notifications] == [
+    progress = [each for each in notes.notifications if each["method"] == "notifications/progress"]
+    assert [notification["params"] for notification in progress] == [
         {"progressToken": "p1", "progress": 1, "total": 2, "message": "half"},
         {"progressToken": "p1", "progress": 2, "total": 2},
     ]

@@ -1,16 +1,19 @@
 """One server of a session, with the methods and results of the MCP SDK's `ClientSession`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import msgspec
-from mcp import types
+from mcp import MCPError, types
 from msgspec import UNSET
 
 from holdfast.connect.catalog import CatalogTool
+from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.session.session import Session
+from holdfast.wire.messages import PeerError
 
 ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 
@@ -18,7 +21,8 @@ ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 class ClientSessionAdapter:
     """For code that expects a `ClientSession`. The Holdfast session owns the connection to the server.
 
-    A refusal or a failure of a call is a result with `is_error`. Other methods of a `ClientSession` are not supported.
+    A refusal or a failure of a call is a result with `is_error`; other requests raise the SDK's `MCPError`. Other methods of a
+    `ClientSession` are not supported.
     """
 
     def __init__(self, session: Session, server: str) -> None:
@@ -37,7 +41,8 @@ class ClientSessionAdapter:
     async def initialize(self) -> types.InitializeResult:
         """Wait until the session's servers are ready; return what this one reported about itself. The host has done the handshake."""
         await self._session.wait_ready()
-        info = await self._session.server_info(self._server)
+        with _errors_of_the_sdk():
+            info = await self._session.server_info(self._server)
         server: JsonObject = {"name": info.server.name, "version": info.server.version}
         self.initialize_result = types.InitializeResult.model_validate(
             {
@@ -113,12 +118,14 @@ class ClientSessionAdapter:
         self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListResourcesResult:
         """The server's resources, on one page."""
-        found = await self._session.list_resources(self._server)
+        with _errors_of_the_sdk():
+            found = await self._session.list_resources(self._server)
         return types.ListResourcesResult.model_validate({"resources": found})
 
     async def read_resource(self, uri: Any) -> types.ReadResourceResult:
         """The contents of a resource."""
-        found = await self._session.read_resource(self._server, str(uri))
+        with _errors_of_the_sdk():
+            found = await self._session.read_resource(self._server, str(uri))
         return types.ReadResourceResult.model_validate(found)
 
     async def list_resource_templates(
@@ -126,7 +133,8 @@ class ClientSessionAdapter:
     ) -> types.ListResourceTemplatesResult:
         """The server's resource templates."""
         given = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
-        raw = await self._session.forward(self._server, "resources/templates/list", given)
+        with _errors_of_the_sdk():
+            raw = await self._session.forward(self._server, "resources/templates/list", given)
         return types.ListResourceTemplatesResult.model_validate_json(bytes(raw))
 
     async def complete(
@@ -139,7 +147,8 @@ class ClientSessionAdapter:
         params: JsonObject = {"ref": ref.model_dump(mode="json", by_alias=True), "argument": {**argument}}
         if context_arguments is not None:
             params["context"] = {"arguments": {**context_arguments}}
-        raw = await self._session.forward(self._server, "completion/complete", params)
+        with _errors_of_the_sdk():
+            raw = await self._session.forward(self._server, "completion/complete", params)
         return types.CompleteResult.model_validate_json(bytes(raw))
 
     if not TYPE_CHECKING:  # with it, a type checker would accept any name
@@ -156,15 +165,28 @@ class ClientSessionAdapter:
         self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListPromptsResult:
         """The server's prompts, on one page."""
-        found = await self._session.list_prompts(self._server)
+        with _errors_of_the_sdk():
+            found = await self._session.list_prompts(self._server)
         return types.ListPromptsResult.model_validate({"prompts": found})
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
     ) -> types.GetPromptResult:
         """A prompt of the server, filled in."""
-        found = await self._session.get_prompt(self._server, name, arguments)
+        with _errors_of_the_sdk():
+            found = await self._session.get_prompt(self._server, name, arguments)
         return types.GetPromptResult.model_validate(found)
+
+
+@contextmanager
+def _errors_of_the_sdk() -> Iterator[None]:
+    """Raise the SDK's error instead of Holdfast's. Its `data` has Holdfast's code and hint."""
+    try:
+        yield
+    except HoldfastError as error:
+        known = error.rpc_code if isinstance(error, PeerError) else error.details.get("rpc_code")
+        rpc_code = known if isinstance(known, int) else error.code.rpc_code
+        raise MCPError(rpc_code, error.message, {"code": error.code.name, "hint": error.hint}) from error
 
 
 def _describe(tool: CatalogTool) -> types.Tool:

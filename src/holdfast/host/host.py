@@ -58,7 +58,6 @@ from holdfast.model.visible_text import to_line
 from holdfast.resolve.command_words import named_scripts
 from holdfast.resolve.load import LoadedEntries
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
-from holdfast.session.arguments import Arguments
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
 from holdfast.session.unmatched_patterns import UnmatchedPatterns
@@ -66,6 +65,7 @@ from holdfast.settings import Settings
 from holdfast.store.lease import is_expired
 from holdfast.store.store import Store
 from holdfast.store.types import StoredSession
+from holdfast.wire.call_arguments import Arguments
 from holdfast.workspaces.registry import WORKSPACES_FOLDER, Registry
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
-from holdfast.model.parse_text import bad_type, parse_text, parse_user_id
+from holdfast.model.parse_text import bad_type, parse_text, parse_texts, parse_user_id
 from holdfast.model.permission import Mode, lowest_mode, require_mode
 from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.model.trust import Trust, parse_trust
@@ -176,7 +176,7 @@ def parse_options(given: SessionOptions) -> OpenOptions:
         ),
         user_id=parse_user_id(user_id),
         title=parse_text("title", given.get("title", "")),
-        tags=_parse_texts("tags", given.get("tags", ())),
+        tags=parse_texts("tags", given.get("tags", ())),
         keep=keep,
         keep_logs=keep,
         model=parse_text("model", given.get("model", ""), limit=_MAX_MODEL),
@@ -304,17 +304,9 @@ def _plain_server(pattern: ToolPattern) -> tuple[str, ...]:
 
 def _parse_patterns(tools: Sequence[str]) -> tuple[ToolPattern, ...]:
     try:
-        return parse_tool_patterns([*_parse_texts("tools", tools)])
+        return parse_tool_patterns([*parse_texts("tools", tools)])
     except ValueError as error:
         raise HoldfastError(codes.BAD_ARGUMENT, f"`tools` {error}.") from None
-
-
-def _parse_texts(name: str, texts: object) -> tuple[str, ...]:
-    if isinstance(texts, str):  # it would be read as a list of its characters
-        raise HoldfastError(codes.BAD_ARGUMENT, f"`{name}` must be a list of strings, not one string.")
-    if not isinstance(texts, Iterable):
-        raise bad_type(name, "a list of strings", texts)
-    return tuple(parse_text(name, text) for text in cast("Iterable[object]", texts))
 
 
 def _parse_flag(name: str, value: object) -> bool:

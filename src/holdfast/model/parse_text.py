@@ -1,4 +1,7 @@
-"""Check the strings among the options of a session, such as the id of its user."""
+"""Check the strings among the options of an application, such as the id of a session's user."""
+
+from collections.abc import Iterable
+from typing import cast
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -22,6 +25,15 @@ def parse_text(name: str, text: object, *, limit: int | None = None) -> str:
         reason = f"`{name}` has {len(text)} characters, more than {limit}. Shorten it."
         raise HoldfastError(codes.BAD_ARGUMENT, reason)
     return text
+
+
+def parse_texts(name: str, texts: object) -> tuple[str, ...]:
+    """A list of texts. One text is refused: it would be read as a list of its characters."""
+    if isinstance(texts, str):
+        raise HoldfastError(codes.BAD_ARGUMENT, f"`{name}` must be a list of strings, not one string.")
+    if not isinstance(texts, Iterable):
+        raise bad_type(name, "a list of strings", texts)
+    return tuple(parse_text(name, text) for text in cast("Iterable[object]", texts))
 
 
 def bad_type(name: str, expected: str, value: object) -> HoldfastError:

@@ -22,13 +22,13 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import ON_LOOP_LIMIT, SMALL_DOCUMENT_BYTES
 from holdfast.model.permission import Access
 from holdfast.model.server import InProcess
-from holdfast.session.arguments import encode_arguments
 from holdfast.session.call_record import CallRecord
 from holdfast.session.permission import Permission, PermissionPolicy, tool_kind, tool_label
 from holdfast.session.server_deps import ServerDeps
 from holdfast.session.servers import Servers
 from holdfast.session.session_spans import SessionSpans
 from holdfast.tracing import Span
+from holdfast.wire.call_arguments import encode_arguments
 from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.parse_threads import run_in_parse_thread
@@ -151,7 +151,10 @@ class Calls:
         )
         result = await self.perform(tool_call, timeout=self._deps.options.list_seconds)
         if not result.ok:
-            raise HoldfastError(codes.find(result.code) or codes.PEER_ERROR, result.message)
+            error = HoldfastError(codes.find(result.code) or codes.PEER_ERROR, result.message)
+            if result.error is not None:
+                error.details["rpc_code"] = result.error.rpc_code
+            raise error
         answer = result.result.structured_content
         if isinstance(answer, UnsetType):
             return {}

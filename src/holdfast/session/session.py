@@ -27,7 +27,6 @@ from holdfast.model.json import JsonObject
 from holdfast.model.parse_text import bad_type, parse_text
 from holdfast.model.resolution import Resolution
 from holdfast.model.visible_text import to_line
-from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.attachment import Attachment
 from holdfast.session.budget import BudgetPool
 from holdfast.session.callbacks import ProgressCallback, make_progress_queue, run_callback_on_loop
@@ -53,6 +52,7 @@ from holdfast.session.subscription import Subscription
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.session.turns import Prompt, TurnResult, Turns
 from holdfast.store.types import StoredEvent
+from holdfast.wire.call_arguments import Arguments, encode_arguments, not_a_tool_name
 
 log = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from holdfast.model.ids import new_agent_id
 from holdfast.model.permission import lowest_mode
 from holdfast.model.server import CREATE_SESSION, DELEGATE
 from holdfast.model.tool_pattern import ToolPattern
-from holdfast.session.arguments import Arguments
 from holdfast.session.budget import BudgetShare, TimeUsedUpError
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session_spans import describe_turn
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.tracing import Span
+from holdfast.wire.call_arguments import Arguments
 
 if TYPE_CHECKING:
     from holdfast.session.session import Session

@@ -27,7 +27,6 @@ from holdfast.model.message_text import mark_message
 from holdfast.model.permission import Mode
 from holdfast.model.server import SPAWNING_TOOLS
 from holdfast.model.visible_text import replace_surrogates
-from holdfast.session.arguments import Arguments, encode_arguments, not_a_tool_name
 from holdfast.session.calls import Calls
 from holdfast.session.inbox import Inbox
 from holdfast.session.permission import PermissionPolicy
@@ -35,6 +34,7 @@ from holdfast.session.project_instructions import ProjectInstructions
 from holdfast.session.record import Record
 from holdfast.session.servers import Servers
 from holdfast.store.types import StoredEvent
+from holdfast.wire.call_arguments import Arguments, encode_arguments, not_a_tool_name
 
 MAX_RESULT_TEXT = 1_000_000
 """How many characters of the agent's last message are kept for the result of its turn."""

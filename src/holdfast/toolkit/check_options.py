@@ -9,7 +9,7 @@ from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 
 _OPTIONS_OF_FASTMCP = {
-    "tags": 'Write meta={"tags": […]}.',
+    "tags": 'Write meta={"fastmcp": {"tags": […]}}, where FastMCP\'s clients find them.',
     "timeout": "Write deadline=30 (seconds).",
     "output_schema": "The return type of the function says what it returns.",
     "enabled": "Leave the tool out, or remove it later: box.remove(…).",

@@ -19,9 +19,10 @@ from holdfast.model.trust import Trust, parse_trust
 from holdfast.model.workspace import Workspace, slugify
 from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, EnvironmentAuthenticator
 from holdfast.toolkit.check_options import check_takes
-from holdfast.toolkit.json_values import is_finite
 from holdfast.toolkit.workspace import WorkspaceLookup
+from holdfast.wire.call_arguments import Arguments, encode_arguments
 from holdfast.wire.mcp.client import Client, negotiate
+from holdfast.wire.mcp.client_answers import elicitation_result, sampling_result
 from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
 from holdfast.wire.memory import connect_memory
@@ -55,9 +56,9 @@ class ClientOptions(TypedDict, total=False):
     era: Literal["modern", "handshake"]
     """The era of MCP that the client speaks. The modern one is the default."""
     elicit: Answer
-    """Answers `call.ask`: the fields as a dictionary, True for a question without fields, None or False to decline.
+    """Answers `call.ask`: the fields as a dictionary, a dataclass or a model; the value, if the tool asks for one value.
 
-    If the tool asks for one value, the only field is `answer`: `{"answer": True}` for a `bool`.
+    None declines, and True agrees to open a page. The whole result is also taken: `{"action": "cancel"}`.
     """
     sample: Answer
     """Answers `call.sample`: the model's text, or the whole result."""
@@ -109,14 +110,10 @@ class ClientResult:
         return "" if self.ok else str(self.envelope.get("code", ""))
 
     def raise_for_error(self) -> Self:
-        """The result itself if the tool succeeded; else raise an error with its code and message.
-
-        Its code is `TOOL_FAILED` if the tool's code is not one of Holdfast's. The message begins with the tool's code.
-        """
+        """The result itself if the tool succeeded; else raise an error with its code and message."""
         if self.ok:
             return self
-        code = codes.find(self.code) or codes.TOOL_FAILED
-        raise HoldfastError(code, f"{self.code}: {self.envelope.get('error') or self.text}")
+        raise HoldfastError(self.code or codes.TOOL_FAILED, str(self.envelope.get("error") or self.text))
 
 
 class BoxClient:
@@ -150,14 +147,10 @@ class BoxClient:
         """The log messages that tools have sent."""
         return [params for method, params in self.notifications if method == "notifications/message"]
 
-    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> ClientResult:
+    async def call(self, tool: str, arguments: Arguments | None = None) -> ClientResult:
         """Call a tool, and answer the questions that it asks."""
-        if not is_finite(arguments):  # it would be sent as null
-            raise HoldfastError(
-                codes.BAD_ARGUMENT, "The arguments have a NaN or an infinity, which JSON does not have."
-            )
         meta = {"progressToken": tool, _LOG_LEVEL_KEY: "debug"}
-        params = {"name": tool, "arguments": dict(arguments or {})}
+        params = {"name": tool, "arguments": msgspec.Raw(encode_arguments(arguments))}
         return ClientResult(members=await self.request("tools/call", params, meta=meta))
 
     async def list_tools(self) -> list[JsonObject]:
@@ -167,6 +160,10 @@ class BoxClient:
     async def list_resources(self) -> list[JsonObject]:
         """The resources, without templates."""
         return await self._list("resources")
+
+    async def list_resource_templates(self) -> list[JsonObject]:
+        """The templates of resources, such as `shop://orders/{number}`."""
+        return await self._list("resources/templates", "resourceTemplates")
 
     async def list_prompts(self) -> list[JsonObject]:
         """The prompts."""
@@ -208,8 +205,8 @@ class BoxClient:
             more = {"inputResponses": answers, "requestState": result.get("requestState")}
         raise HoldfastError(codes.BAD_ANSWER, f"{method} asked for input {_MAX_ROUNDS} times.")
 
-    async def _list(self, kind: str) -> list[JsonObject]:
-        return _objects((await self.request(f"{kind}/list")).get(kind))
+    async def _list(self, kind: str, member: str = "") -> list[JsonObject]:
+        return _objects((await self.request(f"{kind}/list")).get(member or kind))
 
     async def _on_request(self, request: Request) -> Any:
         return await self._answer(request.method, _decode(request.params))
@@ -226,7 +223,9 @@ class BoxClient:
         answer: object = function(params)
         if inspect.isawaitable(answer):
             answer = await answer
-        return _elicited(answer) if method == "elicitation/create" else _sampled(answer)
+        return (
+            elicitation_result(answer, params) if method == "elicitation/create" else sampling_result(answer)
+        )
 
 
 @async_block("async with box.client(…) as client:")
@@ -314,23 +313,6 @@ class _OneWorkspace:
 
 def _uris(folders: Sequence[str | Path]) -> list[str]:
     return [Path(folder).absolute().as_uri() for folder in folders]
-
-
-def _elicited(answer: object) -> JsonObject:
-    if answer is None or answer is False:
-        return {"action": "decline"}
-    if answer is True:
-        return {"action": "accept"}
-    if not isinstance(answer, Mapping):
-        answer = {"answer": answer}  # `call.ask(question, int)` asks for one value
-    return {"action": "accept", "content": {**cast("Mapping[str, Any]", answer)}}
-
-
-def _sampled(answer: object) -> JsonObject:
-    if isinstance(answer, Mapping):
-        return {**cast("Mapping[str, Any]", answer)}
-    text: JsonObject = {"type": "text", "text": str(answer)}
-    return {"role": "assistant", "content": text, "model": "test", "stopReason": "endTurn"}
 
 
 def _decode(raw: Raw) -> JsonObject:

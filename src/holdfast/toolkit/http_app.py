@@ -5,14 +5,17 @@ import logging
 import re
 from collections.abc import AsyncIterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.parse_text import parse_texts
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.toolkit.health import HEALTH_PATH, send_health
 from holdfast.toolkit.http_auth import Auth, JwtIssuer, identified, make_authenticator, make_check
 from holdfast.wire.http import LOOPBACK, AllowedHosts, HttpApp
+from holdfast.wire.http.allowed_hosts import is_host_name
 from holdfast.wire.http.request import Receive, Send, read_headers
 from holdfast.wire.http.response import send_error, send_response
 
@@ -60,25 +63,22 @@ class BoxApp:
     def __init__(self, box: "Toolbox", options: HttpAppOptions) -> None:
         self._auth = options.get("auth")
         self._path = options.get("path", "/mcp")
-        self._proxies = frozenset(options.get("proxies", ()))
-        hosts = frozenset(name.lower() for name in options.get("hosts", ()))
+        self._proxies = frozenset(map(_parse_address, parse_texts("proxies", options.get("proxies", ()))))
+        hosts = frozenset(map(_parse_host, parse_texts("hosts", options.get("hosts", ()))))
+        origins = frozenset(map(_parse_origin, parse_texts("origins", options.get("origins", ()))))
+        headers = frozenset(name.lower() for name in parse_texts("headers", options.get("headers", ())))
         if self._auth is None and (hosts or self._proxies):
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 "Without `auth`, a box serves only programs on this machine. Add `auth`, or leave out `hosts` and `proxies`.",
             )
-        if private := [name for name in options.get("headers", ()) if name.lower() in _PRIVATE_HEADERS]:
+        if private := sorted(headers & _PRIVATE_HEADERS):
             raise HoldfastError(
                 codes.BAD_ARGUMENT, f"`headers` may not name {private[0]!r}: it contains a credential."
             )
         if not self._path.startswith("/"):
             raise HoldfastError(
                 codes.BAD_ARGUMENT, f"`path` must begin with a slash, such as '/{self._path}'."
-            )
-        if bad := [origin for origin in options.get("origins", ()) if not _ORIGIN.fullmatch(origin)]:
-            raise HoldfastError(
-                codes.BAD_ARGUMENT,
-                f"`origins` contains {bad[0]!r}. Write origins such as 'https://shop.example'.",
             )
         trust = parse_trust(options.get("trust", Trust.SANDBOXED))
         self._check = None if self._auth is None else make_check(self._auth, trust)
@@ -88,9 +88,9 @@ class BoxApp:
         self._box = box
         self._app = HttpApp(
             self._server,
-            allowed_hosts=AllowedHosts(hosts=LOOPBACK | hosts, origins=frozenset(options.get("origins", ()))),
+            allowed_hosts=AllowedHosts(hosts=LOOPBACK | hosts, origins=origins),
             path=self._path,
-            shown_headers=frozenset(name.lower() for name in options.get("headers", ())),
+            shown_headers=headers,
         )
 
     @asynccontextmanager
@@ -207,6 +207,34 @@ class BoxApp:
         await receive()
         await self.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _parse_address(proxy: str) -> str:
+    """The address of a proxy, as an ASGI server reports it."""
+    try:
+        return str(ip_address(proxy))
+    except ValueError:
+        raise HoldfastError(
+            codes.BAD_ARGUMENT, f"`proxies` contains {proxy!r}. Write IP addresses such as '10.0.0.9'."
+        ) from None
+
+
+def _parse_host(host: str) -> str:
+    if not is_host_name(host):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"`hosts` contains {host!r}. Write host names such as 'shop.example', without scheme, port and path.",
+        )
+    return host.lower()
+
+
+def _parse_origin(origin: str) -> str:
+    if not _ORIGIN.fullmatch(origin):
+        raise HoldfastError(
+            codes.BAD_ARGUMENT,
+            f"`origins` contains {origin!r}. Write origins such as 'https://shop.example'.",
+        )
+    return origin.lower()  # as browsers send it
 
 
 def _path_below_mount(scope: Mapping[str, Any]) -> str:

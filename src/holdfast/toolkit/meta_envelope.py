@@ -6,7 +6,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.model.meta_keys import ENVELOPE_KEY
-from holdfast.toolkit.content import CONTENT_TYPES, Reply, has_content
+from holdfast.toolkit.content import CONTENT_TYPES, Reply, Text, has_content
 from holdfast.toolkit.envelope import TRUE, Result, describe_failure, encode_stats
 from holdfast.toolkit.errors import CodeRegistry
 from holdfast.toolkit.json_values import encode_json
@@ -30,7 +30,7 @@ def encode_success(return_type: ReturnType, returned: object, stats: CallStats) 
         data, content = None, (returned,)
     body = return_type.encode(data)
     blocks = [_encode(block.block()) for block in content]
-    if body != b"null":
+    if body != b"null" and not any(isinstance(block, Text) for block in content):
         blocks.insert(0, _encode_text(body))
     result = _make_result(blocks, b'"ok":true,', stats)
     if return_type.wraps:

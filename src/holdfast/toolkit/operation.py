@@ -17,8 +17,10 @@ class Annotations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     open_world: bool | None = msgspec.field(default=None, name="openWorldHint")
 
     def with_defaults(self, defaults: "Annotations") -> "Annotations":
-        """These hints, with the defaults filled in where a hint is None."""
+        """These hints, with the defaults filled in where a hint is None. A tool that only reads is not destructive."""
         given = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        if self.read_only:
+            given.setdefault("destructive", False)
         return msgspec.structs.replace(defaults, **given)
 
 

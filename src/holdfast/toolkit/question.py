@@ -18,7 +18,7 @@ from holdfast.toolkit.parameter import Issue, read_parameter
 from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
-_FIELD = "answer"
+_FIELD = "value"
 _MAX_DESCRIBED = 5
 _NOT_ALLOWED = "This value is not one of the choices."
 _FORMATS = ("email", "uri", "date", "date-time")
@@ -78,6 +78,12 @@ class _Answer(msgspec.Struct):
 
 def make_form(kind: Any) -> Form:
     """The form for a type; raises BAD_TOOL when MCP has no form for it."""
+    if kind is None:
+        raise HoldfastError(
+            codes.BAD_TOOL,
+            "call.ask needs the type of the answer, such as call.ask(question, bool), or the url of a page.",
+            hint="Add the type that the tool expects from the user.",
+        )
     try:
         return _cached_form(kind)
     except TypeError:  # the type is not hashable

@@ -208,11 +208,14 @@ class ToolServer:
         return self._tool_list
 
     def _log_level(self, request: McpRequest) -> int:
-        """The lowest level of log messages that the client wants; by default it gets none."""
+        """The lowest level of log messages that the client wants.
+
+        In the handshake era a client that has not set it gets `info` and above: many clients never set it.
+        """
         if request.client.era is Era.MODERN:
             wanted = request.meta.get(LOG_LEVEL_KEY)
             return LEVELS.get(wanted, SILENT) if isinstance(wanted, str) else SILENT
-        return self._log_levels.get(request.connection, SILENT)
+        return self._log_levels.get(request.connection, LEVELS["info"])
 
 
 class _SetLevelParams(msgspec.Struct):

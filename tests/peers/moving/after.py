@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from holdfast.toolkit import Call, Given, Image, Toolbox, ToolError
+from holdfast.toolkit import Call, Given, Image, Reply, Text, Toolbox, ToolError
 
 
 @dataclass
@@ -57,10 +57,10 @@ def totals(prices: dict[str, float]) -> dict[str, float]:
     return {"total": sum(prices.values())}
 
 
-@box.tool
-def is_cheap(price: float) -> bool:
+@box.tool(operation="query", title="Cheap?", meta={"fastmcp": {"tags": ["prices"]}})
+def is_cheap(price: float) -> Reply[dict[str, bool]]:
     """Whether a price is low."""
-    return price < 2
+    return Reply([Text("cheap" if price < 2 else "dear")], {"cheap": price < 2})
 
 
 @box.tool
@@ -78,6 +78,7 @@ def picture() -> Image:
 @box.tool
 async def work(call: Call) -> str:
     """Report progress, and say in which currency."""
+    await call.log("info", "working")
     await call.progress(1, total=2)
     return call.state["currency"]
 

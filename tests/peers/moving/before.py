@@ -8,6 +8,7 @@ from typing import Any
 from fastmcp import Context, FastMCP
 from fastmcp.dependencies import Depends
 from fastmcp.exceptions import ToolError
+from fastmcp.tools.base import ToolResult
 from fastmcp.utilities.types import Image
 
 
@@ -62,10 +63,10 @@ def totals(prices: dict[str, float]) -> dict[str, float]:
     return {"total": sum(prices.values())}
 
 
-@mcp.tool
-def is_cheap(price: float) -> bool:
+@mcp.tool(tags={"prices"}, annotations={"readOnlyHint": True, "title": "Cheap?"})
+def is_cheap(price: float) -> ToolResult:
     """Whether a price is low."""
-    return price < 2
+    return ToolResult(content="cheap" if price < 2 else "dear", structured_content={"cheap": price < 2})
 
 
 @mcp.tool
@@ -83,6 +84,7 @@ def picture() -> Image:
 @mcp.tool
 async def work(context: Context) -> str:
     """Report progress, and say in which currency."""
+    await context.info("working")
     await context.report_progress(1, 2)
     return context.lifespan_context["currency"]
 

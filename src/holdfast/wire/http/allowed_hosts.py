@@ -57,6 +57,12 @@ class AllowedHosts:
         return match is not None and match["name"] in self.hosts
 
 
+def is_host_name(name: str) -> bool:
+    """Whether this is a host name, or an IPv6 address in brackets, without a port. Requests for another text never arrive."""
+    match = _HOST.fullmatch(name.lower())
+    return match is not None and match["name"] == name.lower()
+
+
 def _is_same_server(one: str, other: str) -> bool:
     """Whether two hosts, each with or without a port, are the same server. All loopback names mean the same server."""
     first, second = _HOST.fullmatch(one.lower()), _HOST.fullmatch(other.lower())
