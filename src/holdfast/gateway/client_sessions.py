@@ -107,7 +107,8 @@ class ClientSessions:
             unused = next((handle for handle in own if handle not in self._clients), None)
             if unused is None:
                 raise HoldfastError(
-                    codes.TOO_MANY_SESSIONS, f"{MAX_HANDLES} handles of this credential have open sessions. Use one of them, or wait until a session has ended.",
+                    codes.TOO_MANY_SESSIONS,
+                    f"{MAX_HANDLES} handles of this credential have open sessions. Use one of them, or wait until a session has ended.",
                 )
             del self._handles[unused]
         handle = secrets.token_urlsafe(24)
@@ -165,7 +166,8 @@ class ClientSessions:
         limit = self._limits.client_info_bytes
         if len(msgspec.json.encode(client_info)) > limit:
             raise HoldfastError(
-                codes.TOO_LARGE, f"The client's name, capabilities and _meta have more than {limit} bytes. Send shorter values.",
+                codes.TOO_LARGE,
+                f"The client's name, capabilities and _meta have more than {limit} bytes. Send shorter values.",
             )
         self._options.before_open(credential)
         self._make_room(credential.id)

@@ -215,7 +215,9 @@ class GatewayApp:
             result_line(request.id, result), headers=((b"mcp-session-id", served.session.key.encode()),)
         )
 
-    async def handle_notification(self, notification: Notification, http: HttpExchange[GatewayCaller]) -> None:
+    async def handle_notification(
+        self, notification: Notification, http: HttpExchange[GatewayCaller]
+    ) -> None:
         """Handle a notification. Notifications of modern clients are ignored: they name no session."""
         self._check(http)
         if http.session_id is None:
