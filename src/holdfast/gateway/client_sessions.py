@@ -18,7 +18,7 @@ from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, CallerQuota
-from holdfast.wire.http.outgoing_messages import OutgoingMessages
+from holdfast.wire.http.messages_to_client import MessagesToClient
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import ClientInfo
 
@@ -37,7 +37,7 @@ class ServedClient:
         self.streams = EventStreams(
             is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION, kept=session.kept
         )
-        self.requests = OutgoingMessages()
+        self.requests = MessagesToClient()
         """The requests to a handshake-era client that wait for its answer."""
 
 
