@@ -46,9 +46,8 @@ class KeptContainers:
         try:
             code, state = self._engine.run_blocking("container", "inspect", "--format", _STATE, name)
             if code != 0:
-                return (
-                    False  # if it exists all the same, the engine refuses to create another one with its name
-                )
+                # If it exists all the same, the engine refuses to create another one with its name.
+                return False
             used_image, is_running, used_config = (*state.split(), "", "", "")[:3]
             if (used_image, used_config) != (self._image_id(image), config):
                 log.info(
