@@ -140,7 +140,8 @@ class Pool:
             raise _translate_error(error, proxy) from None
         except (ValueError, UnicodeError):
             raise HoldfastError(
-                codes.BAD_ARGUMENT, "A header contains a control character or invalid Unicode."
+                codes.BAD_ARGUMENT,
+                'A header contains a control character or invalid Unicode. Correct "headers" in the entry of the server.',
             ) from None
         connection = response.connection.protocol if response.connection is not None else None
         return HttpResponse(response, connection if isinstance(connection, BoundedProtocol) else None)

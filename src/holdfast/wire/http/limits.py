@@ -7,7 +7,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """The limits of one `HttpApp`. The limits per caller apply only if the service can tell callers apart."""
+    """The limits of one `HttpApp` or gateway. The limits per caller apply only if the service can tell callers apart."""
 
     body_bytes: int = 4 * _MIB
     body_seconds: float = 20.0
