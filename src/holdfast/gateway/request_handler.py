@@ -88,8 +88,7 @@ class RequestHandler:
     async def notify(self, notification: Notification) -> None:
         """Pass a notification of a handshake-era client on to the servers of that era, if they need it.
 
-        Every other message without an id is dropped, also `tools/call` without an id: it would reach a server without a
-        permission check.
+        Every other message without an id is dropped, even `tools/call`: it would reach a server without a permission check.
         """
         if notification.method not in _PASSED_NOTIFICATIONS:
             return
