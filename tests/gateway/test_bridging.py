@@ -192,6 +192,24 @@ async def test_resources_prompts_completion_subscriptions_and_logs_pass_between_
     ]
 
 
+async def test_a_subscription_that_the_server_refuses_is_refused_on_every_stream(serve: Serve):
+    entry = counter_entry()
+    entry["args"] = ["-m", feature_server.__name__, "--handshake"]
+
+    async def listen(session: Client) -> str:
+        try:
+            async with asyncio.timeout(20), session.listen(resource_subscriptions=["weather://today"]):
+                return "open"
+        except MCPError as error:
+            return error.error.message
+
+    async with serve({"news": entry}) as gateway, connect(gateway.url, "modern") as session:
+        await session.list_resources()
+        answers = await asyncio.gather(*(listen(session) for _ in range(4)))
+
+    assert set(answers) == {"There is no resource 'weather://today' here."}
+
+
 async def test_one_unsubscription_ends_a_subscription_that_was_sent_twice(serve: Serve):
     updated = asyncio.Event()
 

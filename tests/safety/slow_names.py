@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from holdfast.connect.http import egress, pools
+from holdfast.connect.http import address_policy, pools
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import name_resolver
@@ -100,5 +100,5 @@ if __name__ == "__main__":
     NAME_SERVER = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     NAME_SERVER.bind(("127.0.0.53", 53))
     NAME_SERVER.setblocking(False)
-    assert egress.look_up is pools.look_up
+    assert address_policy.look_up is pools.look_up
     asyncio.run(main(sys.argv[1] == "protected", sys.argv[2], Path(sys.argv[3])))

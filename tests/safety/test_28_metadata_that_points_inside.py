@@ -18,7 +18,7 @@ from pydantic import AnyUrl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.login import log_in
 from holdfast.connect.http.oauth import LoginProvider
 from holdfast.connect.http.pools import Pool

@@ -19,7 +19,7 @@ from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.model.trust import Trust
 from holdfast.sandbox import protected_folders
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
-from holdfast.sandbox.bwrap.runtime import NO_ROOTS, find_runtime
+from holdfast.sandbox.bwrap.runtime import NO_UNTRUSTED, find_runtime
 from holdfast.sandbox.protected_folders import why_not_mounted
 from tests.connect.conftest import HostFactory, folder, make_host
 from tests.sandbox.support import PATH, confined
@@ -116,7 +116,7 @@ def test_path_after_env_is_ignored_outside_of_the_roots_too(root: Path, other: P
 
     with ExitStack() as opened:
         spec = ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root))
-        assert find_runtime(spec, NO_ROOTS, opened).paths == (str(program),)
+        assert find_runtime(spec, NO_UNTRUSTED, opened).paths == (str(program),)
 
 
 @pytest.mark.parametrize("form", ENV_FORMS)
@@ -143,7 +143,7 @@ def test_believing_what_lies_in_a_root_mounts_the_other_project(root: Path, othe
 
     with ExitStack() as opened:
         spec = ProcessSpec(argv=(str(program),), env=PATH, cwd=str(root))
-        believed = find_runtime(spec, NO_ROOTS, opened).paths
+        believed = find_runtime(spec, NO_UNTRUSTED, opened).paths
 
     assert [path for path in believed if path.startswith(str(other))] != []
 

@@ -22,7 +22,7 @@ from holdfast.connect import connection as connection_module
 from holdfast.connect import server_messages as server_messages_module
 from holdfast.connect import server_requests as server_requests_module
 from holdfast.connect.connection import Connection
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.event_stream import StreamPosition, read_body, read_messages
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import HttpResponse

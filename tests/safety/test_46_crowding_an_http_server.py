@@ -20,7 +20,7 @@ from holdfast.toolkit import Call, Toolbox, http_server, round_trips
 from holdfast.toolkit.http_server import ConnectionLimits, Connections, bind, serve_app
 from holdfast.wire.http import HttpApp, HttpLimits, bodies
 from holdfast.wire.http.bodies import Bodies, parse_body
-from holdfast.wire.http.outgoing_messages import OutgoingMessages
+from holdfast.wire.http.messages_to_client import MessagesToClient
 from holdfast.wire.http.request import wait_for_disconnect
 from holdfast.wire.loop_throttle import LoopThrottle
 from tests.safety.server_that_reads_first import SESSIONS
@@ -566,7 +566,7 @@ async def test_calls_that_wait_for_answers_are_limited_in_bytes(monkeypatch: pyt
 
 @pytest.mark.anyio
 async def test_notifications_for_a_stream_that_is_not_read_are_limited_in_bytes():
-    outgoing = OutgoingMessages()
+    outgoing = MessagesToClient()
     for _ in range(60):
         await outgoing.push("notifications/message", {"data": "x" * 100_000})
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.url import parse_url
 from holdfast.model.address import IpAddress, why_address_blocked, why_host_blocked
@@ -176,7 +176,7 @@ async def test_service_on_this_machine_is_not_reached_by_a_mapped_address_if_onl
 # Runs in a network of its own, where this machine has a public address.
 _WITH_PUBLIC_ADDRESS = """
 import fcntl, json, socket, struct
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.model.address import why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement

@@ -191,4 +191,4 @@ async def test_a_context_that_this_host_did_not_sign_tells_nothing_about_session
         control = await ask(own, SessionId(live))
 
     assert guesses == [(200, "")] * 3
-    assert "That is this Holdfast itself" in control[1]
+    assert "would open sessions without end" in control[1]

@@ -9,13 +9,15 @@ import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
-from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, Roots, find_runtime
+from holdfast.sandbox.bwrap.runtime import NO_UNTRUSTED, ProgramRuntime, UntrustedFolders, find_runtime
 from holdfast.sandbox.opened_path import PathOpener
 
 
 def runtime_of(program: Path | str, path: str = "/usr/bin") -> ProgramRuntime:
     with ExitStack() as opened:
-        return find_runtime(ProcessSpec(argv=(str(program),), env={"PATH": path}, cwd="/"), NO_ROOTS, opened)
+        return find_runtime(
+            ProcessSpec(argv=(str(program),), env={"PATH": path}, cwd="/"), NO_UNTRUSTED, opened
+        )
 
 
 def executable(path: Path, text: str = "\x7fELF") -> Path:
@@ -163,4 +165,4 @@ def _runtime_in_root(program: Path, root: Path, path: str) -> ProgramRuntime:
     with ExitStack() as opened:
         identity = PathOpener(opened).open(str(root), links="follow").identity
         spec = ProcessSpec(argv=(str(program),), env={"PATH": path}, cwd="/")
-        return find_runtime(spec, Roots(own={identity: str(root)}), opened)
+        return find_runtime(spec, UntrustedFolders(own={identity: str(root)}), opened)

@@ -12,7 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.token.fetch_issuer_keys import check_url
 from holdfast.token.issuer_keys import read_key_set
 from holdfast.token.issuer_verifier import IssuerVerifier
 
@@ -46,9 +48,12 @@ class Issuer:
         self.fetched = 0
         self.now = NOW
         self.key_set = json.dumps(KEY_SET).encode()
+        self.is_down = False
 
     async def fetch(self) -> bytes:
         self.fetched += 1
+        if self.is_down:
+            raise HoldfastError(codes.BAD_KEY, "The issuer does not answer.")
         return self.key_set
 
     def verifier(self) -> IssuerVerifier:
@@ -157,6 +162,44 @@ async def test_tokens_with_unknown_keys_cost_one_request_to_the_issuer_in_a_whil
     await verifier.prepare(sign(ED, "unknown", "EdDSA"))
 
     assert issuer.fetched == 2
+
+
+async def test_while_there_are_no_keys_no_token_counts_as_wrongly_signed():
+    issuer = Issuer()
+    verifier, token = issuer.verifier(), sign(ED, "ed", "EdDSA")
+
+    issuer.is_down = True
+    codes_while_down: list[str] = []
+    for _ in range(3):
+        with pytest.raises(HoldfastError) as refused:
+            await verifier.prepare(token)
+        codes_while_down.append(refused.value.code.name)
+    fetched_while_down = issuer.fetched
+    issuer.is_down, issuer.now = False, issuer.now + 31
+    await verifier.prepare(token)
+
+    assert (codes_while_down, fetched_while_down) == (["BAD_KEY"] * 3, 1)
+    assert verifier.verify(token).subject == "ann"
+
+
+async def test_old_keys_are_used_for_an_hour_while_the_issuer_is_down():
+    issuer = Issuer()
+    verifier, token = issuer.verifier(), sign(ED, "ed", "EdDSA", exp=NOW + 9000)
+    await verifier.prepare(token)
+
+    issuer.is_down, issuer.now = True, issuer.now + 3601
+    await verifier.prepare(token)
+    assert verifier.verify(token).subject == "ann"
+    issuer.now += 3600
+
+    with pytest.raises(HoldfastError, match="The issuer does not answer"):
+        await verifier.prepare(token)
+
+
+@pytest.mark.parametrize("url", ["https://[", "http://login.example", "https://", "ftp://localhost"])
+def test_a_url_over_which_keys_could_be_replaced_is_refused(url: str):
+    with pytest.raises(HoldfastError, match="must begin with https://"):
+        check_url(url)
 
 
 async def test_a_key_that_the_issuer_removed_is_no_longer_accepted():

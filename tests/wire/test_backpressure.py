@@ -34,9 +34,9 @@ async def test_request_that_is_cancelled_at_once_frees_its_slot(cancel_method: C
         for number in range(10):
             cancellation = line(method=cancel_method.method, params={"requestId": number})
             peer.data_received(line(id=number, method="m") + cancellation)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                while peer._incoming._tasks or not peer._receiver.is_idle:
+                    await asyncio.sleep(0)
         peer.data_received(line(id="one", method="m") + line(id="other", method="m"))
 
         answered, count = list[Any](), 2

@@ -96,7 +96,7 @@ class Connection:
     async def list_tools(
         self, *, meta: Mapping[str, Any] | None = None, timeout: float | None = None
     ) -> list[Tool]:
-        """All tools that the server lists, also those that are not approved."""
+        """All tools that the server lists, including those that are not approved."""
         if "tools" not in self.server_info.capabilities:
             return []
         tools = await self._client.list_tools(meta=meta, timeout=timeout)

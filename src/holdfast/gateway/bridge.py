@@ -27,11 +27,10 @@ def bridge_result(result: Any, method: str, *, server: Era, client: Era) -> Any:
         members = _decode_members(result) if isinstance(result, Raw) else {**result}
     except DECODE_ERRORS:
         return modern_result(result, method) if client is Era.MODERN else result
+    # Also the questions of a handshake-era server, which cannot ask in its result: they would reach the client unchecked.
     for name in _MODERN_MEMBERS:
         members.pop(name, None)
-    if (
-        client is Era.MODERN
-    ):  # a server of the other era cannot ask in its result: no one has cleaned such a question
+    if client is Era.MODERN:
         return modern_result(members, method)
     structured = members.get("structuredContent")
     if structured is not None and not bytes(structured).lstrip().startswith(b"{"):

@@ -18,7 +18,7 @@ from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.limits import DEFAULT_HTTP_LIMITS, CallerQuota
-from holdfast.wire.http.outgoing_messages import OutgoingMessages
+from holdfast.wire.http.messages_to_client import MessagesToClient
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import ClientInfo
 
@@ -37,7 +37,7 @@ class ServedClient:
         self.streams = EventStreams(
             is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION, kept=session.kept
         )
-        self.requests = OutgoingMessages()
+        self.requests = MessagesToClient()
         """The requests to a handshake-era client that wait for its answer."""
 
 
@@ -107,7 +107,8 @@ class ClientSessions:
             unused = next((handle for handle in own if handle not in self._clients), None)
             if unused is None:
                 raise HoldfastError(
-                    codes.TOO_MANY_SESSIONS, f"{MAX_HANDLES} handles of this credential are already in use."
+                    codes.TOO_MANY_SESSIONS,
+                    f"{MAX_HANDLES} handles of this credential have open sessions. Use one of them, or wait until a session has ended.",
                 )
             del self._handles[unused]
         handle = secrets.token_urlsafe(24)
@@ -165,7 +166,8 @@ class ClientSessions:
         limit = self._limits.client_info_bytes
         if len(msgspec.json.encode(client_info)) > limit:
             raise HoldfastError(
-                codes.TOO_LARGE, f"The client's name, capabilities and _meta have more than {limit} bytes."
+                codes.TOO_LARGE,
+                f"The client's name, capabilities and _meta have more than {limit} bytes. Send shorter values.",
             )
         self._options.before_open(credential)
         self._make_room(credential.id)

@@ -65,7 +65,7 @@ def _accept_as_local(headers: Headers, peer: str) -> Credential:
     return LOCAL
 
 
-class Sender(msgspec.Struct, frozen=True):
+class GatewayCaller(msgspec.Struct, frozen=True):
     """Who sent a request: a credential, and the handle of one of its sessions if the request names one."""
 
     credential: Credential
@@ -134,18 +134,18 @@ class GatewayApp:
 
     # Called by the receiver
 
-    def identify(self, scope: MutableMapping[str, Any], headers: Headers) -> Sender:
+    def identify(self, scope: MutableMapping[str, Any], headers: Headers) -> GatewayCaller:
         """The credential that a request presents, and the handle in its path or header."""
         handle = _read_handle(scope, headers)
         peer = scope.get("client")
         credential = self._authenticate(headers, str(peer[0]) if peer else "")
-        return Sender(credential, handle, credential.id)
+        return GatewayCaller(credential, handle, credential.id)
 
-    def on_refusal(self, error: HoldfastError, caller: Sender | None) -> None:
+    def on_refusal(self, error: HoldfastError, caller: GatewayCaller | None) -> None:
         """Report a refused request."""
         self._options.on_refusal(error, caller.credential if caller is not None else None)
 
-    async def handle_request(self, request: Request, http: HttpExchange[Sender]) -> None:
+    async def handle_request(self, request: Request, http: HttpExchange[GatewayCaller]) -> None:
         """Answer one request of a client of either era."""
         try:
             self._check(http)
@@ -156,7 +156,7 @@ class GatewayApp:
             status = http_status(error, modern=True) if isinstance(error, PeerError) else 0
             await send_error(http.send, error, request.id, status, challenge=self._options.challenge)
 
-    async def _answer(self, request: Request, http: HttpExchange[Sender]) -> None:
+    async def _answer(self, request: Request, http: HttpExchange[GatewayCaller]) -> None:
         meta = read_meta(request.params)
         can_stream = accepts(http.headers, "text/event-stream")
         if is_modern(meta, http.headers):
@@ -181,7 +181,7 @@ class GatewayApp:
             await run_request(request.id, result, response, running)
 
     async def _answer_modern(
-        self, request: Request, meta: JsonObject, http: HttpExchange[Sender], *, can_stream: bool
+        self, request: Request, meta: JsonObject, http: HttpExchange[GatewayCaller], *, can_stream: bool
     ) -> None:
         check_mcp_headers(request, meta, http.headers)
         client_info = modern_client(meta)
@@ -195,7 +195,7 @@ class GatewayApp:
         running = RunningRequest(response, http.receive, None, self._http_limits)
         await run_request(request.id, result, response, running)
 
-    async def _initialize(self, request: Request, http: HttpExchange[Sender]) -> None:
+    async def _initialize(self, request: Request, http: HttpExchange[GatewayCaller]) -> None:
         if http.caller.handle:
             raise HoldfastError(
                 codes.BAD_HTTP,
@@ -215,7 +215,9 @@ class GatewayApp:
             result_line(request.id, result), headers=((b"mcp-session-id", served.session.key.encode()),)
         )
 
-    async def handle_notification(self, notification: Notification, http: HttpExchange[Sender]) -> None:
+    async def handle_notification(
+        self, notification: Notification, http: HttpExchange[GatewayCaller]
+    ) -> None:
         """Handle a notification. Notifications of modern clients are ignored: they name no session."""
         self._check(http)
         if http.session_id is None:
@@ -231,19 +233,19 @@ class GatewayApp:
         else:
             await served.handler.notify(notification)
 
-    def handle_response(self, message: Response | ErrorResponse, http: HttpExchange[Sender]) -> None:
+    def handle_response(self, message: Response | ErrorResponse, http: HttpExchange[GatewayCaller]) -> None:
         """Pass on a handshake-era client's answer to a server's request."""
         self._check(http)
         if http.session_id is not None:
             self._find(http).requests.receive(message)
 
-    async def end_session(self, http: HttpExchange[Sender]) -> None:
+    async def end_session(self, http: HttpExchange[GatewayCaller]) -> None:
         """End the session of a handshake-era client."""
         self._check(http)
         self.sessions.end(self._find(http), "the client ended it")
         await send_response(http.send, 204)
 
-    def _check(self, http: HttpExchange[Sender]) -> None:
+    def _check(self, http: HttpExchange[GatewayCaller]) -> None:
         """Raise if the credential is not valid any more, if the handle was not issued to it, or if a session of this host sent the request.
 
         The credential is checked again, because reading the body may have taken a while.
@@ -253,19 +255,19 @@ class GatewayApp:
         if sending_session_id and self._host.find_live(sending_session_id) is not None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,
-                "That is this Holdfast itself: a session here has this gateway as one of its servers, and would open sessions"
+                "A session of this Holdfast has this gateway as one of its servers. It would open sessions"
                 " without end. Remove the entry from the list of servers.",
                 hint="Remove the entry with this URL from .mcp.json or from your list of servers.",
             )
         if http.caller.handle:
             self.sessions.check_handle(http.caller.handle, http.caller.credential)
 
-    def _find(self, http: HttpExchange[Sender]) -> ServedClient:
+    def _find(self, http: HttpExchange[GatewayCaller]) -> ServedClient:
         return self.sessions.find(http.session_id, http.caller.credential)
 
     # Streams
 
-    async def listen(self, http: HttpExchange[Sender]) -> None:
+    async def listen(self, http: HttpExchange[GatewayCaller]) -> None:
         """Send the events of a session's stream."""
         self._check(http)
         caller_id = http.caller.caller_id
@@ -276,7 +278,7 @@ class GatewayApp:
         finally:
             self._open_streams.release(caller_id)
 
-    async def _stream(self, http: HttpExchange[Sender]) -> None:
+    async def _stream(self, http: HttpExchange[GatewayCaller]) -> None:
         served = self._find(http)
         stream, after = served.streams.general, None
         if (event_id := http.headers.get("last-event-id")) is not None:

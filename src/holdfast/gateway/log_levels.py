@@ -66,8 +66,8 @@ class LogLevels:
     async def _send(self, offer: Offer, server: str, level: str) -> None:
         """Send the level to a handshake-era server. A modern one gets it in each request.
 
-        A failure is ignored, also the refusal for a client that may call only the server's tools: the call that follows is made
-        all the same.
+        A failure is ignored, even a refusal because the client may only call tools of the server: the call that follows is
+        made anyway.
         """
         if offer.era_of(server) is Era.HANDSHAKE and self._sent.get(server) != level:
             self._sent[server] = level

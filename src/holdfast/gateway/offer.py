@@ -26,7 +26,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, count_values, has_more_valu
 
 log = logging.getLogger(__name__)
 
-_NONE = "*"  # no server has this name
+_NO_SERVER = "*"  # no server has this name
 _MAX_PAGES = 200
 _MAX_ROUTES = 1024  # resources whose server is remembered
 _MAX_ITEMS = 10_000  # of one server's list
@@ -72,7 +72,7 @@ class Offer:
             configured = {spec.name for spec in self.session.servers}
             configured |= {refusal.server for refusal in self.session.refusals}
             if configured:
-                self._bare_server = configured.pop() if len(configured) == 1 else _NONE
+                self._bare_server = configured.pop() if len(configured) == 1 else _NO_SERVER
         return server == self._bare_server
 
     def forget(self) -> None:

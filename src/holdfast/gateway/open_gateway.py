@@ -146,7 +146,8 @@ def _accept_all(credential: Credential, requests: RateLimit) -> Authenticate:
     def authenticate(headers: Headers, peer: str) -> Credential:
         if any(name in headers for name in _FORWARDED):
             raise HoldfastError(
-                codes.HOST_NOT_ALLOWED, "A gateway without tokens accepts no requests through a proxy."
+                codes.HOST_NOT_ALLOWED,
+                "A gateway without tokens accepts no requests through a proxy. Connect directly, or start it with tokens.",
             )
         requests.take(credential.id)
         return credential

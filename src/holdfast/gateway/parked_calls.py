@@ -111,7 +111,10 @@ class ParkedCalls:
         """Continue with the answers of the client. Return as `run` does."""
         parked = self._parked.pop(parked_id, None)
         if parked is None:
-            raise HoldfastError(codes.CALL_NOT_WAITING, "No request waits for this requestState any more.")
+            raise HoldfastError(
+                codes.CALL_NOT_WAITING,
+                "No request waits for this requestState any more. Send the request again without it.",
+            )
         parked.expiry.cancel()
         self._kept.remove(parked.call.size)
         parked.call.continue_with(newest, answers)
@@ -147,7 +150,9 @@ class ParkedCalls:
     def _park(self, call: ModernCall, work: asyncio.Task[Any]) -> str:
         if len(self._parked) >= MAX_PARKED:
             _drop(work)
-            text = f"{MAX_PARKED} requests of this session already wait for answers."
+            text = (
+                f"{MAX_PARKED} requests of this session already wait for answers. Answer one of them first."
+            )
             raise self._refuse(HoldfastError(codes.BUSY, text))
         if not self._kept.try_add(call.size):
             _drop(work)

@@ -83,7 +83,7 @@ async def _ask(call: ClientCall, question: PermissionQuestion) -> Decision:
     if len(arguments) > _MAX_SHOWN:
         raise HoldfastError(
             codes.TOO_LARGE,
-            f"The arguments have {len(arguments)} characters, too many for a question (at most {_MAX_SHOWN}).",
+            f"The arguments have {len(arguments)} characters, too many for a question (at most {_MAX_SHOWN}). Send less at once.",
         )
     choices = question.choices
     params = {

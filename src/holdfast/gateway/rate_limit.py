@@ -31,7 +31,7 @@ class RateLimit:
             self._full_at[owner] = full_at
             raise HoldfastError(
                 codes.RATE_LIMITED,
-                f"This credential exceeds its limit of {self._burst} {self._what} in {self._seconds:g} s.",
+                f"This credential exceeds its limit of {self._burst} {self._what} in {self._seconds:g} s. Wait, then try again.",
             )
         self._full_at[owner] = full_at + self._interval
         if len(self._full_at) > _MAX_OWNERS:

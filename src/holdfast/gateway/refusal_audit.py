@@ -16,7 +16,8 @@ from holdfast.model.errors import HoldfastError
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 1.0
-# How many keys are counted in a second: of senders without a token, and of those with one, which the others cannot hide.
+# How many keys are counted in a second. Senders with a token have a limit of their own, so that a flood of requests without one
+# does not hide theirs.
 _MAX_KEYS = 64
 _MAX_KEYS_WITH_TOKEN = 1024
 _MAX_REASON = 200

@@ -25,7 +25,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_call_id
 from holdfast.model.similar_names import suggest_tool
 from holdfast.session.session import Session
-from holdfast.wire.mcp.eras import Era, OwnInfo
+from holdfast.wire.mcp.eras import MODERN_VERSIONS, Era, OwnInfo
 from holdfast.wire.messages import EMPTY_OBJECT, Id, Notification, PeerError, Raw, encode
 
 _INITIALIZE_SECONDS, _DISCOVER_SECONDS = 4.0, 4.0
@@ -88,8 +88,7 @@ class RequestHandler:
     async def notify(self, notification: Notification) -> None:
         """Pass a notification of a handshake-era client on to the servers of that era, if they need it.
 
-        Every other message without an id is dropped, also `tools/call` without an id: it would reach a server without a
-        permission check.
+        Every other message without an id is dropped, even `tools/call`: it would reach a server without a permission check.
         """
         if notification.method not in _PASSED_NOTIFICATIONS:
             return
@@ -147,7 +146,7 @@ class RequestHandler:
 
     async def _discover(self) -> dict[str, Any]:
         info = await self.info(_DISCOVER_SECONDS)
-        answer: dict[str, Any] = {"supportedVersions": ["2026-07-28"], "capabilities": info.capabilities}
+        answer: dict[str, Any] = {"supportedVersions": MODERN_VERSIONS, "capabilities": info.capabilities}
         if info.instructions:
             answer["instructions"] = info.instructions
         return answer

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Coroutine
 from typing import Any
 
@@ -36,6 +36,7 @@ class ResourceWatches:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._listens: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._adding: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by server
         self._changing = asyncio.Lock()
 
     def is_watched(self, server: str, uri: str) -> bool:
@@ -48,19 +49,24 @@ class ResourceWatches:
         A server of the handshake era must answer within 60 s. A modern server gets 10 s to acknowledge the subscription; after
         that, the subscription counts as open.
         """
-        if (server, uri) not in self._counts:
+        async with self._adding[
+            server
+        ]:  # if the server refuses the first of two equal subscriptions, the second must not count
+            if (server, uri) in self._counts:
+                self._counts[server, uri] += 1
+                return
             self._make_room(uri)
-        self._counts[server, uri] += 1
-        if self._counts[server, uri] > 1:
-            return
-        try:
-            if era is Era.HANDSHAKE:
-                await session.forward(server, "resources/subscribe", {"uri": uri}, timeout=_REQUEST_SECONDS)
-            else:
-                await self._listen(session, server)
-        except BaseException:
-            self._forget(server, uri)
-            raise
+            self._counts[server, uri] = 1
+            try:
+                if era is Era.HANDSHAKE:
+                    await session.forward(
+                        server, "resources/subscribe", {"uri": uri}, timeout=_REQUEST_SECONDS
+                    )
+                else:
+                    await self._listen(session, server)
+            except BaseException:
+                self._forget(server, uri)
+                raise
 
     def remove(self, session: Session, server: str, era: Era, uri: str) -> None:
         """Remove one subscription of the client. After the last one, unsubscribe at the server."""

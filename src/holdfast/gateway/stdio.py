@@ -11,8 +11,6 @@ from holdfast.gateway.parked_calls import ModernCall
 from holdfast.gateway.request_handler import RequestHandler
 from holdfast.gateway.signed_state import StateSigner
 from holdfast.host.host import Host
-from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.wire.mcp.eras import VERSION_KEY, Era
 from holdfast.wire.mcp.server import (
@@ -20,6 +18,7 @@ from holdfast.wire.mcp.server import (
     ClientInfo,
     initialize_result,
     modern_client,
+    no_client_info,
     read_client,
     read_meta,
 )
@@ -78,10 +77,7 @@ class StdioClient:
             return await self._initialize(read_client(request))
         handler = self._handlers.get(Era.HANDSHAKE)
         if handler is None:
-            raise HoldfastError(
-                codes.BAD_ARGUMENT,
-                f"Send initialize first, or {VERSION_KEY!r} in params._meta of every request.",
-            )
+            raise no_client_info()
         call = ClientCall(meta, handler.client_session.client_info, self._channel)
         return await handler.answer(request.id, request.method, request.params, call)
 

@@ -88,7 +88,9 @@ class Subscriptions:
     def open(self, stream: Stream) -> None:
         """Add a stream. Raise BUSY if there are too many."""
         if len(self._streams) >= MAX_STREAMS:
-            raise self._refuse(HoldfastError(codes.BUSY, f"This session already has {MAX_STREAMS} streams."))
+            raise self._refuse(
+                HoldfastError(codes.BUSY, f"This session already has {MAX_STREAMS} streams. Close one first.")
+            )
         self._streams.add(stream)
 
     def remove(self, stream: Stream) -> None:

@@ -49,7 +49,7 @@ DENIED_REQUESTS = (
     # snapshot of the whole subvolume that contains it, and so read what is outside of a root.
     *(0x50009401, 0x50009417, 0x5000940E, 0x50009418),
 )
-"""The requests that `ioctl` denies."""
+"""The `ioctl` requests that are denied."""
 FIRST_COMMON_NUMBER = 424
 """From this number on, a call has the same number on all architectures."""
 NEWER_CALLS = (

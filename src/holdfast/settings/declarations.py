@@ -434,7 +434,7 @@ class GatewaySettings:
         default="auto",
         metadata={
             "help": "How MCP clients see the tools: `qualified` (`server__tool`), `bare` (`tool`), or `auto`: bare if exactly one"
-            " server is configured, else qualified. Where two bare names are the same, both are qualified."
+            " server is configured, else qualified. Where two bare names are the same, both get a suffix."
         },
     )
     builtin: tuple[str, ...] = field(
@@ -487,7 +487,7 @@ class GatewaySettings:
     max_requests_in_flight: int = field(
         default=256,
         metadata={
-            "help": "How many requests of one token are answered at the same time; open streams count.",
+            "help": "How many requests of one token are answered at the same time. Open streams (GET) are counted separately, with the same limit.",
             "min": 1,
             "max": 100_000,
         },

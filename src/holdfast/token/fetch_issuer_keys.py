@@ -57,14 +57,16 @@ class KeySetSource:
 
 def check_url(url: str) -> None:
     """Raise BAD_KEY unless the URL is https, or http to this machine. Over http, an attacker could replace keys."""
-    parts = urlsplit(url)
-    if parts.scheme == "https" and parts.hostname:
-        return
-    if parts.scheme == "http" and _is_loopback(parts.hostname or ""):
+    try:
+        parts = urlsplit(url)
+        scheme, host = parts.scheme, parts.hostname
+    except ValueError:  # such as https://[
+        scheme, host = "", None
+    if host and (scheme == "https" or (scheme == "http" and _is_loopback(host))):
         return
     raise HoldfastError(
         codes.BAD_KEY,
-        f"{url[:200]!r} cannot be used: the URL must begin with https://.",
+        f"{url[:200]!r} cannot be used: the URL must begin with https:// (or http://, if it is on this machine).",
     )
 
 

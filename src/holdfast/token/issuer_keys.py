@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Hash: TypeAlias = SHA256 | SHA384 | SHA512
 
-Verify: TypeAlias = Callable[[str, bytes, bytes], None]
+VerifySignature: TypeAlias = Callable[[str, bytes, bytes], None]
 """Takes the algorithm, the signed bytes and the signature. Raises `InvalidSignature` or ValueError if they do not match."""
 
 RSA_ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
@@ -30,7 +30,7 @@ class IssuerKey:
 
     key_id: str
     algorithms: frozenset[str]
-    verify_signature: Verify = field(repr=False)
+    verify_signature: VerifySignature = field(repr=False)
 
     def verify(self, algorithm: str, signed: bytes, signature: bytes) -> None:
         """Raise `InvalidSignature` or ValueError unless the key made this signature with this algorithm."""
@@ -62,11 +62,11 @@ def _read_key(raw: JsonObject) -> IssuerKey | None:
     try:
         match raw.get("kty"):
             case "RSA":
-                algorithms, verify = RSA_ALGORITHMS, _rsa(raw)
+                algorithms, verify = RSA_ALGORITHMS, _rsa_verifier(raw)
             case "EC":
-                algorithms, verify = _ec(raw)
+                algorithms, verify = _ec_verifier(raw)
             case "OKP":
-                algorithms, verify = frozenset({"EdDSA", "Ed25519"}), _ed25519(raw)
+                algorithms, verify = frozenset({"EdDSA", "Ed25519"}), _ed25519_verifier(raw)
             case _:
                 return None
     except ValueError:
@@ -76,10 +76,10 @@ def _read_key(raw: JsonObject) -> IssuerKey | None:
     return IssuerKey(key_id=key_id, algorithms=algorithms, verify_signature=verify)
 
 
-def _rsa(raw: JsonObject) -> Verify:
+def _rsa_verifier(raw: JsonObject) -> VerifySignature:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 
-    modulus, exponent = _number(raw.get("n")), _number(raw.get("e"))
+    modulus, exponent = _decode_number(raw.get("n")), _decode_number(raw.get("e"))
     if not _MIN_RSA_BITS <= modulus.bit_length() <= _MAX_RSA_BITS or exponent.bit_length() > 32:
         raise ValueError("unusual size")
     key = RSAPublicNumbers(exponent, modulus).public_key()
@@ -93,7 +93,7 @@ def _rsa(raw: JsonObject) -> Verify:
 def _verify_rsa(key: "RSAPublicKey", algorithm: str, signed: bytes, signature: bytes) -> None:
     from cryptography.hazmat.primitives.asymmetric import padding
 
-    digest = _hash(algorithm)
+    digest = _hash_of(algorithm)
     if algorithm.startswith("PS"):
         pss = padding.PSS(mgf=padding.MGF1(digest), salt_length=digest.digest_size)
         key.verify(signature, signed, pss, digest)
@@ -101,7 +101,7 @@ def _verify_rsa(key: "RSAPublicKey", algorithm: str, signed: bytes, signature: b
         key.verify(signature, signed, padding.PKCS1v15(), digest)
 
 
-def _ec(raw: JsonObject) -> tuple[frozenset[str], Verify]:
+def _ec_verifier(raw: JsonObject) -> tuple[frozenset[str], VerifySignature]:
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
@@ -109,26 +109,26 @@ def _ec(raw: JsonObject) -> tuple[frozenset[str], Verify]:
     name = raw.get("crv")
     if not isinstance(name, str) or name not in curves:
         raise ValueError("unknown curve")
-    algorithm, size = _EC_CURVES[name]
+    curve_algorithm, size = _EC_CURVES[name]
     key = ec.EllipticCurvePublicNumbers(
-        _number(raw.get("x")), _number(raw.get("y")), curves[name]
+        _decode_number(raw.get("x")), _decode_number(raw.get("y")), curves[name]
     ).public_key()
 
     def verify(algorithm: str, signed: bytes, signature: bytes) -> None:
         if len(signature) != 2 * size:
             raise ValueError("wrong length")
         r, s = int.from_bytes(signature[:size]), int.from_bytes(signature[size:])
-        key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(_hash(algorithm)))
+        key.verify(encode_dss_signature(r, s), signed, ec.ECDSA(_hash_of(algorithm)))
 
-    return frozenset({algorithm}), verify
+    return frozenset({curve_algorithm}), verify
 
 
-def _ed25519(raw: JsonObject) -> Verify:
+def _ed25519_verifier(raw: JsonObject) -> VerifySignature:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     if raw.get("crv") != "Ed25519":
         raise ValueError("unknown curve")
-    key = Ed25519PublicKey.from_public_bytes(_bytes(raw.get("x")))
+    key = Ed25519PublicKey.from_public_bytes(_decode_bytes(raw.get("x")))
 
     def verify(algorithm: str, signed: bytes, signature: bytes) -> None:
         key.verify(signature, signed)
@@ -136,7 +136,7 @@ def _ed25519(raw: JsonObject) -> Verify:
     return verify
 
 
-def _hash(algorithm: str) -> "Hash":
+def _hash_of(algorithm: str) -> "Hash":
     from cryptography.hazmat.primitives import hashes
 
     match algorithm[2:]:
@@ -148,11 +148,11 @@ def _hash(algorithm: str) -> "Hash":
             return hashes.SHA512()
 
 
-def _number(value: Json) -> int:
-    return int.from_bytes(_bytes(value))
+def _decode_number(value: Json) -> int:
+    return int.from_bytes(_decode_bytes(value))
 
 
-def _bytes(value: Json) -> bytes:
+def _decode_bytes(value: Json) -> bytes:
     if not isinstance(value, str) or len(value) > 4096 or not value.isascii():
         raise ValueError("not base64url")
     return decode_base64url(value)

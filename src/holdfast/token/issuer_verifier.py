@@ -8,6 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.token.issuer_keys import IssuerKey, read_key_set
 from holdfast.token.jws import MAX_TOKEN_BYTES, decode_base64url, parse_object, token_error
@@ -60,24 +62,22 @@ class IssuerVerifier:
         self._keys: dict[str, IssuerKey] = {}
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
+        self._failure = ""
+        """Why there are no keys: the last fetch failed. Empty if there are keys."""
         self._fetching = asyncio.Lock()
 
     async def prepare(self, token: str) -> None:
-        """Fetch the issuer's keys if they are old, or if the token's key is not among them. Raise if there are no usable keys."""
+        """Fetch the issuer's keys if they are old, or if the token's key is not among them.
+
+        Raise BAD_KEY if they could not be fetched, and no keys from earlier can be used.
+        """
         key_id = _parse(token).key_id
-        if not self._must_fetch(key_id):
-            return
-        async with self._fetching:
-            if not self._must_fetch(key_id):  # another request has fetched them
-                return
-            self._tried_at = self._clock()
-            try:
-                self._keys = read_key_set(await self._fetch())
-                self._fetched_at = self._clock()
-            except Exception:
-                if not self._keys or self._is_too_old(2 * _MAX_AGE_SECONDS):
-                    self._keys = {}
-                    raise
+        if self._must_fetch(key_id):
+            async with self._fetching:
+                if self._must_fetch(key_id):  # otherwise another request has fetched them
+                    await self._fetch_keys()
+        if self._failure:
+            raise HoldfastError(codes.BAD_KEY, self._failure)
 
     def verify(self, token: str) -> IssuerClaims:
         """The claims of a valid token. Raise BAD_TOKEN otherwise, with the reason in `details["reason"]`."""
@@ -95,13 +95,27 @@ class IssuerVerifier:
             raise token_error("claims", "The token's claims are not a JSON object.") from None
         return self._check_claims(payload)
 
+    async def _fetch_keys(self) -> None:
+        self._tried_at = self._clock()
+        try:
+            self._keys = read_key_set(await self._fetch())
+        except asyncio.CancelledError:
+            if not self._keys:
+                self._tried_at = None  # the next request tries again
+            raise
+        except HoldfastError as error:
+            if not self._keys or self._is_too_old(2 * _MAX_AGE_SECONDS):
+                self._keys, self._failure = {}, error.message
+        else:
+            self._fetched_at, self._failure = self._clock(), ""
+
     def _find_key(self, parsed: _ParsedJwt) -> IssuerKey:
         key = self._keys.get(parsed.key_id)
         if key is None and not parsed.key_id and len(self._keys) == 1:
             key = next(iter(self._keys.values()))
         if key is None:
             raise token_error(
-                "unknown_key", "The token's key is not among the issuer's keys that could be fetched."
+                "unknown_key", "The token is signed with a key that is not in the issuer's key set."
             )
         if parsed.algorithm not in key.algorithms:
             raise token_error("algorithm", "The token's algorithm does not belong to its key.")

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from yarl import URL
 
-from holdfast.connect.http.egress import LookUp
+from holdfast.connect.http.address_policy import LookUp
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import HttpResponse
 

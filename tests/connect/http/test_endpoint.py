@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.endpoint import Endpoint
 from holdfast.connect.http.pools import Pool
 from holdfast.model.errors import HoldfastError

@@ -33,7 +33,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from holdfast.cli.servers.login import login, logout
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.login import log_in
 from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_file, read_login, write_login
 from holdfast.connect.http.oauth import LoginProvider, OAuthCredentials

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.connect.http import response_limits
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import BrokenResponseError, UnreachableError
 from holdfast.model import codes

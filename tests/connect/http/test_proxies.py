@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.proxies import Proxies
 from holdfast.connect.http.response import BrokenResponseError, UnreachableError
@@ -28,7 +28,7 @@ from tests.connect.http.raw import (
     serve_proxy,
     sized_response,
 )
-from tests.connect.http.test_egress import NAME, FakeResolver, entry_by_name, names
+from tests.connect.http.test_address_policy import NAME, FakeResolver, entry_by_name, names
 from tests.connect.web import HEADER, ScriptedServer, connect_options, http_entry, open_session, serve
 
 pytestmark = pytest.mark.anyio

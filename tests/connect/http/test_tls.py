@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import UnreachableError
 from tests.connect.http.raw import RawServer, fetch, make_certificate, resolve_to, run_server, sized_response

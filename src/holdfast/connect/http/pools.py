@@ -28,7 +28,13 @@ from aiohttp import (
 )
 from yarl import URL
 
-from holdfast.connect.http.egress import AddressPolicy, EgressResolver, LookUp, is_ip_literal, look_up
+from holdfast.connect.http.address_policy import (
+    AddressPolicy,
+    CheckedResolver,
+    LookUp,
+    is_ip_literal,
+    look_up,
+)
 from holdfast.connect.http.proxies import NO_PROXIES, Proxies
 from holdfast.connect.http.response import (
     BrokenResponseError,
@@ -77,7 +83,7 @@ class Pool:
         self._owner = ""
         self._session = ClientSession(
             connector=BoundedConnector(
-                resolver=EgressResolver(policy, look_up), ssl=tls, use_dns_cache=False
+                resolver=CheckedResolver(policy, look_up), ssl=tls, use_dns_cache=False
             ),
             cookie_jar=DummyCookieJar(),
             skip_auto_headers=_SKIPPED_HEADERS,
@@ -134,7 +140,8 @@ class Pool:
             raise _translate_error(error, proxy) from None
         except (ValueError, UnicodeError):
             raise HoldfastError(
-                codes.BAD_ARGUMENT, "A header contains a control character or invalid Unicode."
+                codes.BAD_ARGUMENT,
+                'A header contains a control character or invalid Unicode. Correct "headers" in the entry of the server.',
             ) from None
         connection = response.connection.protocol if response.connection is not None else None
         return HttpResponse(response, connection if isinstance(connection, BoundedProtocol) else None)

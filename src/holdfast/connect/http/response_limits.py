@@ -149,7 +149,7 @@ class BoundedProtocol(ResponseHandler):
             super().feed_data(data, size)
 
     def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
-        """Report the first failure instead of the errors that follow from it, also to the reader of an unfinished body.
+        """Report the first failure, not the errors that follow from it, to the caller and to the reader of an unfinished body.
 
         If aiohttp's parser refuses bytes after the head, aiohttp does not tell the reader, which would wait forever.
         """

@@ -148,7 +148,10 @@ class HttpTransport:
                 await self._read_stream(request, response)
             case media_type:
                 kind = f"of type {media_type[:80]!r}" if media_type else "without a type"
-                raise HoldfastError(codes.BAD_ANSWER, f"{self._endpoint.display_url} sent an answer {kind}.")
+                raise HoldfastError(
+                    codes.BAD_ANSWER,
+                    f'{self._endpoint.display_url} sent an answer {kind}. Check "url" in the entry of the server.',
+                )
 
     async def _read_body(self, response: HttpResponse) -> Message:
         limits = self._options.limits

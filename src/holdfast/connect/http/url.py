@@ -1,4 +1,4 @@
-"""Parses the URLs of remote servers, strictly, so that the address check (`egress`) and aiohttp see the same host."""
+"""Parses the URLs of remote servers, strictly, so that the address check (`address_policy`) and aiohttp see the same host."""
 
 import ipaddress
 import re

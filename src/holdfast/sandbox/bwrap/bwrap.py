@@ -33,7 +33,7 @@ from holdfast.sandbox.bwrap.arguments import (
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 from holdfast.sandbox.bwrap.known_roots import KnownRoots
 from holdfast.sandbox.bwrap.mount_check import plan_mounts
-from holdfast.sandbox.bwrap.runtime import NO_ROOTS, ProgramRuntime, Roots, find_runtime
+from holdfast.sandbox.bwrap.runtime import NO_UNTRUSTED, ProgramRuntime, UntrustedFolders, find_runtime
 from holdfast.sandbox.bwrap.seccomp import compile_filter
 from holdfast.sandbox.denied_syscalls import find_architecture
 from holdfast.sandbox.guard_watch import GuardedRoot, GuardWatch
@@ -104,7 +104,9 @@ class BwrapSandbox:
         with ExitStack() as resources:
             roots = [open_root(path, PathOpener(resources)) for path in outermost(spec.confinement.roots)]
             own = _paths_by_identity((*roots, *_open_untrusted(spec.confinement, resources)))
-            runtime = find_runtime(spec, Roots(own=own, all=self._known_roots.folders()), resources)
+            runtime = find_runtime(
+                spec, UntrustedFolders(own=own, all=self._known_roots.folders()), resources
+            )
             visible = (*spec.confinement.roots, *spec.confinement.readable)
             return tuple(path for path in runtime.paths if not _is_within(path, visible))
 
@@ -197,9 +199,11 @@ class _ProcessBuilder:
         roots = self._open_roots()
         for root in roots:
             known_roots.add(root)
-        untrusted = _open_untrusted(self.confinement, self.resources)
-        not_followed = Roots(own=_paths_by_identity((*roots, *untrusted)), all=known_roots.folders())
-        runtime = find_runtime(self.spec, not_followed, self.resources)
+        read_only = _open_untrusted(self.confinement, self.resources)
+        untrusted_folders = UntrustedFolders(
+            own=_paths_by_identity((*roots, *read_only)), all=known_roots.folders()
+        )
+        runtime = find_runtime(self.spec, untrusted_folders, self.resources)
         command = [
             *prlimit_command(self.prlimit, self.confinement.quota, rlimits(self.confinement.quota)),
             runtime.program,
@@ -396,7 +400,7 @@ class _ProcessBuilder:
         """The command that opens the egress listener inside the sandbox, and then executes the server."""
         python = self._find_python()
         mounted = {mount.path for mount in mounts}
-        runtime = find_runtime(ProcessSpec(argv=(python,), env={}, cwd="/"), NO_ROOTS, self.resources)
+        runtime = find_runtime(ProcessSpec(argv=(python,), env={}, cwd="/"), NO_UNTRUSTED, self.resources)
         mounts += [self._mount_opened(opened) for opened in runtime.needed if opened.path not in mounted]
         listener = open_no_symlinks(os.path.realpath(_LISTENER), PathOpener(self.resources))
         script = self._pass_fd(os.dup(listener.fd))

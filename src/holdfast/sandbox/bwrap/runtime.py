@@ -54,7 +54,7 @@ class ProgramRuntime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Roots:
+class UntrustedFolders:
     """Folders whose content is not trusted, because confined servers can change it."""
 
     own: Mapping[Identity, str]
@@ -63,17 +63,17 @@ class Roots:
     """The roots of all confined servers. Nothing in these folders is followed when another server's mounts are planned."""
 
 
-NO_ROOTS = Roots(own={})
+NO_UNTRUSTED = UntrustedFolders(own={})
 
 
-def find_runtime(spec: ProcessSpec, roots: Roots, resources: ExitStack) -> ProgramRuntime:
+def find_runtime(spec: ProcessSpec, untrusted: UntrustedFolders, resources: ExitStack) -> ProgramRuntime:
     """Find the program by the server's PATH and working directory, and the files that it needs.
 
     The program's runtime is included if it is recognised: a Python environment, a Node installation or a `node_modules`.
     Otherwise only the program's file is. For a program in a root, the default interpreters are included: Holdfast's own
     Python, and the `python3` and `node` in the server's PATH. If its `#!` line names Python or Node, only that one is.
     """
-    finder = _Finder(spec, roots, resources)
+    finder = _Finder(spec, untrusted, resources)
     name = spec.argv[0] if spec.argv else ""
     program = finder.locate(name)
     if program is None:
@@ -96,12 +96,12 @@ def find_runtime(spec: ProcessSpec, roots: Roots, resources: ExitStack) -> Progr
 
 
 class _Finder:
-    def __init__(self, spec: ProcessSpec, roots: Roots, resources: ExitStack) -> None:
+    def __init__(self, spec: ProcessSpec, untrusted: UntrustedFolders, resources: ExitStack) -> None:
         self._cwd = spec.cwd
         self._search_path = spec.env.get("PATH", os.defpath)
-        self._roots = roots
+        self._untrusted = untrusted
         self._resources = resources
-        self._stop_at = replace(roots.all, identities={*roots.own, *roots.all.identities})
+        self._stop_at = replace(untrusted.all, identities={*untrusted.own, *untrusted.all.identities})
         confinement = spec.confinement or Confinement()
         self._scripts = confinement.scripts
         self._protected = confinement.protected
@@ -129,7 +129,7 @@ class _Finder:
 
     def path_in_sandbox(self, program: OpenedPath) -> str:
         """The program's path. A root is always mounted at its own path."""
-        folder = self._roots.own.get(program.identity, program.path)
+        folder = self._untrusted.own.get(program.identity, program.path)
         return "/".join((folder, *program.rest))
 
     def follow(self, program: OpenedPath) -> Iterator[OpenedPath]:
@@ -218,7 +218,7 @@ class _Finder:
 
     def _needed_in_root(self, opener: PathOpener, step: OpenedPath) -> Iterator[OpenedPath]:
         """The program's file or link in another server's root. The server's own roots are mounted anyway."""
-        if step.identity in self._roots.own:
+        if step.identity in self._untrusted.own:
             return
         try:
             program = opener.open_below(step, step.rest)

@@ -133,7 +133,9 @@ class ContainerSandbox:
             return Availability(works=False, reason=f"{error}.")
         if code != 0:
             return Availability(
-                works=False, reason=f"{self.name} cannot inspect the image {self.image!r}: {output}"
+                works=False,
+                reason=f"{self.name} cannot inspect the image {self.image!r}: {output.rstrip('.')}. Pull or build it, or set"
+                " sandbox.image to another image.",
             )
         with contextlib.suppress(TimeoutError):
             await self._remove_orphans()

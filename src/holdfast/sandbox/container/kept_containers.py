@@ -46,9 +46,8 @@ class KeptContainers:
         try:
             code, state = self._engine.run_blocking("container", "inspect", "--format", _STATE, name)
             if code != 0:
-                return (
-                    False  # if it exists all the same, the engine refuses to create another one with its name
-                )
+                # If it exists anyway, the engine refuses to create another one with its name.
+                return False
             used_image, is_running, used_config = (*state.split(), "", "", "")[:3]
             if (used_image, used_config) != (self._image_id(image), config):
                 log.info(
@@ -110,7 +109,7 @@ class KeptContainers:
 
 
 def find_kept_containers(engine: str, data_folder: Path) -> KeptContainers | None:
-    """The kept containers of this engine, also those from before `sandbox.keep` was switched off. None without an engine."""
+    """The kept containers of this engine, including those from before `sandbox.keep` was switched off. None without an engine."""
     found = Engine(engine)
     return KeptContainers(found, data_folder) if engine and found.find() else None
 

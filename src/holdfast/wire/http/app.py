@@ -111,7 +111,7 @@ class HttpApp:
     def identify(self, scope: MutableMapping[str, Any], headers: Headers) -> HttpCaller:
         """Let the service identify the caller."""
         if scope["path"] != self._path and str(scope["path"]).rstrip("/") != self._path:
-            raise BadHeadError(404, "There is nothing at this path.")
+            raise BadHeadError(404, f"There is nothing at this path. The MCP server is at {self._path}.")
         return self._service.identify(headers, scope.get("query_string", b"").decode("latin-1"))
 
     def on_refusal(self, error: HoldfastError, caller: HttpCaller | None) -> None:

@@ -7,7 +7,7 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """The limits of one `HttpApp`. The limits per caller apply only if the service can tell callers apart."""
+    """The limits of one `HttpApp` or gateway. The limits per caller apply only if the service can tell callers apart."""
 
     body_bytes: int = 4 * _MIB
     body_seconds: float = 20.0
@@ -18,7 +18,8 @@ class HttpLimits:
     """The total size of the bodies in memory: those that are being read, and those whose requests are being answered."""
     body_memory_per_caller: int = 32 * _MIB
     kept_memory: int = 128 * _MIB
-    """The total size of what the gateway keeps for clients after their requests: waiting requests, questions, unread notifications."""
+    """The total size of what the gateway keeps for clients after their requests: waiting requests, questions, unread notifications, events
+    for resumption, watched resources."""
     kept_memory_per_caller: int = 32 * _MIB
     in_flight: int = 1024
     """Requests from all clients that are being answered at the same time."""

@@ -53,7 +53,7 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
         # Some HTTP servers read the body of such a request as the next request.
         raise BadHeadError(
             400,
-            "This server changes to no other protocol. Send the request without the header Upgrade (in Java: with HttpClient.Version.HTTP_1_1).",
+            "This server does not support protocol upgrades. Send the request without the header Upgrade (in Java: with HttpClient.Version.HTTP_1_1).",
             closes=True,
         )
     headers = dict(zip(names, map(_strip, values), strict=False))

@@ -13,7 +13,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.light_event import LightEvent
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
-from holdfast.wire.http.outgoing_messages import OutgoingMessages
+from holdfast.wire.http.messages_to_client import MessagesToClient
 from holdfast.wire.mcp.server import ClientInfo
 from holdfast.wire.messages import Id
 
@@ -31,7 +31,7 @@ class HttpSession:
     is_listening: bool = False
     """Whether the client has its GET stream open."""
     ended: asyncio.Event = field(default_factory=LightEvent)
-    outgoing: OutgoingMessages = field(default_factory=OutgoingMessages)
+    outgoing: MessagesToClient = field(default_factory=MessagesToClient)
 
     def cancel(self, request_id: Id) -> None:
         """Cancel a request of this session."""

@@ -200,10 +200,7 @@ async def answer_request(
     elif request.method == "ping":
         return EMPTY_OBJECT
     elif client is None:
-        raise HoldfastError(
-            codes.BAD_ARGUMENT,
-            f"Send initialize first, or {VERSION_KEY!r} and {CAPABILITIES_KEY!r} in params._meta of every request.",
-        )
+        raise no_client_info()
     if client.era is Era.MODERN and request.method == "server/discover":
         result: Any = _discover_result(service.info)
     else:
@@ -219,6 +216,14 @@ async def answer_request(
         )
         result = await service.answer(mcp_request)
     return result if client.era is Era.HANDSHAKE else add_modern_fields(result, request.method, service.info)
+
+
+def no_client_info() -> HoldfastError:
+    """The error for a request from a client that has not reported anything about itself."""
+    return HoldfastError(
+        codes.BAD_ARGUMENT,
+        f"Send initialize first, or {VERSION_KEY!r} and {CAPABILITIES_KEY!r} in params._meta of every request.",
+    )
 
 
 def initialize(service: Service, request: Request) -> tuple[ClientInfo, dict[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.http.outgoing_messages import MAX_QUEUED, MAX_WAITING_REQUESTS, OutgoingMessages
+from holdfast.wire.http.messages_to_client import MAX_QUEUED, MAX_WAITING_REQUESTS, MessagesToClient
 from holdfast.wire.messages import ErrorBody, ErrorResponse, PeerError, Raw, Response
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +25,7 @@ class Stream:
 
 
 async def test_request_gets_the_answer_with_its_id():
-    channel, stream = OutgoingMessages(), Stream()
+    channel, stream = MessagesToClient(), Stream()
     asking = [asyncio.ensure_future(channel.ask(stream, "roots/list", {})) for _ in range(2)]
     while len(stream.sent) < 2:
         await asyncio.sleep(0)
@@ -39,7 +39,7 @@ async def test_request_gets_the_answer_with_its_id():
 
 
 async def test_error_of_the_client_is_raised():
-    channel, stream = OutgoingMessages(), Stream()
+    channel, stream = MessagesToClient(), Stream()
     asking = asyncio.ensure_future(channel.ask(stream, "roots/list", {}))
     while not stream.sent:
         await asyncio.sleep(0)
@@ -53,7 +53,7 @@ async def test_error_of_the_client_is_raised():
 
 
 async def test_open_requests_are_limited_and_end_with_the_session():
-    channel, stream = OutgoingMessages(), Stream()
+    channel, stream = MessagesToClient(), Stream()
     asking = [
         asyncio.ensure_future(channel.ask(stream, "roots/list", {})) for _ in range(MAX_WAITING_REQUESTS)
     ]
@@ -71,13 +71,13 @@ async def test_open_requests_are_limited_and_end_with_the_session():
 
 async def test_client_that_does_not_answer_is_not_waited_for():
     with pytest.raises(HoldfastError, match=r"within 0\.01 s") as raised:
-        await OutgoingMessages().ask(Stream(), "roots/list", {}, timeout=0.01)
+        await MessagesToClient().ask(Stream(), "roots/list", {}, timeout=0.01)
 
     assert raised.value.code is codes.TIMEOUT
 
 
 async def test_newest_notifications_wait_for_the_stream():
-    channel = OutgoingMessages()
+    channel = MessagesToClient()
     for number in range(MAX_QUEUED + 1):
         await channel.push("notifications/x", {"number": number})
 

@@ -30,7 +30,7 @@ MAX_QUEUED_BYTES = 1024 * 1024
 SendLine = Callable[[bytes], Awaitable[None]]
 
 
-class OutgoingMessages:
+class MessagesToClient:
     """The requests that wait for one client's answers, and the notifications that wait for its GET stream."""
 
     def __init__(self) -> None:

@@ -57,7 +57,7 @@ class AddressPolicy:
         return allowed
 
 
-class EgressResolver(AbstractResolver):
+class CheckedResolver(AbstractResolver):
     """Resolves host names for aiohttp, which connects to the checked addresses without another look-up."""
 
     def __init__(self, policy: AddressPolicy, look_up: LookUp = look_up) -> None:

@@ -13,7 +13,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from holdfast.connect.http.egress import AddressPolicy
+from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json
