@@ -56,7 +56,7 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
     that tool and its arguments. The column "permission" shows which permission rule decides about a tool. Without a rule, the
     session's mode decides about a tool that may change something. Tools that await your approval are also listed.
 
-    Exit codes: 0; 1 if SERVER was refused or did not start; 2 invalid usage.
+    Exit codes: 0 the tools were listed, 1 SERVER was refused or did not start, 2 invalid usage.
 
     \b
     Examples:
@@ -68,9 +68,8 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
 
     async def work(host: Host) -> _SessionTools:
         nonlocal server, tool
-        name = (
-            "" if server is None else name_in_patterns(server) or server
-        )  # a name as models see it: files__read
+        # A name such as files__read, as models see it, becomes files.read.
+        name = "" if server is None else name_in_patterns(server) or server
         if "." in name:
             known = server_names(*await host.plan(options.to_open_options()))
             prefix = name.rpartition(".")[0]

@@ -429,7 +429,10 @@ class PermissionSettings:
 class GatewaySettings:
     """The front end for MCP clients (`holdfast up`): what it offers, what each token may use, and who issues tokens."""
 
-    port: int = field(default=7433, metadata={"help": "The port of `holdfast up`.", "min": 0, "max": 65_535})
+    port: int = field(
+        default=7433,
+        metadata={"help": "The port of `holdfast up`; 0 chooses a free one.", "min": 0, "max": 65_535},
+    )
     tool_names: ToolNames = field(
         default="auto",
         metadata={
