@@ -21,6 +21,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.servers.unknown_server import server_names, unknown_server
 from holdfast.cli.terminal_text import quote_lines, replace_unprintable
+from holdfast.cli.tool_name import server_of
 from holdfast.connect.catalog import CatalogTool
 from holdfast.host.host import Host
 from holdfast.model import codes
@@ -72,7 +73,7 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
         name = "" if server is None else name_in_patterns(server) or server
         if "." in name:
             known = server_names(*await host.plan(options.to_open_options()))
-            prefix = name.rpartition(".")[0]
+            prefix = server_of(name, known)
             if server not in known and prefix in known:
                 server, tool = prefix, name
         listed = await _list(host, options, server)
