@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _NEVER = "never"
 _DEFAULT_EXPIRY, _DEFAULT_SECONDS = "90d", 90 * 86_400
+_MAX_SECONDS = 100 * 366 * 86_400  # a much later time could not be printed
 
 
 @click.group(cls=FullHelpGroup)
@@ -302,14 +303,14 @@ def parse_expiry(text: str, now: float) -> float | None:
         return None
     if text[:-1].isascii() and text[:-1].isdigit() and text[-1:] in _UNITS and len(text) < 8:
         seconds = int(text[:-1]) * _UNITS[text[-1]]
-        if seconds:
+        if 0 < seconds <= _MAX_SECONDS:
             return now + seconds
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise _bad_expiry(text) from None
     expires_at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if expires_at <= now:
+    if not now < expires_at <= now + _MAX_SECONDS:
         raise _bad_expiry(text)
     return expires_at
 
@@ -317,7 +318,7 @@ def parse_expiry(text: str, now: float) -> float | None:
 def _bad_expiry(text: str) -> HoldfastError:
     return HoldfastError(
         codes.BAD_ARGUMENT,
-        f"--expires must be a time in the future such as 30m, 12h, 90d, 52w or 2030-01-31, or never; not {text[:40]!r}.",
+        f"--expires must be a time in the next 100 years such as 30m, 12h, 90d, 52w or 2030-01-31, or never; not {text[:40]!r}.",
     )
 
 
