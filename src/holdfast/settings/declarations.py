@@ -378,7 +378,9 @@ class MaxModeSettings:
             " session has a higher mode, it is lowered when the editor opens the session."
         },
     )
-    chat: Mode = field(default=Mode.AUTO, metadata={"help": "The highest mode in `holdfast chat`."})
+    chat: Mode = field(
+        default=Mode.AUTO, metadata={"help": "The highest mode in `holdfast chat` and `holdfast dev`."}
+    )
     cli: Mode = field(
         default=Mode.AUTO,
         metadata={"help": "The mode of `holdfast call`: `auto`, unless you set a lower one here."},
