@@ -242,7 +242,7 @@ def _shorten(text: str) -> str:
     """The beginning of a long text. It is masked before it is cut, because half a secret would not be recognised."""
     if len(text) <= _MAX_TEXT:
         return text
-    return f"{_load_log_mask().shorten(text, _MAX_TEXT, _session_id())}… ({len(text)} characters)"
+    return f"{_load_log_mask().mask_start(text, _MAX_TEXT, _session_id())}… ({len(text)} characters)"
 
 
 def _load_log_mask() -> ModuleType:

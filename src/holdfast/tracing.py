@@ -120,7 +120,7 @@ def _clean(attributes: Attributes, session_id: str) -> Attributes:
 def _shorten(text: str, session_id: str) -> str:
     from holdfast.masking import log_mask
 
-    return log_mask.shorten(text, _MAX_TEXT, session_id)
+    return log_mask.mask_start(text, _MAX_TEXT, session_id)
 
 
 def _parent_context(parent: Span | None, remote: Mapping[str, object] | None) -> "Context | None":

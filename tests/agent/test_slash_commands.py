@@ -342,7 +342,7 @@ async def test_server_without_tools_and_unknown_server_get_different_answers():
 
 
 async def test_why_without_a_name_explains_itself_and_lists_the_servers():
-    servers = "- wiki: available\n- slow: starting\n- gone: refused (connect); /why gone shows the reason\n- wiki: 1 tool awaits approval\n"
+    servers = "- wiki: available\n- slow: starting\n- gone: refused; /why gone shows the reason\n- wiki: 1 tool awaits approval\n"
 
     assert await run("/why\n/servers") == [
         f"/why needs a server: /why server. The servers are:\n\n{servers}",

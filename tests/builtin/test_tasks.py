@@ -425,7 +425,7 @@ def test_a_folder_does_not_get_the_tasks_of_a_removed_workspace_with_the_same_na
 
     assert removed == (
         "Error: The workspace 'blog' was removed. Its tasks reappear when you register its folder again.\n"
-        f"Hint: holdfast workspaces add {first}\n"
+        f"Hint: To register it: holdfast workspaces add {first}\n"
     )
     assert (added.partition(":")[0], others.partition(".")[0]) == ("Added 'blog-2'", "There are no tasks yet")
     assert "Of the first" in run("tasks", "list"), "the same folder has its tasks again"

@@ -12,7 +12,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from tests.cli.test_sessions import HOLDFAST, environment, run
 from tests.commands import run_holdfast
-from tests.journeys.editor import SERVER
+from tests.journeys.editor import LIGHT_SERVER, SERVER
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,38 @@ def test_commands_in_messages_have_the_options_of_the_session(
     done = run(tmp_path, *words, "--cwd", str(project))
 
     assert command.format(options=f"--cwd '{project}'") in done.stdout + done.stderr
+
+
+DOTS_SERVER = """
+from light_server import LightServer, text_result
+
+class Server(LightServer):
+    def answer(self, request):
+        if request.method == "tools/list":
+            return {"tools": [{"name": "issue.show", "inputSchema": {"type": "object"}}]}
+        return text_result(request.params["name"])
+
+Server().run()
+"""
+
+
+@pytest.mark.parametrize("server", ["jira", "my.jira"])
+def test_names_of_servers_and_tools_may_contain_dots(tmp_path: Path, server: str):
+    (tmp_path / "server.py").write_text(DOTS_SERVER)
+    entry = {
+        "command": sys.executable,
+        "args": [str(tmp_path / "server.py")],
+        "env": {"PYTHONPATH": str(LIGHT_SERVER.parent)},
+    }
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {server: entry}}))
+
+    called = run(tmp_path, "call", f"{server}.issue.show")
+    described = run(tmp_path, "tools", f"{server}.issue.show")
+    unknown = run(tmp_path, "call", f"{server}.issue.shout")
+
+    assert (called.returncode, called.stdout) == (0, "issue.show\n")
+    assert described.stdout.splitlines()[0] == f"{server}.issue.show"
+    assert f"Did you mean '{server}.issue.show'?" in unknown.stderr
 
 
 def test_a_name_as_models_see_it_is_an_error_that_says_what_to_write(tmp_path: Path):

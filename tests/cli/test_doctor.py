@@ -1,7 +1,9 @@
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,22 @@ def test_check_fails_if_something_is_broken(
 
     statuses = {check.name: check.status for check in check_health() if check.status == "failed"}
     assert statuses.get(broken) == "failed"
+
+
+def test_an_approval_that_cannot_be_read_does_not_stop_the_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    check_health()  # creates the store
+    with closing(sqlite3.connect(tmp_path / "data" / "holdfast.db", isolation_level=None)) as db:
+        db.execute(
+            "INSERT INTO approvals VALUES ('[\"nonsense', 'hash', 'someone', 0), ('5', 'hash', 'someone', 0)"
+        )
+
+    (approvals,) = (check for check in check_health() if check.name == "approvals")
+
+    assert (approvals.status, approvals.detail) == ("ok", "Approved servers of projects: 0.")
 
 
 def test_two_mistakes_in_the_settings_are_one_line_of_the_table(

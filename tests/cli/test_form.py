@@ -46,3 +46,26 @@ async def test_an_answer_outside_of_the_limits_is_asked_for_again(
 
     assert (filled, asked) == ({"a": value}, [f"  a ({label}): "] * 2)
     assert f"    Allowed: {said}" in printed[-1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused", "said"),
+    [
+        ("integer", ("²", "+-5", "9" * 5000), "It must be a whole number."),
+        ("number", ("nan", "-inf", "1e999"), "It must be a number."),
+        ("array", ("[NaN]", "[Infinity]"), 'It must be JSON, such as ["a", "b"].'),
+    ],
+)
+async def test_a_value_that_json_does_not_have_is_asked_for_again(
+    kind: str, refused: tuple[str, ...], said: str
+):
+    printed: list[str] = []
+    remaining = iter((*refused, "[5]" if kind == "array" else "5"))
+
+    async def ask(question: str) -> str | None:
+        return next(remaining, None)
+
+    filled = await fill_in({"properties": {"a": {"type": kind}}, "required": ["a"]}, ask, printed.append)
+
+    assert filled == {"a": [5] if kind == "array" else 5}
+    assert printed == [f"    {said}"] * len(refused)

@@ -111,6 +111,30 @@ def test_a_settings_file_is_made_if_there_is_none(tmp_path: Path):
     assert tomllib.loads(file.read_text()) == {"model": {"name": 'a"b'}}
 
 
+def test_a_file_that_cannot_be_changed_stays_as_it_is_and_the_error_names_it(tmp_path: Path):
+    file = tmp_path / "config.toml"
+    file.write_text('model.name = "old"\n')
+
+    with pytest.raises(HoldfastError) as raised:
+        set_values(file, "model", {"name": "new"})
+
+    assert raised.value.message.startswith(
+        f"{file} was not changed, because the result would be invalid. {file}: "
+    )
+    assert [path.read_text() for path in tmp_path.iterdir()] == ['model.name = "old"\n']
+
+
+def test_a_settings_file_that_is_a_link_stays_a_link(tmp_path: Path):
+    file, target = tmp_path / "config.toml", tmp_path / "dotfiles.toml"
+    target.write_text("[log]\n")
+    file.symlink_to(target)
+
+    set_values(file, "model", {"name": "new"})
+
+    assert file.is_symlink()
+    assert tomllib.loads(target.read_text()) == {"log": {}, "model": {"name": "new"}}
+
+
 @pytest.mark.slow
 @pytest.mark.promise("AGT-12", "AGT-13")
 def test_chat_uses_the_agent_and_the_model_of_its_options_and_the_usage_is_shown(tmp_path: Path):

@@ -99,7 +99,7 @@ def test_explain_prints_stage_and_reason_and_exits_with_1(env: Environment):
         "  runs:      nothing yet: there is no such program here",
     ]
     assert lines[-1] == (
-        "Refused at admit: It is not approved, or has changed since you approved it. To review it, run: holdfast servers approve"
+        "Refused: It is not approved, or has changed since you approved it. To review it, run: holdfast servers approve"
     )
 
 

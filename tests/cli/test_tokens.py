@@ -58,7 +58,12 @@ def test_a_token_is_printed_once_listed_without_its_secret_and_revoked(tmp_path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("create", "x", "--expires", "0d"), "--expires must be a time in the future"),
+        (("create", "x", "--expires", "0d"), "--expires must be a time in the next 100 years"),
+        (("create", "x", "--expires", "999999w"), "--expires must be a time in the next 100 years"),
+        (
+            ("create", "x", "--expires", "9999-12-31T23:59-12:00"),
+            "--expires must be a time in the next 100 years",
+        ),
         (("create", "x", "--workspace", "nowhere"), "There is no workspace 'nowhere'."),
         (("create", "x", "--mode", "all"), "'all' is not a mode."),
         (("create", "x", "--servers", ""), "--servers is empty."),

@@ -4,7 +4,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.connect import log_files
-from holdfast.connect.log_files import MAX_FILE_BYTES, append, find_logs, log_path, read_log, remove_oldest
+from holdfast.connect.log_files import (
+    MAX_FILE_BYTES,
+    LogReader,
+    append,
+    find_logs,
+    log_path,
+    read_log,
+    remove_oldest,
+)
 
 
 @pytest.mark.promise("SES-11")
@@ -17,6 +25,38 @@ def test_a_log_keeps_its_last_lines_and_never_gets_longer_than_two_files(tmp_pat
     (log,) = find_logs(tmp_path)
     assert MAX_FILE_BYTES < log.size <= 2 * MAX_FILE_BYTES
     assert read_log(path).splitlines()[-1].startswith("999 ")
+
+
+def test_a_reader_gets_every_later_line_also_when_a_new_file_begins(tmp_path: Path):
+    path = log_path(tmp_path, "sess_1", "notes")
+    append(path, b"before\n")
+    reader = LogReader(path, at_end=True)
+
+    read: list[str] = []
+    for number in range(600):
+        append(path, b"%d %s\n" % (number, b"x" * 1000))
+        if (
+            number % 100 == 50
+        ):  # not after each line: some are written to a file that then becomes the older part
+            read += reader.read_lines()
+    read += reader.read_lines()
+
+    assert [line.split()[0] for line in read] == [str(number) for number in range(600)]
+
+
+def test_a_reader_survives_the_removal_of_the_log(tmp_path: Path):
+    path = log_path(tmp_path, "sess_1", "notes")
+    append(path, b"before\n")
+    reader = LogReader(path)
+    reader.read_lines()
+    path.unlink()
+
+    removed = reader.read_lines()
+    append(path, b"half a li")
+    begun = reader.read_lines()
+    append(path, b"ne\n")
+
+    assert (removed, begun, reader.read_lines()) == ([], [], ["half a line"])
 
 
 @pytest.mark.parametrize("name", ["../../escape", "a/b", "ünï\n", "x" * 128, "." * 3, "é" * 128])

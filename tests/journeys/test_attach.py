@@ -28,6 +28,7 @@ READY = "› "
 QUESTION = "[r]eject? "
 PERMISSION = "session/request_permission"
 WRITE = '/call files.write {"path": "note", "text": "hi"}'
+INVISIBLE = "\u202e\u200b"
 
 
 def attached(home: Path, cwd: Path, session: str):
@@ -292,13 +293,17 @@ async def test_watch_prints_the_events_until_the_session_is_closed(home: Path, c
         )
         assert watching.stdout is not None
         first = json.loads(await watching.stdout.readline())
-        await zed.prompt(session, "/servers")
+        await zed.prompt(session, f"/servers {INVISIBLE}")
         await zed.request("session/close", {"sessionId": session})
         rest, _ = await watching.communicate()
 
-    kinds = [first["kind"], *(json.loads(line)["kind"] for line in rest.splitlines())]
+    events = [first, *map(json.loads, rest.splitlines())]
+    kinds = [event["kind"] for event in events]
+    prompt = next(event["event"] for event in events if event["kind"] == "prompted")
     assert (kinds[0], kinds[-1], watching.returncode) == ("session_opened", "session_closed", 0)
     assert "turn_ended" in kinds
+    assert INVISIBLE not in rest.decode(), "a terminal could hide it"
+    assert prompt["blocks"] == [{"type": "text", "text": f"/servers {INVISIBLE}"}]
 
 
 @pytest.mark.parametrize("command", ["attach", "watch"])

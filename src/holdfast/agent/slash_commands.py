@@ -402,7 +402,7 @@ def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
     yield from ((name, "starting") for name in status.starting)
     for refusal in status.refusals:
         why = f"/why {display_name(refusal.server)}"
-        yield refusal.server, f"refused ({refusal.stage}); {why} shows the reason"
+        yield refusal.server, f"refused; {why} shows the reason"
     for name, unapproved in status.awaiting_approval.items():
         if unapproved:
             yield (

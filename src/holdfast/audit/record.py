@@ -30,7 +30,7 @@ _OMITTED = "too_large"
 
 
 class AuditKind(StrEnum):
-    """What a record is about."""
+    """What happened."""
 
     CALL = "call"
     """A stored call. If it was not made, the outcome is `refused`."""
@@ -50,7 +50,7 @@ class AuditKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a record is about: a server, a tool, a call."""
+    """The server, the tool and the call that a record is about."""
 
     server: str = ""
     tool: str = ""

@@ -9,7 +9,7 @@ from holdfast.workspaces.bindings import find_announcement_problem, read_announc
 
 
 def raise_for_announcement(folder: str) -> None:
-    """Raise if a file names a workspace for this folder, or is invalid. The folder belongs to no workspace yet."""
+    """For a folder that belongs to no workspace: raise if its file names one, or is invalid."""
     if problem := find_announcement_problem(Path(folder)):
         raise HoldfastError(codes.MISSING_WORKSPACE, problem, hint="Correct the file, or name the workspace.")
     if (announced := read_announcement(Path(folder))) is not None:

@@ -32,8 +32,8 @@ COLUMNS = ("seq", "when", "session", "kind", "what", "outcome", "ms", "reason")
 def audit() -> None:
     """List, verify and export the audit records.
 
-    Every tool call, refusal, permission decision, approval, denied attempt, and created or revoked token leaves one record. Each record
-    contains a hash of the previous one, so that a changed or removed record is detected.
+    Every tool call, refusal, permission decision, approval, denied attempt, created or revoked token, and deleted session leaves one
+    record. Each record contains a hash of the previous one, so that a changed or removed record is detected.
 
     \b
     Examples:
@@ -70,13 +70,13 @@ def list_records(
     from collections import deque
 
     latest: deque[AuditRow] = deque(maxlen=limit)
-    count = 0
+    matching = 0
     with exit_if_unreadable(), open_for_reading(store_file(path)) as tx:
         for row in tx.audit_rows(session_id=find_audited_session(tx, session)):
             record = decode_record(row.body)
             if kind in (None, record.kind) and user in (None, record.user_id):
                 latest.append(row)
-                count += 1
+                matching += 1
     if as_json:
         with exit_if_unreadable():
             write_json_lines(None, map(_to_json_line, latest))
@@ -90,7 +90,7 @@ def list_records(
             print_table(COLUMNS, rows)
     else:
         print_line("No records match.", err=True)
-    print_remaining(len(latest), count - len(latest))
+    print_remaining(len(latest), matching - len(latest))
 
 
 def _parse_head_option(context: click.Context, parameter: click.Parameter, value: str | None) -> Head | None:
@@ -105,7 +105,7 @@ def _parse_head_option(context: click.Context, parameter: click.Parameter, value
     "--expect",
     metavar="HEAD",
     callback=_parse_head_option,
-    help="A head that this command printed earlier. Also checks that the record that it names is unchanged.",
+    help="A head that this command printed earlier. Its record is also checked.",
 )
 @json_option
 @path_option

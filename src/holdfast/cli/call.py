@@ -15,8 +15,9 @@ from holdfast.builtin.servers import AGENT_SERVERS
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_error, print_indented_json, print_json, print_line, print_output
-from holdfast.cli.servers.unknown_server import describe_broken_files
+from holdfast.cli.servers.unknown_server import describe_broken_files, server_names
 from holdfast.cli.terminal_text import shorten
+from holdfast.cli.tool_name import server_of
 from holdfast.connect.call import ToolResult
 from holdfast.connect.log_files import logs_command
 from holdfast.host.host import Host
@@ -67,17 +68,18 @@ def call(
       holdfast call files.read '{"path": "README.md"}'
     """
     parsed = _parse_arguments(sys.stdin.read() if arguments == "-" else arguments)
-    server, dot, _ = tool.rpartition(".")
-    if not dot:
+    if "." not in tool:
         meant = name_in_patterns(tool)
         hint = f"Write {meant}." if meant else "`holdfast tools` lists the tools."
         hint = options.add_to_commands(hint)
         raise click.UsageError(f"{tool!r} does not have the form SERVER.TOOL. {hint}")
 
-    has_log = True
+    server, has_log = server_of(tool, ()), True
 
     async def work(host: Host) -> ToolResult:
-        nonlocal has_log
+        nonlocal server, has_log
+        if tool.count(".") > 1:  # else there is no need to know the servers
+            server = server_of(tool, server_names(*await host.plan(options.to_open_options())))
         async with open_session(host, options.to_open_options(only_server=server, keep=keep)) as session:
             result = await session.call(tool, parsed, timeout=timeout)
             if not result.ok and result.code != codes.UNKNOWN_TOOL.name:
@@ -91,7 +93,7 @@ def call(
     if as_json:
         print_json(_to_json(result))
     else:
-        _print_result(tool, result, options, has_log=has_log)
+        _print_result(tool, server, result, options, has_log=has_log)
     if result.ok:
         sys.exit(0)
     is_bad_usage = result.outcome is Outcome.REFUSED and result.code == codes.BAD_ARGUMENT.name
@@ -132,16 +134,16 @@ def _parse_arguments(text: str) -> dict[str, Any]:
         ) from None
 
 
-def _hint(tool: str, code: Code, *, has_log: bool) -> str:
+def _hint(tool: str, server: str, code: Code, *, has_log: bool) -> str:
     if code is codes.BAD_ARGUMENT:
         return f"To see its arguments: {shlex.join(['holdfast', 'tools', tool])}"
     if code is codes.NOT_APPROVED:
-        return f"To review and approve it: {approve_command(tool.rpartition('.')[0])}"
+        return f"To review and approve it: {approve_command(server)}"
     if code is codes.NOT_PERMITTED:
         return "`holdfast settings show` prints the permission rules. To be asked about a call: holdfast chat"
     if code is codes.SERVER_REFUSED:
         return "`holdfast servers list` shows all servers."
-    logs = logs_command(tool.rpartition(".")[0]) if has_log else ""
+    logs = logs_command(server) if has_log else ""
     if code is codes.INTERNAL_ERROR:
         where = f"Its log has the details: {logs}" if has_log else "It has no log on this machine."
         return f"This is a bug in the server. {where}"
@@ -169,17 +171,19 @@ def _size_of(block: JsonObject) -> int:
     return len(msgspec.json.encode(block))
 
 
-def _print_result(tool: str, result: ToolResult, options: SessionOptions, *, has_log: bool) -> None:
+def _print_result(
+    tool: str, server: str, result: ToolResult, options: SessionOptions, *, has_log: bool
+) -> None:
     if (failure := read_envelope(result)) is not None:
         code, hint = codes.find(result.code), str(failure["hint"])
         if code is not None and hint == code.hint:  # this hint is for a model, not for a user
-            hint = options.add_to_commands(_hint(tool, code, has_log=has_log))
+            hint = options.add_to_commands(_hint(tool, server, code, has_log=has_log))
         issues = "".join(format_issues(failure))
         print_output(f"Error: {failure['code']}: {failure['error']}{issues}\nHint: {hint}", err=True)
         return
     if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
         message = f"{code.name}: {result.message}"
-        error = HoldfastError(code, message, hint=_hint(tool, code, has_log=has_log))
+        error = HoldfastError(code, message, hint=_hint(tool, server, code, has_log=has_log))
         print_error(options.add_to_error(error))
         return
     for block in result.content:

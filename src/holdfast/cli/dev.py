@@ -53,7 +53,7 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
     script = _find_script(command)
     name = "server" if script is None else script.stem
     argv = [sys.executable, *command] if command[0].endswith(".py") else [*command]
-    entry: ServerConfig = {"trust_level": "sandboxed"}
+    entry: ServerConfig = {"trust_level": "sandboxed"}  # sandboxed sessions may use it, too
     if script is None:  # a command such as `python -m shop` finds its code in the folder where it is typed
         entry["cwd"] = str(Path.cwd())
     else:  # the server may be started in another folder

@@ -1,6 +1,5 @@
 """The checks of `holdfast doctor`, except those of the sandbox: settings, folders, disk, store and servers."""
 
-import json
 import os
 import shlex
 import shutil
@@ -13,6 +12,7 @@ from holdfast import settings
 from holdfast.audit.verify_file import verify_file
 from holdfast.cli.open_session import SessionOptions, run_with_host
 from holdfast.cli.open_store import run_with_read_only_store
+from holdfast.cli.servers.approvals import parse_key
 from holdfast.host.data_folder import DATABASE_FILE, check_data_folder
 from holdfast.host.host import Host
 from holdfast.model.errors import HoldfastError
@@ -164,7 +164,7 @@ def _check_approvals(loaded: Settings) -> Iterator[HealthCheck]:
 
     approved: set[tuple[str, str]] = set()
     for key in run_with_read_only_store(None, work):
-        match json.loads(key):
+        match parse_key(key):
             case ["server" | "confined server", str(file), str(server), *_] if file:
                 approved.add((server, file))
             case _:

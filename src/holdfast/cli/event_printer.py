@@ -98,8 +98,7 @@ class EventPrinter:
         self.prints_whole_rows = False
         """Whether a row of a message is printed when it is complete, because a prompt is open below."""
         self._row = _Row()
-        self._last = ""
-        """The last character that was written."""
+        self._last_character = ""
         self._status = ""
         self._was_thought = False
         if self.is_terminal:
@@ -114,7 +113,7 @@ class EventPrinter:
     def print_lines(self, text: str, style: str = "", *, end: str = "\n") -> None:
         """Print a text of several lines. Tabs become spaces, and other control characters are replaced."""
         first, *rest = text.split("\n")
-        before = "" if self._at_line_start else self._last
+        before = "" if self._at_line_start else self._last_character
         self._write("\n".join([_printable(first, before), *map(_printable, rest)]) + end, style)
 
     def _print_message(self, text: str, style: str = "") -> None:
@@ -161,7 +160,7 @@ class EventPrinter:
         self._print_kept_row()
         self.clear_status()
         self._at_line_start = shown.endswith("\n")
-        self._last = shown[-1]
+        self._last_character = shown[-1]
         last = shown.rpartition("\n")[2]
         self._column = cell_width(last) + (0 if "\n" in shown else self._column)
         try:

@@ -59,7 +59,7 @@ def check(*, as_json: bool, path: Path | None) -> None:
     else:
         print_line(
             f"{count(report.sessions, 'session')}, {count(report.events, 'event')}, {report.bytes} bytes, schema {report.schema}: "
-            + ("no problems found." if not report.problems else "damaged.")
+            + ("no problems found." if not report.problems else "problems found:")
         )
         for problem in report.problems:
             print_line(f"- {problem}")

@@ -185,7 +185,7 @@ def _id_and_workspace(task_id: str) -> dict[str, str]:
             raise HoldfastError(
                 codes.UNKNOWN_WORKSPACE,
                 f"The workspace {workspace!r} was removed. Its tasks reappear when you register its folder again.",
-                hint=shlex.join(["holdfast", "workspaces", "add", folder]),
+                hint=f"To register it: {shlex.join(['holdfast', 'workspaces', 'add', folder])}",
             )
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE,
@@ -234,9 +234,9 @@ def _to_error(code: str, envelope: Mapping[str, Any], text: str) -> HoldfastErro
     message = " ".join(f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues)
     actions: list[str] = envelope.get("next_actions") or []
     if code == "UNKNOWN_TASK":
-        hint = "holdfast tasks list"
+        hint = "To list the tasks: holdfast tasks list"
     elif code == codes.BAD_ARGUMENT.name:
-        hint = "holdfast tasks --help"
+        hint = "`holdfast tasks --help` describes the commands."
     else:
         hint = " ".join(actions) or str(envelope.get("hint") or "")
     return HoldfastError(

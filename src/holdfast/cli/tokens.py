@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 _NEVER = "never"
 _DEFAULT_EXPIRY, _DEFAULT_SECONDS = "90d", 90 * 86_400
+_MAX_SECONDS = 100 * 366 * 86_400  # a much later time could not be printed
 
 
 @click.group(cls=FullHelpGroup)
@@ -74,7 +75,7 @@ def tokens() -> None:
 )
 @json_option
 def create(
-    name: str, *, as_json: bool, expires: str | None, like: str | None, **scope: str | Path | None
+    name: str, *, as_json: bool, expires: str | None, like: str | None, **given: str | Path | None
 ) -> None:
     """Create a token, and print it once: it cannot be shown again.
 
@@ -88,9 +89,9 @@ def create(
     tokens = open_tokens()
     original = _find_one(tokens, like, "--like") if like is not None else None
     namesakes = [token for token in tokens.list() if token.name == name and _state(token) == "valid"]
-    parsed = _parse_scope(name, expires, scope, original)
-    _warn_about_servers(parsed)
-    token, stored = create_token(parsed)
+    scope = _parse_scope(name, expires, given, original)
+    _warn_about_servers(scope)
+    token, stored = create_token(scope)
     if namesakes:
         ids = ", ".join(other.id for other in namesakes)
         print_line(f"Valid tokens named {name!r} already exist: {ids}.", err=True)
@@ -256,7 +257,7 @@ def _audit(outcome: str, tokens: "tuple[StoredToken, ...]") -> None:
 
 
 def _parse_scope(
-    name: str, expires: str | None, scope: dict[str, str | Path | None], original: "StoredToken | None"
+    name: str, expires: str | None, given: dict[str, str | Path | None], original: "StoredToken | None"
 ) -> "Credential":
     """The new token's scope. For each option that is not given, the limit of `original` is used."""
     from holdfast.gateway.credential import Credential
@@ -264,17 +265,17 @@ def _parse_scope(
     from holdfast.model.trust import parse_trust
 
     def text(option: str) -> str:
-        return str(scope[option] or "")
+        return str(given[option] or "")
 
     # A script with an unset variable must not create a token without a limit.
-    if empty := [option for option, value in scope.items() if value is not None and not str(value).strip()]:
+    if empty := [option for option, value in given.items() if value is not None and not str(value).strip()]:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"--{empty[0]} is empty. Give it a value, or leave the option out: then the token has no such limit.",
         )
     if not name.strip() or name != name.strip():
         raise HoldfastError(codes.BAD_ARGUMENT, "A token needs a name, without leading or trailing spaces.")
-    if scope["cwd"] is not None and not Path(text("cwd")).is_dir():
+    if given["cwd"] is not None and not Path(text("cwd")).is_dir():
         raise HoldfastError(codes.BAD_FOLDER, f"There is no folder {text('cwd')!r}.")
     if original is None:
         base = Credential(id="", expires_at=time.time() + _DEFAULT_SECONDS)
@@ -285,13 +286,13 @@ def _parse_scope(
     return Credential(
         id="",
         name=name,
-        cwd=base.cwd if scope["cwd"] is None else str(Path(text("cwd")).absolute()),
-        workspace=base.workspace if scope["workspace"] is None else _check_workspace(text("workspace")),
-        trust=base.trust if scope["trust"] is None else parse_trust(text("trust")),
-        mode=base.mode if scope["mode"] is None else require_mode(text("mode")),
-        servers=base.servers if scope["servers"] is None else parse_names(text("servers")),
-        tools=base.tools if scope["tools"] is None else parse_patterns(text("tools")),
-        user_id=base.user_id if scope["user"] is None else text("user"),
+        cwd=base.cwd if given["cwd"] is None else str(Path(text("cwd")).absolute()),
+        workspace=base.workspace if given["workspace"] is None else _check_workspace(text("workspace")),
+        trust=base.trust if given["trust"] is None else parse_trust(text("trust")),
+        mode=base.mode if given["mode"] is None else require_mode(text("mode")),
+        servers=base.servers if given["servers"] is None else parse_names(text("servers")),
+        tools=base.tools if given["tools"] is None else parse_patterns(text("tools")),
+        user_id=base.user_id if given["user"] is None else text("user"),
         expires_at=base.expires_at if expires is None else parse_expiry(expires, time.time()),
     )
 
@@ -302,14 +303,14 @@ def parse_expiry(text: str, now: float) -> float | None:
         return None
     if text[:-1].isascii() and text[:-1].isdigit() and text[-1:] in _UNITS and len(text) < 8:
         seconds = int(text[:-1]) * _UNITS[text[-1]]
-        if seconds:
+        if 0 < seconds <= _MAX_SECONDS:
             return now + seconds
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise _bad_expiry(text) from None
     expires_at = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    if expires_at <= now:
+    if not now < expires_at <= now + _MAX_SECONDS:
         raise _bad_expiry(text)
     return expires_at
 
@@ -317,7 +318,7 @@ def parse_expiry(text: str, now: float) -> float | None:
 def _bad_expiry(text: str) -> HoldfastError:
     return HoldfastError(
         codes.BAD_ARGUMENT,
-        f"--expires must be a time in the future such as 30m, 12h, 90d, 52w or 2030-01-31, or never; not {text[:40]!r}.",
+        f"--expires must be a time in the next 100 years such as 30m, 12h, 90d, 52w or 2030-01-31, or never; not {text[:40]!r}.",
     )
 
 

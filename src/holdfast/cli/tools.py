@@ -21,6 +21,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.servers.unknown_server import server_names, unknown_server
 from holdfast.cli.terminal_text import quote_lines, replace_unprintable
+from holdfast.cli.tool_name import server_of
 from holdfast.connect.catalog import CatalogTool
 from holdfast.host.host import Host
 from holdfast.model import codes
@@ -56,7 +57,7 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
     that tool and its arguments. The column "permission" shows which permission rule decides about a tool. Without a rule, the
     session's mode decides about a tool that may change something. Tools that await your approval are also listed.
 
-    Exit codes: 0; 1 if SERVER was refused or did not start; 2 invalid usage.
+    Exit codes: 0 the tools were listed, 1 SERVER was refused or did not start, 2 invalid usage.
 
     \b
     Examples:
@@ -68,12 +69,11 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
 
     async def work(host: Host) -> _SessionTools:
         nonlocal server, tool
-        name = (
-            "" if server is None else name_in_patterns(server) or server
-        )  # a name as models see it: files__read
+        # A name such as files__read, as models see it, becomes files.read.
+        name = "" if server is None else name_in_patterns(server) or server
         if "." in name:
             known = server_names(*await host.plan(options.to_open_options()))
-            prefix = name.rpartition(".")[0]
+            prefix = server_of(name, known)
             if server not in known and prefix in known:
                 server, tool = prefix, name
         listed = await _list(host, options, server)

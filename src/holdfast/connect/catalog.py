@@ -106,9 +106,10 @@ class Catalog:
         meant = next(iter(without_server), "") or closest_tool(name, [tool.name for tool in compared])
         if meant:
             return f" Did you mean {meant!r}?"
-        names = [tool.definition.name for tool in compared if name.startswith(f"{tool.server.name}.")]
+        servers = {tool.server.name for tool in compared if name.startswith(f"{tool.server.name}.")}
+        server = max(servers, key=len, default="")  # the names of servers may contain dots
+        names = [tool.definition.name for tool in compared if tool.server.name == server]
         more = ", …" if len(names) > _MAX_NAMED else ""
-        server = name.partition(".")[0]
         listed = to_line(", ".join(names[:_MAX_NAMED]))
         return f" The tools of {server!r} are: {listed}{more}." if names else ""
 

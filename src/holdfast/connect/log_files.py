@@ -76,6 +76,42 @@ def read_log(path: Path) -> str:
     return b"".join(parts).decode(errors="replace")
 
 
+class LogReader:
+    """Reads what is appended to a log. No line is lost when a new file begins."""
+
+    def __init__(self, path: Path, *, at_end: bool = False) -> None:
+        """With `at_end`, the lines that the log has now are left out."""
+        self._path = path
+        self._inode = 0
+        """The number of the file that was read; 0 if there is none."""
+        self._position = 0
+        if at_end:
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                self._inode, self._position = status.st_ino, status.st_size
+
+    def read_lines(self) -> list[str]:
+        """The complete lines that were appended since the last call."""
+        inode, start, new = 0, 0, b""
+        with suppress(FileNotFoundError), self._path.open("rb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+            start = self._position if inode == self._inode else 0
+            file.seek(start)
+            new = file.read()
+        rest = b"" if inode == self._inode else self._read_older_part()
+        whole_lines = new[: new.rfind(b"\n") + 1]
+        self._inode, self._position = inode, start + len(whole_lines)
+        return (rest + whole_lines).decode(errors="replace").splitlines()
+
+    def _read_older_part(self) -> bytes:
+        """What was appended to the file before it became the older part."""
+        with suppress(FileNotFoundError), self._path.with_suffix(_OLDER).open("rb") as file:
+            if os.fstat(file.fileno()).st_ino == self._inode:
+                file.seek(self._position)
+                return file.read()
+        return b""
+
+
 def remove_session_logs(folder: Path, session_id: str) -> None:
     """Remove the logs of a session, if there are any."""
     shutil.rmtree(folder / session_id, ignore_errors=True)

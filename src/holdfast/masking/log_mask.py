@@ -79,7 +79,7 @@ def mask_text(text: str, session_id: str) -> str:
     return mask_likely_secrets(_mask_known(text, session_id))
 
 
-def shorten(text: str, length: int, session_id: str) -> str:
+def mask_start(text: str, length: int, session_id: str) -> str:
     """The first `length` characters of the masked text. A secret across the cut is masked, too."""
     return _mask_known(text[: length + MAX_PIECE_LENGTH], session_id)[:length]
 

@@ -221,9 +221,9 @@ def texts_in(*values: Json) -> str:
 
 
 def searchable_json(raw: bytes) -> str | None:
-    """JSON text to search in place of `texts_in` of its value. None if a key, a string or a number is written differently in the value.
+    """JSON text to search in place of `texts_in` of its value.
 
-    Such are escapes, floats, and integers of more digits than a float has.
+    None if a text or a number in it may be written differently in `texts_in`: an escape, a float, or a very long integer.
     """
     marked = raw.translate(_MARK_NUMBERS)
     if raw.find(b"\\") >= 0 or marked.find(b"0.") >= 0 or marked.find(_LONG_INTEGER) >= 0:

@@ -26,7 +26,7 @@ _MAX_PIECES_OF_LINK = 64
 _MAX_VALUE_LENGTH = 4096
 _CREDENTIAL = re.compile(r"[!-~]{8,}")
 _PUNCTUATION = re.compile(r"\W+")
-# The tokens of the gateway's clients. Only their hashes are stored, so they are recognized by their form.
+# The tokens of the gateway's clients. Only their hashes are stored, so they are recognised by their form.
 _CLIENT_TOKEN_START = "hft_"
 _CLIENT_TOKEN = re.compile(r"hft_[a-z2-7]{12}_[A-Za-z0-9_-]{43}")
 _CLIENT_TOKEN_LENGTH = 60

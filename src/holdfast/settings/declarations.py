@@ -378,7 +378,9 @@ class MaxModeSettings:
             " session has a higher mode, it is lowered when the editor opens the session."
         },
     )
-    chat: Mode = field(default=Mode.AUTO, metadata={"help": "The highest mode in `holdfast chat`."})
+    chat: Mode = field(
+        default=Mode.AUTO, metadata={"help": "The highest mode in `holdfast chat` and `holdfast dev`."}
+    )
     cli: Mode = field(
         default=Mode.AUTO,
         metadata={"help": "The mode of `holdfast call`: `auto`, unless you set a lower one here."},
@@ -429,7 +431,10 @@ class PermissionSettings:
 class GatewaySettings:
     """The front end for MCP clients (`holdfast up`): what it offers, what each token may use, and who issues tokens."""
 
-    port: int = field(default=7433, metadata={"help": "The port of `holdfast up`.", "min": 0, "max": 65_535})
+    port: int = field(
+        default=7433,
+        metadata={"help": "The port of `holdfast up`; 0 chooses a free one.", "min": 0, "max": 65_535},
+    )
     tool_names: ToolNames = field(
         default="auto",
         metadata={

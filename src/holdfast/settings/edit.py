@@ -6,13 +6,15 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.model.errors import HoldfastError
 from holdfast.settings.loader import load
 
 _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 def set_values(file: Path, section: str, values: Mapping[str, str]) -> None:
-    """Write strings to a section; an empty one removes its key. Raise BAD_SETTINGS, and change nothing, if the file is invalid."""
+    """Write strings to a section; an empty one removes its key. If the result is invalid, raise BAD_SETTINGS and change nothing."""
+    file = file.resolve()  # if the file is a link, change the file that it leads to
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     changed = _with_values(text, section, values)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +22,14 @@ def set_values(file: Path, section: str, values: Mapping[str, str]) -> None:
     try:
         draft.write_text(changed, encoding="utf-8")
         draft.chmod(file.stat().st_mode & 0o777 if file.exists() else 0o600)
-        load(draft, {})
+        try:
+            load(draft, {})
+        except HoldfastError as error:
+            raise HoldfastError(
+                error.code,
+                f"{file} was not changed, because the result would be invalid. {error.message.replace(str(draft), str(file))}",
+                hint="Give another value, or change the file yourself.",
+            ) from None
         draft.replace(file)
     finally:
         draft.unlink(missing_ok=True)

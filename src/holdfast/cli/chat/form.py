@@ -1,6 +1,8 @@
 """Asks for the fields of a form, one after another: the arguments of a call, or the answers that a server asked for."""
 
 import json
+import math
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, cast
@@ -21,6 +23,7 @@ _LIMITS: tuple[tuple[str, tuple[str, ...], str, Callable[[Any, Any], bool]], ...
 )
 DECLINE = "/decline"
 _MAX_SHOWN = 300
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _YES, _NO = ("y", "yes", "true"), ("n", "no", "false")
 
 AskField = Callable[[str], Awaitable[str | None]]
@@ -102,15 +105,20 @@ def _parse(answer: str, field: Mapping[str, Json], choices: Mapping[str, Json]) 
                 return answer.lower() in _YES
             raise ValueError("Answer yes or no.")
         case "integer":
-            return int(answer) if answer.lstrip("+-").isdigit() else _fail("It must be a whole number.")
+            if _INTEGER.fullmatch(answer):
+                return int(answer)
+            raise ValueError("It must be a whole number.")
         case "number":
             try:
-                return float(answer)
+                value = float(answer)
             except ValueError:
                 raise ValueError("It must be a number.") from None
+            if not math.isfinite(value):  # JSON has no such number
+                raise ValueError("It must be a number.")
+            return value
         case _:
             try:
-                return cast("Json", json.loads(answer))
+                return cast("Json", json.loads(answer, parse_constant=_reject_constant))
             except ValueError:
                 raise ValueError('It must be JSON, such as ["a", "b"].') from None
 
@@ -127,7 +135,7 @@ def _check_limits(value: Json, field: Mapping[str, Json]) -> None:
 
 
 def _limits(field: Mapping[str, Json]) -> list[tuple[str, Callable[[Any], bool]]]:
-    """The limits of a field, each with its words: of the number, of the length of a text, or of the number of items."""
+    """The limits of a number, of the length of a text or of the number of items, each with its description."""
     schema = next((part for part in (field, *_options(field)) if "type" in part), field)
     kind, found = _type(schema), list[tuple[str, Callable[[Any], bool]]]()
     for keyword, kinds, words, is_within in _LIMITS:
@@ -180,5 +188,6 @@ def _as_mapping(value: Any) -> Mapping[str, Json]:
     return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else {}
 
 
-def _fail(message: str) -> Json:
-    raise ValueError(message)
+def _reject_constant(name: str) -> Json:
+    """Reject `NaN` and `Infinity`, which are not valid JSON."""
+    raise ValueError(name)

@@ -95,8 +95,12 @@ class OwnChat(Chat):
     def _advice_after(self, text: str) -> str:
         """After a command about a server that is not approved, name `/approve`: the refusal names only a shell command."""
         refused = self._opened.refusals if self._opened is not None and self._is_interactive else ()
-        words = {word.partition(".")[0] for word in text.split()}
-        is_refused = any(one.stage is Stage.ADMIT and one.server in words for one in refused)
+        words = [f"{word}." for word in text.split()]
+        is_refused = any(
+            one.stage is Stage.ADMIT and word.startswith(f"{one.server}.")
+            for one in refused
+            for word in words
+        )
         return "To review the project's servers in this chat, type: /approve" if is_refused else ""
 
     async def _run_session(self) -> None:

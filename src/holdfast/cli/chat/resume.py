@@ -57,7 +57,7 @@ async def _find_latest(store: Store, folder: str, user_id: str) -> StoredSession
     while True:
         page = await store.sessions(query)
         for stored in page.items:
-            # A session has no title before its first prompt. The latest one may be a session that an agent of this one created.
+            # Skip sessions without a prompt, which have no title, and sessions that an agent created.
             if stored.title and not stored.context.parent_session_id:
                 return stored
         if page.cursor is None:

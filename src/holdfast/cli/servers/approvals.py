@@ -73,7 +73,7 @@ def list_approvals(*, as_json: bool) -> None:
 
 def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:
     for approval in filter(needs_record, approvals):
-        kind, origin_or_owner, server, *rest = _parse_key(approval.key)
+        kind, origin_or_owner, server, *rest = parse_key(approval.key)
         if kind not in _LISTED_KINDS and (approval.key, approval.content_hash) not in unrecorded:
             continue
         is_tool = kind == "pin"
@@ -97,11 +97,11 @@ def _describe(row: Mapping[str, Any]) -> str:
     return f"{row['approved']}, {describe_grants(*grants)}" if any(grants) else row["approved"]
 
 
-def _parse_key(key: str) -> list[str]:
+def parse_key(key: str) -> list[str]:
     """The parts of an approval's key. If someone wrote into the store's file, a key may not be valid JSON."""
     try:
         kind, origin_or_owner, server, *rest = json.loads(key)
-    except ValueError:
+    except (TypeError, ValueError):
         return ["server", "", key, ""]
     return [str(part) for part in (kind, origin_or_owner, server, *(rest or [""]))]
 

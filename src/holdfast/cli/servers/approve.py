@@ -198,8 +198,8 @@ async def _print_undecided_tools(
 ) -> Reviewed:
     """Print the tools and hints to approve, and the command that approves them, because without a terminal the user cannot be asked.
 
-    `words` are the options of that command. If the command line says which rights the servers get (`has_rights`), it answers the
-    question about them, so hints are only mentioned: the tools can be used without them.
+    `words` are the options of that command. With `has_rights` (the user gave --confined or --direct), hints are only mentioned:
+    the tools can be used without them.
     """
     reviewed = Reviewed()
     for name, without_hints in session.offered_without_hints.items():

@@ -38,7 +38,7 @@ def import_servers(app: str, file: Path | None, *, dry_run: bool) -> None:
 
     Adds them to your list, the file in the setting servers.user_file: from then on they run without approval, in every
     folder. Import only servers that you trust; --dry-run shows everything in them, including secrets. A server for one
-    project stays in that project: only sessions in its folder get it. A server whose program depends on the folder that is open is not
+    project stays in that project: only sessions in its folder get it. A server whose program depends on the session's folder is not
     imported. Servers that are already in your list stay unchanged, and so does the other client's file.
 
     \b

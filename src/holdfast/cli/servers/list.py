@@ -53,7 +53,7 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
         (
             refusal.server,
             *_describe_refused(refusal.server, loaded, resolution),
-            f"refused ({refusal.stage}): {options.add_to_commands(mask_listing(refusal.reason))}",
+            f"refused: {options.add_to_commands(mask_listing(refusal.reason))}",
         )
         for refusal in resolution.refusals
     ]
@@ -116,7 +116,7 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
             print_line(f"A session here gets {name}: {_describe_confinement(spec, followed)}.")
         for refusal in refusals:
             reason = options.add_to_commands(mask_listing(refusal.reason))
-            print_line(f"Refused at {refusal.stage}: {reason}")
+            print_line(f"Refused: {reason}")
         for warning in warnings:
             print_line(f"Warning: {options.add_to_commands(warning)}")
     if spec is None:

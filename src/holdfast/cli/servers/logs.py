@@ -11,7 +11,7 @@ from holdfast import settings
 from holdfast.cli.find_session import find_session_id, short_id
 from holdfast.cli.options import json_lines_option
 from holdfast.cli.output import print_json, print_line, print_table
-from holdfast.connect.log_files import LOG_FOLDER, LogFile, find_logs, logs_command, read_log
+from holdfast.connect.log_files import LOG_FOLDER, LogFile, LogReader, find_logs, logs_command, read_log
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -21,7 +21,10 @@ _POLL_SECONDS = 0.2
 @click.command()
 @click.argument("name", required=False)
 @click.option(
-    "--session", "typed_id", metavar="ID", help="Only the logs of this session. Default: the latest."
+    "--session",
+    "typed_id",
+    metavar="ID",
+    help="Only logs of this session. Default with NAME: the latest log.",
 )
 @click.option("--follow", is_flag=True, help="Keep printing new lines, including those of later sessions.")
 @click.option(
@@ -121,21 +124,12 @@ def _print_line(line: str, *, as_json: bool) -> None:
 
 def _new_lines(folder: Path, name: str, typed_id: str | None) -> Iterator[str]:
     """The lines that are added from now on, including those in the logs of later sessions."""
-    positions = {log.path: log.path.stat().st_size for log in find_logs(folder) if log.server == name}
-    inodes = {path: path.stat().st_ino for path in positions}
+    readers = {log.path: LogReader(log.path, at_end=True) for log in find_logs(folder) if log.server == name}
     while True:
         time.sleep(_POLL_SECONDS)
         found = find_logs(folder)
         if typed_id is not None:
             found = _of_session(found, typed_id)
         for log in reversed(found):
-            if log.server != name:
-                continue
-            with log.path.open("rb") as file:
-                if inodes.get(log.path) != log.path.stat().st_ino:
-                    inodes[log.path], positions[log.path] = log.path.stat().st_ino, 0
-                file.seek(positions[log.path])
-                data = file.read()
-            whole = data[: data.rfind(b"\n") + 1]
-            positions[log.path] += len(whole)
-            yield from whole.decode(errors="replace").splitlines()
+            if log.server == name:
+                yield from readers.setdefault(log.path, LogReader(log.path)).read_lines()

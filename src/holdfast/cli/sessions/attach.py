@@ -82,7 +82,7 @@ def watch(*, session: str, after: int, as_json: bool) -> None:
 async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool) -> None:
     from holdfast.cli.chat.door import TerminalDoor
     from holdfast.cli.event_printer import EventPrinter
-    from holdfast.cli.output import print_line
+    from holdfast.cli.output import write_json_lines
     from holdfast.cli.sessions.show import event_to_json_line
     from holdfast.host.remote.client import AttachRequest, attach_to_owner
     from holdfast.model.permission import DoorKind
@@ -92,11 +92,11 @@ async def _watch(settings: "Settings", typed: str, after: int, *, as_json: bool)
     printer = EventPrinter()
 
     async def show(events: "Sequence[StoredEvent]") -> None:
+        if as_json:
+            write_json_lines(None, map(event_to_json_line, events))
+            return
         for event in events:
-            if as_json:
-                print_line(event_to_json_line(event))
-            else:
-                printer.show_stored(event)
+            printer.show_stored(event)
 
     async with attach_to_owner(
         settings.data_dir,

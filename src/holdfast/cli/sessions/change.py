@@ -19,6 +19,7 @@ from holdfast.cli.sessions.describe import time_ago, with_titles
 from holdfast.connect.log_files import LOG_FOLDER, remove_session_logs
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.plural import count
 from holdfast.resolve.protected_paths import is_protected, paths_closed_to_tools
 from holdfast.sandbox.container.kept_containers import find_kept_containers
 from holdfast.store.store import Store, Tx
@@ -78,18 +79,19 @@ def delete(*, sessions: tuple[str, ...], yes: bool, path: Path | None) -> None:
     for session_id, stored in found.items():
         print_line(f"{short_id(session_id)}  {stored.title or '(no title)'}")
     if not yes:
-        count = "this session" if len(found) == 1 else f"these {len(found)} sessions"
-        confirm_or_abort(f"Delete {count} permanently?", action="delete")
+        which = "this session" if len(found) == 1 else f"these {len(found)} sessions"
+        confirm_or_abort(f"Delete {which} permanently?", action="delete")
+
+    logs = store_file(path).parent / LOG_FOLDER
 
     async def delete_all(store: Store, audit: Audit) -> None:
         for session_id in found:
             await delete_session(store, audit, session_id)
             remove_session_logs(logs, session_id)
 
-    logs = store_file(path).parent / LOG_FOLDER
     run_with_writable_store(path, delete_all)
     _remove_containers(found, path)
-    print_line(f"Deleted {_count(len(found))}.")
+    print_line(f"Deleted {count(len(found), 'session')}.")
 
 
 @click.command()
@@ -133,15 +135,15 @@ def prune(*, days: int | None, dry_run: bool, yes: bool, path: Path | None) -> N
         print_line(f"Nothing to delete: no closed session was last used more than {days} days ago.", err=True)
         return
     if dry_run:
-        print_line(f"Without --dry-run, {_count(len(found))} would be deleted.", err=True)
+        print_line(f"Without --dry-run, {count(len(found), 'session')} would be deleted.", err=True)
         return
     if not yes:
-        confirm_or_abort(f"Delete {_count(len(found))} permanently?", action="delete")
+        confirm_or_abort(f"Delete {count(len(found), 'session')} permanently?", action="delete")
     deleted = run_with_writable_store(path, lambda store, audit: delete_unused(store, audit, age))
     for session_id in deleted:
         remove_session_logs(store_file(path).parent / LOG_FOLDER, session_id)
     _remove_containers(deleted, path)
-    print_line(f"Deleted {_count(len(deleted))}.")
+    print_line(f"Deleted {count(len(deleted), 'session')}.")
 
 
 @click.command()
@@ -184,7 +186,3 @@ def _remove_containers(session_ids: Iterable[str], path: Path | None) -> None:
     containers = find_kept_containers(settings.load().sandbox.engine, store_file(path).parent)
     if containers is not None and (problem := asyncio.run(containers.remove(session_ids))):
         print_line(f"Containers of deleted sessions could not be removed: {problem}", err=True)
-
-
-def _count(sessions: int) -> str:
-    return f"{sessions} session{'s' * (sessions != 1)}"

@@ -184,8 +184,6 @@ def _check_no_tokens(given: dict[str, Any]) -> None:
 def _local_credential(given: dict[str, Any]) -> Any:
     if not given["no_tokens"]:
         return None
-    from dataclasses import replace
-
     from holdfast.gateway.credential import LOCAL
     from holdfast.model.permission import Mode
 

@@ -10,6 +10,7 @@ from holdfast.cli.command_name import command_name
 from holdfast.cli.output import print_json, print_line, print_lines
 from holdfast.cli.terminal_text import quote_lines
 from holdfast.cli.up.client_configs import CLIENTS
+from holdfast.model.plural import count
 
 if TYPE_CHECKING:
     from holdfast.gateway.options import SessionSummary
@@ -101,8 +102,9 @@ class HumanPrinter:
 
     def stopping(self, open_sessions: int) -> None:
         if open_sessions:
-            count = f"{open_sessions} open session{'' if open_sessions == 1 else 's'}"
-            print_line(f"Stopping: no new sessions; waiting for running calls, then closing {count}.")
+            print_line(
+                f"Stopping: no new sessions; waiting for running calls, then closing {count(open_sessions, 'open session')}."
+            )
         else:
             print_line("Stopping.")
 
