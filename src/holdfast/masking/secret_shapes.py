@@ -2,9 +2,10 @@
 
 import re
 
+# Each with the separator of its provider: `npm-check-updates` and `skeleton-component` are names.
 _KNOWN_KEY = re.compile(
-    r"(?:sk|pk|rk|ghp|gho|ghu|ghs|ghr|github_pat|glpat|xox[a-z]|xapp|npm|pypi|hf|dop_v1|shpat|whsec|AKIA|ASIA|AIza|eyJ|SG\.)"
-    r"[\w.-]{12,}"
+    r"(?:sk[-_]|pk_|rk_|gh[oprsu]_|github_pat_|glpat-|xox[a-z]-|xapp-|dop_v1_|shpat_|whsec_|AIza|eyJ|SG\.)[\w.-]{12,}"
+    r"|(?:npm|hf)_[A-Za-z0-9]{12,}|pypi-Ag[\w-]{12,}|A[KS]IA[A-Z0-9]{12,}"
 )
 _DIGEST = re.compile(r"(?:.*[@:])?sha(?:1|256|384|512)[:-][0-9A-Za-z+/=]+")
 _RANDOM = re.compile(r"[\w+/=.~:-]{16,}")
