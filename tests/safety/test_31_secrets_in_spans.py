@@ -60,7 +60,7 @@ async def test_control_without_masking_both_secrets_are_in_the_spans(
     def change_nothing(text: str, length: int, session_id: str) -> str:
         return text
 
-    monkeypatch.setattr(log_mask, "shorten", change_nothing)
+    monkeypatch.setattr(log_mask, "mask_start", change_nothing)
     spans = await exported(tmp_path, monkeypatch)
 
     assert (f"tools/call {TOKEN}" in spans, KEY in spans, len(spans) > LONG) == (True, True, True)
