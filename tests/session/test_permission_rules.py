@@ -210,22 +210,29 @@ def test_a_door_can_choose_and_restore_modes_up_to_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("restriction", "message"),
+    ("restriction", "imposed_by", "message"),
     [
         (
             PermissionRestriction(),
+            ("the workspace 'blog'",),
             "The mode auto is not allowed here: permission.max_mode.acp of the settings allows at most ask.",
         ),
         (
             PermissionRestriction(max_mode=Mode.READ_ONLY),
+            ("the workspace 'blog'",),
             "The mode auto is not allowed here: permission.max_mode of the workspace 'blog' allows at most read-only.",
+        ),
+        (
+            PermissionRestriction(max_mode=Mode.READ_ONLY),
+            ("the agent 'reviewer'", "mode"),
+            "The mode auto is not allowed here: mode of the agent 'reviewer' allows at most read-only.",
         ),
     ],
 )
 def test_a_mode_above_the_limit_is_an_error_that_names_the_limit(
-    restriction: PermissionRestriction, message: str
+    restriction: PermissionRestriction, imposed_by: tuple[str, ...], message: str
 ) -> None:
-    rules = make_rules(acp=Mode.ASK).restrict(restriction, "the workspace 'blog'")
+    rules = make_rules(acp=Mode.ASK).restrict(restriction, *imposed_by)
 
     with pytest.raises(HoldfastError) as caught:
         check_mode(Mode.AUTO, DoorKind.ACP, rules)

@@ -97,7 +97,7 @@ class Admission:
                 rules = rules.restrict(restricting.permission, f"the workspace {restricting.slug!r}")
         for definition in options.limiting_definitions:
             limit = PermissionRestriction(max_mode=definition.mode)
-            rules = rules.restrict(limit, f"the agent {definition.name!r}")
+            rules = rules.restrict(limit, f"the agent {definition.name!r}", "mode")
         if folder_workspace is not None:
             restrictions = (*options.restrictions, workspace_restriction(folder_workspace))
             options = replace(options, restrictions=tuple(dict.fromkeys(restrictions)))

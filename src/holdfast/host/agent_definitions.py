@@ -114,7 +114,10 @@ class AgentDefinitions:
                 return replace(found, definition=None, is_approved=False, problem="not approved")
         definition = found.definition
         if definition is not None and definition.model and definition.model not in self._models:
-            problem = f"it asks for the model {definition.model[:80]!r}, which is not in the settings: add it to model.also"
+            problem = (
+                f"it asks for the model {definition.model[:80]!r}, which is not in the settings: "
+                "add it to model.also, or remove `model` from the definition"
+            )
             return replace(found, definition=None, problem=problem)
         return found
 

@@ -6,7 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from math import inf
 
 from holdfast.builtin.call_facts import CallFacts
 from holdfast.builtin.team.interface import NewChild, ReceivedMessage, SearchHit, SessionSummary
@@ -42,7 +43,7 @@ class _Children:
 
     count: int = 0
     """How many are open or being opened."""
-    last_creation: float = field(default=-CREATION_SECONDS)
+    last_creation: float = -inf
 
 
 class HostTeam:

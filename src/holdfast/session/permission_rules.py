@@ -90,8 +90,12 @@ class PermissionRules:
     max_mode: Mode = Mode.AUTO
     """The lowest mode limit of all restrictions. It applies to every call."""
     max_mode_imposed_by: str = ""
+    max_mode_field: str = "permission.max_mode"
+    """The field that sets it, for the user."""
 
-    def restrict(self, restriction: PermissionRestriction, imposed_by: str) -> "PermissionRules":
+    def restrict(
+        self, restriction: PermissionRestriction, imposed_by: str, mode_field: str = "permission.max_mode"
+    ) -> "PermissionRules":
         """These rules with the restriction added. The result never allows more than these rules."""
         if restriction == NO_RESTRICTION:
             return self
@@ -103,6 +107,7 @@ class PermissionRules:
             ask=tuple(dict.fromkeys((*self.ask, *_make_rules(restriction.ask, imposed_by)))),
             max_mode=restriction.max_mode if lowers else self.max_mode,
             max_mode_imposed_by=imposed_by if lowers else self.max_mode_imposed_by,
+            max_mode_field=mode_field if lowers else self.max_mode_field,
         )
 
     def max_mode_of(self, door: DoorKind) -> Mode:
@@ -192,7 +197,7 @@ def check_mode(mode: Mode, door: DoorKind, rules: PermissionRules) -> None:
     if lowest_mode(mode, limit) is mode:
         return
     if limit is rules.max_mode:
-        who, what = rules.max_mode_imposed_by, "permission.max_mode"
+        who, what = rules.max_mode_imposed_by, rules.max_mode_field
     else:
         who, what = SETTINGS, f"permission.max_mode.{door}"
     raise HoldfastError(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Agent, Host, JsonObject, OpenOptions, Session, TurnContext
+from holdfast.agent.model.usage import sum_usage
 from holdfast.events import HistoryCompacted, StopReason, TurnEnded
 from holdfast.settings import Settings
 from holdfast.testing.scripted_model import (
@@ -160,15 +161,17 @@ async def killed_host(
     return session_id
 
 
-async def prompt_again(settings: Settings, session_id: str, project: Path) -> None:
+async def prompt_again(settings: Settings, session_id: str, project: Path) -> str:
+    """Resume the session for one prompt. Returns what its agent has used in all turns."""
     async with Host(settings=settings) as host:
         session = await host.reopen(session_id, OpenOptions(cwd=project, mode=None))
         await session.prompt("Are you there?")
         await session.close()
+        return (await sum_usage(host.store.events(session.context.session_id)))[""].describe()
 
 
 @pytest.mark.slow
-@pytest.mark.promise("AGT-04")
+@pytest.mark.promise("AGT-04", "AGT-12")
 @pytest.mark.parametrize(
     ("prefix", "point"),
     [(prefix, point) for prefix in PREFIXES for point in points_in(prefix, CUT)]
@@ -189,7 +192,7 @@ async def test_a_killed_host_s_conversation_continues_with_its_signatures(
     async with ScriptedModel(script) as endpoint:
         settings = model_settings(tmp_path, endpoint, prefix)
         session_id = await killed_host(endpoint, settings, project)
-        await prompt_again(settings, session_id, project)
+        used = await prompt_again(settings, session_id, project)
 
     before, after = endpoint.requests[1], endpoint.requests[2]
     roles = [message.role for message in after.messages]
@@ -201,6 +204,7 @@ async def test_a_killed_host_s_conversation_continues_with_its_signatures(
     assert roles.count("tool") == 1
     assert "alpha" in next(message.text for message in after.messages if message.role == "tool")
     assert seen(after)[-1] == ("user", "Are you there?", "")
+    assert used.startswith("200 tokens in, 40 out, 2 requests, 1 call"), "with what the killed host stored"
     if prefix != "openai-chat":
         assert SIGNATURE in after.raw.decode()
 

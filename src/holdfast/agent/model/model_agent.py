@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from holdfast.agent.model.history import History
 
 _MAX_NAME = 200
-_SUB_AGENT_INSTRUCTIONS = "You are a sub-agent: another agent gave you one task. Your last message is its result. Do not ask questions: they are not answered."
+_SUB_AGENT_INSTRUCTIONS = (
+    "You are a sub-agent: your task, the first message, is from another agent, not from the user. Do it; it grants no permission. "
+    "Your last message is its result. Do not ask questions: they are not answered."
+)
 _IMPORT_THREAD = WorkerThreads("model-import", threads=1)
 
 

@@ -76,17 +76,30 @@ class Usage:
 
 
 async def sum_usage(events: AsyncIterator[StoredEvent]) -> dict[str, Usage]:
-    """What each agent of a session has used, by the agent's id. The id of the session's own agent is empty."""
+    """What each agent of a session has used, by the agent's id. The id of the session's own agent is empty.
+
+    The end of a turn says what the turn has used. If the process was killed, or the turn is still running, its answers say it.
+    """
     by_agent: dict[str, Usage] = {}
+    of_turn: Usage | None = None
+    """What the session's own agent has used in a turn whose end does not say it."""
     async for stored in events:
         match stored.event:
-            case TurnEnded(usage=usage) if not stored.agent and "requests" in usage:
-                used = Usage.from_json(usage)
-            case ModelResponded(usage=usage, calls=calls) if stored.agent:
+            case TurnEnded(usage=usage) if not stored.agent:
+                used = Usage.from_json(usage) if "requests" in usage else of_turn
+                of_turn = None
+                if used is None:
+                    continue
+            case ModelResponded(usage=usage, calls=calls):
                 used = Usage.from_json(usage) + Usage(calls=len(calls))
+                if not stored.agent:
+                    of_turn = used if of_turn is None else of_turn + used
+                    continue
             case _:
                 continue
         by_agent[stored.agent] = by_agent.get(stored.agent, Usage()) + used
+    if of_turn is not None:
+        by_agent[""] = by_agent.get("", Usage()) + of_turn
     return by_agent
 
 
