@@ -253,6 +253,7 @@ def test_a_tool_call_is_shown_when_it_starts_and_its_diff_when_it_ends(home: Pat
         done = screen.until(READY)
 
     assert '● files.edit {"path": "file"' in asked
+    assert "    -old\n    +new\n" in asked, "the change is shown before the question"
     assert (before, (cwd / "file").read_text()) == ("old\n", "new\n")
     assert "  ✓\n" in done
     assert "    -old\n    +new\n" in done
