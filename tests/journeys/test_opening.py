@@ -163,7 +163,7 @@ async def test_each_broken_server_is_reported_and_the_session_works_without_it(h
 @pytest.mark.promise("ACP-07")
 async def test_stdio_http_and_sse_servers_of_the_request_are_connected(home: Path, cwd: Path):
     async with serve(sdk_server().streamable_http_app()) as web, serve(sdk_server().sse_app()) as old:
-        local = [
+        local: list[Any] = [
             {"type": "http", "name": "web", "url": f"{web}/mcp", "headers": []},
             {"type": "sse", "name": "old", "url": f"{old}/sse", "headers": []},
         ]
