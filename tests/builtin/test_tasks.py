@@ -152,6 +152,9 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
             answer = client.call("task_add", {"title": "t"}, {"orbit": {"workspace": path}})
             return answer.get("id") or answer["code"]
 
+        meta = {"orbit": {"workspace": str(repositories / "one")}}
+        elsewhere = client.call("task_add", {"title": "t", "workspace": "blog"}, meta)["id"]
+        registered_by_it = Registry(data / "workspaces").find(str(repositories / "one"))
         added = [
             add(str(repositories / name))
             for name in ("one", "one", "two/inner", "日本語", "two", ".hidden", "no")
@@ -162,6 +165,7 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
         hidden = client.call("task_list", {"workspace": str(repositories / ".hidden")})
     registered = Registry(data / "workspaces")
 
+    assert (elsewhere, registered_by_it) == ("blog-1", None), "the argument names another workspace"
     assert "It was not registered automatically: it is hidden" in hidden["error"]
     assert (
         hidden["hint"]

@@ -69,6 +69,7 @@ class Service(LightServer):
                     "trust": os.environ.get("HOLDFAST_TRUST_LEVEL"),
                     "cwd": os.getcwd(),  # noqa: PTH109
                     "pid": os.getpid(),
+                    **{name: os.environ.get(name) for name in arguments.get("variables", ())},
                 }
                 return {"content": [], "structuredContent": who}
             case "ask":

@@ -36,6 +36,11 @@ class Terminal:
     def shown(self) -> str:
         return self._screen.text
 
+    @property
+    def coloured(self) -> str:
+        """The text on the screen with its colours."""
+        return self._screen.ansi
+
     def until(self, text: str) -> str:
         """Wait until this is shown after the text that was waited for last; returns all in between."""
         self._wait(text, self._read_up_to)

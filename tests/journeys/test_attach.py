@@ -98,6 +98,7 @@ async def test_terminal_with_an_open_prompt_answers_two_questions_at_once(home: 
             await turn
             await asyncio.to_thread(screen.until, READY)
             await zed.request("session/set_mode", {"sessionId": session, "modeId": "auto"})
+            await asyncio.to_thread(screen.until, "mode is now auto")
             screen.type("/mode\n")
             await asyncio.to_thread(screen.until, "The mode is auto.")
 

@@ -198,6 +198,49 @@ def test_a_slow_call_shows_its_time_and_the_progress_that_its_server_reports(hom
     assert "packing" not in shown, "the line is gone"
 
 
+@pytest.mark.usefixtures("server")
+def test_results_are_wrapped_indented_coloured_and_shown_in_parts(home: Path, cwd: Path):
+    (cwd / "long").write_text("".join(f"{number} {'kelp ' * 40}\n" for number in range(40)))
+
+    with terminal(home, cwd) as screen:
+        screen.until(READY)
+        screen.line('/call files.read {"path": "long"}')
+        first = screen.until("more characters: /more shows the next part")
+        screen.until(READY)
+        screen.line("/more")
+        second = screen.until("more characters: /more shows the next part")
+        screen.until(READY)
+        screen.line("/call tools.whoami {}")
+        screen.until("tools.whoami:\n")
+        data = screen.until(READY)
+        coloured = screen.coloured
+
+    words = first.partition("files.read:\n")[2].split("\n")
+    assert words[:2] == [f"0 {'kelp ' * 23}".rstrip(), f"{'kelp ' * 17}"], (
+        "the file's text, not JSON, in whole words"
+    )
+    assert (max(map(len, words)) <= 120, "19 kelp" in first, "20 kelp" in second) == (True, False, True)
+    assert data.startswith('{\n    "session": "sess_')
+    assert re.search(r'\x1b\[36m {4}"trust"\x1b\[0m: \x1b\[32m"direct"\x1b\[0m', coloured), coloured
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("--handshake",)], ids=["modern", "handshake"])
+def test_a_server_of_either_era_asks_with_a_form(home: Path, cwd: Path, flags: tuple[str, ...]):
+    entry = {"command": sys.executable, "args": [str(SERVER), *flags]}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))
+
+    with terminal(home, cwd, "--mode", "auto") as screen:
+        screen.until(READY)
+        screen.line("/call tools.ask {}")
+        question = screen.until("name (text): ")
+        screen.line("Ann")
+        answered = screen.until(READY)
+
+    assert "Who are you?" in question
+    assert '{"action":"accept","content":{"name":"Ann"}}' in answered
+
+
 def test_a_tool_call_is_shown_when_it_starts_and_its_diff_when_it_ends(home: Path, cwd: Path):
     (cwd / "file").write_text("old\n")
 
@@ -210,6 +253,7 @@ def test_a_tool_call_is_shown_when_it_starts_and_its_diff_when_it_ends(home: Pat
         done = screen.until(READY)
 
     assert '● files.edit {"path": "file"' in asked
+    assert "    -old\n    +new\n" in asked, "the change is shown before the question"
     assert (before, (cwd / "file").read_text()) == ("old\n", "new\n")
     assert "  ✓\n" in done
     assert "    -old\n    +new\n" in done
@@ -341,13 +385,23 @@ def test_a_closed_terminal_ends_the_chat(home: Path, cwd: Path, asked: bool):
     assert [stored["state"] for stored in _sessions(home)] == ["closed"]
 
 
-def test_tab_completes_commands_and_tools(home: Path, cwd: Path):
+def test_tab_completes_commands_servers_tools_and_arguments(home: Path, cwd: Path):
+    (cwd / "notes").write_text("kelp\n")
+
     with terminal(home, cwd) as screen:
         screen.until(READY)
         screen.type("/ca\tfiles.li\t{}\n")
-        shown = screen.until("✓")
+        listed = screen.until("✓")
+        screen.until(READY)
+        screen.type('/ca\tfiles.rea\t{"pa\t"notes"}\n')
+        read = screen.until("kelp")
+        screen.until(READY)
+        screen.type("/too\tfil\t\n")
+        tools = screen.until("files.write")
 
-    assert "● files.list {}" in shown
+    assert "● files.list {}" in listed
+    assert '● files.read {"path": "notes"}' in read
+    assert "/tools files\n" in tools
 
 
 def test_tab_offers_the_tools_that_match_with_their_descriptions(home: Path, cwd: Path):

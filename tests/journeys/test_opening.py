@@ -1,5 +1,7 @@
 """Initializing a connection and opening sessions."""
 
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -161,20 +163,42 @@ async def test_each_broken_server_is_reported_and_the_session_works_without_it(h
 @pytest.mark.promise("ACP-07")
 async def test_stdio_http_and_sse_servers_of_the_request_are_connected(home: Path, cwd: Path):
     async with serve(sdk_server().streamable_http_app()) as web, serve(sdk_server().sse_app()) as old:
-        reachable = {"HOLDFAST_SERVERS_REACHABLE": "127.0.0.1"}
-        async with editor(home, environ=reachable) as zed:
-            session = await zed.new(
-                cwd,
-                tools_server(),
-                {"type": "http", "name": "web", "url": f"{web}/mcp", "headers": []},
-                {"type": "sse", "name": "old", "url": f"{old}/sse", "headers": []},
-            )
+        local: list[Any] = [
+            {"type": "http", "name": "web", "url": f"{web}/mcp", "headers": []},
+            {"type": "sse", "name": "old", "url": f"{old}/sse", "headers": []},
+        ]
+        async with editor(home) as zed, editor(home, "--trust", "sandboxed") as vim:
+            session = await zed.new(cwd, tools_server(), *local)
             await zed.request("session/set_mode", {"sessionId": session, "modeId": "auto"})
             await zed.prompt(session, "/call tools.count\n/call web.count\n/call old.count")
 
             assert [f"{name}.count:\n1" in zed.reply_text(session) for name in ("tools", "web", "old")] == [
                 True
             ] * 3
+
+            sandboxed = await vim.new(cwd, *local)
+            await vim.prompt(sandboxed, "/servers")
+            assert vim.reply_text(sandboxed).count("it is a loopback address") == 2, vim.reply_text(sandboxed)
+
+
+@pytest.mark.promise("CTX-04")
+async def test_editor_of_a_direct_session_sets_variables_that_decide_which_code_runs(home: Path, cwd: Path):
+    path = f"{cwd}{os.pathsep}{os.environ['PATH']}"
+    own = {"GIT_SSH_COMMAND": "ssh -4", "UV_INDEX_URL": "https://a.example", "NPM_CONFIG_CACHE": "/cache"}
+    call = f"/call tools.whoami {json.dumps({'variables': ['PATH', *own]})}"
+    async with editor(home) as zed, editor(home, "--trust", "sandboxed") as vim:
+        claimed = {"HOLDFAST_TRUST_LEVEL": "sandboxed", "HOLDFAST_SESSION_ID": "sess_0"}
+        loader = tools_server("loader", LD_PRELOAD="/evil.so")
+        direct = await zed.new(cwd, tools_server(PATH=path, **own, **claimed), loader)
+        await zed.prompt(direct, f"/servers\n{call}")
+        who = zed.updates(direct, "tool_call_update")[-1]["rawOutput"]
+        sandboxed = await vim.new(cwd, tools_server(PATH=path, **own))
+        await vim.prompt(sandboxed, "/servers")
+
+    assert {name: who[name] for name in ("PATH", *own)} == {"PATH": path, **own}
+    assert (who["session"], who["trust"]) == (direct, "direct")
+    assert "loader: env: LD_PRELOAD may not come from" in zed.reply_text(direct)
+    assert "PATH may not come from the client's request in a sandboxed session" in vim.reply_text(sandboxed)
 
 
 @pytest.mark.promise("ACP-07")

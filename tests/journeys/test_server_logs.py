@@ -74,6 +74,23 @@ def test_a_crash_is_found_with_the_command_that_the_error_names(home: Path, cwd:
     assert [row["server"] for row in listed] == ["notes"]
 
 
+@pytest.mark.promise("SES-11", "LNK-12")
+def test_long_output_of_a_server_that_did_not_start_is_cut_and_names_the_command_that_prints_all(
+    home: Path, cwd: Path
+):
+    code = "import sys; sys.exit('\\n'.join(f'line {number}' for number in range(1000)))"
+    entry = {"command": sys.executable, "args": ["-c", code]}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": {"long": entry}}))
+
+    failed = run(home, cwd, "call", "long.start", "{}").stderr.splitlines()
+    command = failed[1].partition("(to see all of it: holdfast ")[2].removesuffix("):")
+    log = run(home, cwd, *command.split()).stdout
+
+    assert failed[0].startswith("Error: SERVER_REFUSED: 'long' is not available in this session."), failed[0]
+    assert (command, failed[2].strip(), failed[-2].strip()) == ("servers logs long", "| …", "| line 999")
+    assert ("| line 0\n" in log, "| line 999\n" in log) == (True, True)
+
+
 @pytest.mark.slow
 @pytest.mark.promise("SES-11")
 def test_a_chat_shows_the_log_of_its_own_server_and_a_follower_sees_new_lines(

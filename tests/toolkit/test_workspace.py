@@ -75,6 +75,31 @@ def test_announced_workspace_is_the_default(anonymous: Client):
     assert anonymous.call("where", {"workspace": "  "}, meta)["slug"] == "blog"
 
 
+@pytest.mark.promise("WSP-02", "WSP-03")
+@pytest.mark.parametrize("announced", ["nowhere", "/nowhere", "../Blog"])
+def test_workspace_argument_is_used_even_if_the_announced_workspace_is_unknown(
+    anonymous: Client, announced: str
+):
+    meta = {META_KEY: {"workspace_id": announced}}
+
+    assert anonymous.call("where", {"workspace": "shop"}, meta)["slug"] == "shop"
+    assert anonymous.call("where", {}, meta)["code"] in ("UNKNOWN_WORKSPACE", "BAD_WORKSPACE")
+
+
+@pytest.mark.promise("WSP-03")
+def test_argument_that_differs_from_an_unknown_announced_workspace_is_logged(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.INFO)
+
+    found = resolve_workspace("where", "shop", None, "/nowhere", registry)
+
+    assert found.slug == "shop"
+    assert [_logged(record) for record in caplog.records] == [
+        ("INFO", "workspace argument differs from the session's", "where", "shop", "/nowhere")
+    ]
+
+
 @pytest.mark.promise("CTX-12", "WSP-01")
 def test_path_announced_by_an_alias_finds_its_workspace(anonymous: Client, data: Path):
     meta = {"orbit": {"workspace": str(data.parent / "Shop" / "drafts")}}

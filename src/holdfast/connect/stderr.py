@@ -1,10 +1,11 @@
-"""Captures a server's standard error: shows its last lines to the session, and logs all of it."""
+"""Captures a server's standard error: shows its last lines to the session, and keeps all of it in its log."""
 
 import asyncio
 import logging
 from time import monotonic
 from typing import IO, cast
 
+from holdfast.connect.log_files import logs_command
 from holdfast.connect.server_log import ServerLog
 from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.known_secrets import MAX_PIECE_LENGTH
@@ -82,12 +83,15 @@ class ServerStderr(asyncio.Protocol):
         written = self._lines_since(position)
         if not written:
             return ""
-        if self._logged < self.position and (self._is_shared or len(written) > MAX_SHOWN):
+        has_more = len(written) > MAX_SHOWN
+        in_file = has_more and self._server_log is not None
+        if self._logged < self.position and (self._is_shared or (has_more and not in_file)):
             log.info("stderr of %s", self._server, extra={"server": self._server, "stderr": written})
             self._logged = self.position
         if self._is_shared:
             return "Its output to stderr is only in the log, because several sessions share the server."
-        return "\n".join(["It wrote to stderr:", *(f"| {line}" for line in _last_lines(written))])
+        where = f" (to see all of it: {logs_command(self._server)})" if in_file else ""
+        return "\n".join([f"It wrote to stderr{where}:", *(f"| {line}" for line in _last_lines(written))])
 
     def text_since(self, position: int) -> str:
         """The lines since this position; empty if sessions share the server."""

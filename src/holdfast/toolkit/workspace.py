@@ -116,6 +116,8 @@ def resolve_workspace(
 ) -> Workspace:
     """The workspace of a call; raises if the call has none, if it is unknown, or if the session may not use it."""
     address = address.strip()
+    if session is None and address:
+        return _find_for_anonymous_argument(tool, address, announced, registry)
     own = _session_workspace(session, announced, registry)
     if not address:
         if own is None:
@@ -129,13 +131,32 @@ def resolve_workspace(
         return _find_own(address, session, own, registry)
     if own is not None and address == own.slug:
         return own
-    found = _find_for_anonymous(address, registry) if session is None else _find_registered(address, registry)
+    found = _find_registered(address, registry)
     if own is not None and own.slug != found.slug:
-        log.info(
-            "workspace argument differs from the session's",
-            extra={"tool": tool, "argument": found.slug, "session_workspace": own.slug},
-        )
+        _log_difference(tool, found.slug, own.slug)
     return found
+
+
+def _find_for_anonymous_argument(
+    tool: str, address: str, announced: str, registry: WorkspaceLookup
+) -> Workspace:
+    """The workspace of the argument. The announced one is not used, so it may be unknown, and its folder is not registered."""
+    found = _find_for_anonymous(address, registry)
+    if announced:
+        try:
+            other = registry.find(announced)
+        except HoldfastError:
+            other = None
+        if other is None or other.slug != found.slug:
+            _log_difference(tool, found.slug, other.slug if other is not None else announced[:200])
+    return found
+
+
+def _log_difference(tool: str, argument: str, own: str) -> None:
+    log.info(
+        "workspace argument differs from the session's",
+        extra={"tool": tool, "argument": argument, "session_workspace": own},
+    )
 
 
 def _session_workspace(
