@@ -266,7 +266,7 @@ def test_hint_at_the_shell_is_for_a_person_not_for_a_model(tmp_path: Path, envel
         "@box.tool\n"
         "def order() -> None:\n"
         "    'Order something.'\n"
-        "    raise ToolError('There is no cake.')\n"
+        "    raise ToolError('There is no cake.', sold=['bread', 'tea'])\n"
         "box.main()\n"
     )
     entry = {"command": sys.executable, "args": [str(script)], "pin_tools": False}
@@ -276,5 +276,6 @@ def test_hint_at_the_shell_is_for_a_person_not_for_a_model(tmp_path: Path, envel
 
     assert done.stderr.splitlines() == [
         "Error: TOOL_FAILED: There is no cake.",
+        "- sold: bread, tea",
         "Hint: The server's log may say more: holdfast servers logs shop",
     ]

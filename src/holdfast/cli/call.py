@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from holdfast.agent.describe_arguments import describe_json_error, example_object
-from holdfast.agent.slash_commands import format_issues, read_envelope
+from holdfast.agent.slash_commands import format_details, read_envelope
 from holdfast.builtin.servers import AGENT_SERVERS
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
@@ -178,8 +178,8 @@ def _print_result(
         code, hint = codes.find(result.code), str(failure["hint"])
         if code is not None and hint == code.hint:  # this hint is for a model, not for a user
             hint = options.add_to_commands(_hint(tool, server, code, has_log=has_log))
-        issues = "".join(format_issues(failure))
-        print_output(f"Error: {failure['code']}: {failure['error']}{issues}\nHint: {hint}", err=True)
+        details = "".join(format_details(failure))
+        print_output(f"Error: {failure['code']}: {failure['error']}{details}\nHint: {hint}", err=True)
         return
     if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
         message = f"{code.name}: {result.message}"
