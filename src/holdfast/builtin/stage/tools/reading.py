@@ -98,7 +98,7 @@ class ReadingTools(ToolFamily):
         async with found.lock:
             document = found.find_ref(number) if number is not None else await found.document()
             limit = budget * 4
-            options = {"attributes": attributes, "limit": limit, "from": start}
+            options: dict[str, Any] = {"attributes": attributes, "limit": limit, "from": start}
             result = await found.run(document, "read", ref=number, **options)
             if number is not None and not result.get("gone") and not result["text"]:
                 inner, root = await find_root(found, number)
