@@ -33,6 +33,13 @@ from tests.journeys.editor import LIGHT_SERVER, SERVER
         ),
         ("shell.rum", "UNKNOWN_TOOL: There is no tool 'shell.rum'. Did you mean 'shell.run'?"),
         ("shel.run", "UNKNOWN_TOOL: There is no server 'shel' here. Did you mean 'shell'?"),
+        (
+            "tasks.add",
+            (
+                "UNKNOWN_TOOL: There is no tool 'tasks.add'. About the built-in server 'tasks': It needs a workspace."
+                " To register the session's folder as one, run there: holdfast workspaces add ."
+            ),
+        ),
     ],
 )
 def test_an_unknown_tool_is_an_error_with_a_suggestion(tmp_path: Path, tool: str, message: str):

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.agent.describe_arguments import describe_json_error, example_object
 from holdfast.agent.slash_commands import format_details, read_envelope
-from holdfast.builtin.servers import AGENT_SERVERS
+from holdfast.builtin.servers import AGENT_SERVERS, TASKS_SERVER
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_error, print_indented_json, print_json, print_line, print_output
@@ -114,6 +114,9 @@ async def _unknown_tool(
         return HoldfastError(
             codes.UNKNOWN_TOOL, f"{result.code}: {result.message}", hint=f"To list its tools: {command}"
         )
+    if server in (*AGENT_SERVERS, TASKS_SERVER):  # the message says what it needs
+        message = f"{result.code}: {result.message}"
+        return HoldfastError(codes.UNKNOWN_TOOL, message, hint="`holdfast tools` lists all tools.")
     close = get_close_matches(server, names, n=1)
     suggestion = f" Did you mean {close[0]!r}?" if close else ""
     broken = describe_broken_files(resolution).values()
