@@ -282,6 +282,26 @@ async def test_each_invalid_argument_is_shown_on_its_own_line():
     ]
 
 
+async def test_each_detail_of_a_failure_is_shown_on_its_own_line():
+    turn = FakeTurn()
+    details = {
+        "expected": ["the title 'A'", "no 'B'"],
+        "actual": "<page 1>\nC\n</page 1>",
+        "line": 3,
+        "why": "D",
+    }
+    failure = {"ok": False, "code": "NOT_YET", "error": "Not true.", "hint": "Compare.", "details": details}
+    data = msgspec.Raw(json.dumps(failure).encode())
+    turn.result = ToolResult(result=CallResult(structured_content=data), outcome=Outcome.FAILED)
+
+    assert await run("/call stage.expect", turn=turn) == [
+        (
+            "stage.expect failed:\nNOT_YET: Not true. Compare.\n- expected: the title 'A', no 'B'\n"
+            "- actual:\n<page 1>\nC\n</page 1>\n- line: 3\n- why: D\n"
+        )
+    ]
+
+
 @pytest.mark.parametrize(("tool", "shown"), [("files.edit", False), ("wiki.edit", True)])
 async def test_diff_is_left_out_of_the_result_of_the_file_tools_only(tool: str, shown: bool):
     turn = FakeTurn()

@@ -33,6 +33,13 @@ from tests.journeys.editor import LIGHT_SERVER, SERVER
         ),
         ("shell.rum", "UNKNOWN_TOOL: There is no tool 'shell.rum'. Did you mean 'shell.run'?"),
         ("shel.run", "UNKNOWN_TOOL: There is no server 'shel' here. Did you mean 'shell'?"),
+        (
+            "tasks.add",
+            (
+                "UNKNOWN_TOOL: There is no tool 'tasks.add'. About the built-in server 'tasks': It needs a workspace."
+                " To register the session's folder as one, run there: holdfast workspaces add ."
+            ),
+        ),
     ],
 )
 def test_an_unknown_tool_is_an_error_with_a_suggestion(tmp_path: Path, tool: str, message: str):
@@ -266,7 +273,7 @@ def test_hint_at_the_shell_is_for_a_person_not_for_a_model(tmp_path: Path, envel
         "@box.tool\n"
         "def order() -> None:\n"
         "    'Order something.'\n"
-        "    raise ToolError('There is no cake.')\n"
+        "    raise ToolError('There is no cake.', sold=['bread', 'tea'])\n"
         "box.main()\n"
     )
     entry = {"command": sys.executable, "args": [str(script)], "pin_tools": False}
@@ -276,5 +283,6 @@ def test_hint_at_the_shell_is_for_a_person_not_for_a_model(tmp_path: Path, envel
 
     assert done.stderr.splitlines() == [
         "Error: TOOL_FAILED: There is no cake.",
+        "- sold: bread, tea",
         "Hint: The server's log may say more: holdfast servers logs shop",
     ]

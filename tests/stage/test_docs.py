@@ -48,6 +48,7 @@ async def test_the_calls_answer_as_documented(client: Client, site: Site):
 
 
 @pytest.mark.slow
+@pytest.mark.promise("STG-20")
 @pytest.mark.skipif(find_browser() is None, reason="There is no Chromium.")
 def test_the_calls_work_in_a_chat(tmp_path: Path, site: Site):
     site.page("/todo.html", block("html"))
@@ -59,13 +60,14 @@ def test_the_calls_work_in_a_chat(tmp_path: Path, site: Site):
     }
 
     calls = block("text").replace("http://127.0.0.1:8000", site.url)
+    calls += '/call stage.expect {"text": "Buy bread", "timeout": 0.5}\n'
     done = run_holdfast("chat", "--mode", "auto", cwd=tmp_path, env=environ, input=calls)
 
-    assert (done.returncode, "[e4] checkbox Buy milk" in done.stdout, '"passed": true' in done.stdout) == (
-        0,
-        True,
-        True,
-    ), done.stdout + done.stderr
+    assert (done.returncode, done.stdout.count(" failed:")) == (1, 1), done.stdout + done.stderr
+    assert "[e4] checkbox Buy milk" in done.stdout
+    assert '"passed": true' in done.stdout
+    assert "- expected: the text 'Buy bread' on the page\n- actual:\n<page " in done.stdout
+    assert "\nno such text\n" in done.stdout
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """What a model meets on ordinary pages: masks, disabled options, slow downloads, locked pointers, hung pages, questions of the browser."""
 
+import asyncio
 import threading
 from pathlib import Path
 from typing import Any
@@ -136,3 +137,39 @@ async def test_reload_and_back_lead_to_the_right_page_after_one_that_was_busy(
     assert "h1 Second" in reloaded
     # Where the scripts of a page were stopped, `reload` has loaded it as a new page.
     assert "h1 First" in back or "h1 Second" in back
+
+
+@pytest.mark.promise("STG-03")
+@pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
+async def test_links_for_mail_open_no_program(client: Client, site: Site, is_protected: bool):
+    opened = await client.call("open", url=site.page("/mail", "<a href='mailto:ann@example.org'>Write</a>"))
+    programs = _browser_folder(client, opened["stage"]) / "programs"
+    run = programs.parent / "profile" / "run"
+    # The browser takes its program from this folder. In the control, it is one that notes its argument.
+    found = {path.name: path.readlink() for path in programs.iterdir()}
+    if not is_protected:
+        (programs / "xdg-email").unlink()
+        (programs / "xdg-email").write_text(f'#!/bin/sh\necho "$@" > {run}\n')
+        (programs / "xdg-email").chmod(0o755)
+
+    clicked = await client.page("click", ref=await client.ref("Write", "link"))
+    if not is_protected:
+        async with asyncio.timeout(60):
+            while not (run.exists() and run.read_text()):
+                await asyncio.sleep(0.02)
+        assert run.read_text() == "mailto:ann@example.org\n"
+        run.unlink()
+        (programs / "xdg-email").unlink()
+        (programs / "xdg-email").symlink_to(found["xdg-email"])
+
+    assert clicked == "! URL_DENIED for the page: mailto:ann@example.org"
+    assert {name: target.name for name, target in found.items()} == {
+        "xdg-email": "false",
+        "xdg-open": "false",
+    }
+
+
+def _browser_folder(client: Client, stage: str) -> Path:
+    held = [stages for driven in client.box._driven for stages in driven._sessions.values()]
+    (process,) = [stages[stage].browser.process for stages in held if stage in stages]
+    return process.folder

@@ -59,3 +59,55 @@ async def test_a_text_in_a_part_that_was_not_read_is_not_said_to_be_absent(
 
     assert (getattr(in_parts, "code", "passed") == "NOT_YET") is is_protected
     assert ("elements were not read" in str(in_parts)) is is_protected
+
+
+async def test_a_text_is_found_in_all_of_an_element_with_its_frames_and_shadow_roots(
+    client: Client, site: Site
+):
+    site.page("/inner", "<p>In a frame</p>")
+    far = "".join(f"<p>{'word ' * 20}</p>" for _ in range(100))
+    html = f"""<main>{far}<p>Far down</p><div id=h></div><iframe src=/inner title=Frame></iframe></main><p>Outside</p>
+    <script>h.attachShadow({{mode: 'closed'}}).innerHTML = '<p>In a root</p>'</script>"""
+    await client.call("open", url=site.page("/around", html))
+    main, frame = await client.ref("", "main"), await client.ref("Frame", "frame")
+    found: dict[tuple[str, str], tuple[bool, bool]] = {}
+    for ref in (main, frame):
+        for text in ("Far down", "In a root", "In a frame", "Outside"):
+            given = await client.envelope("expect", ref=ref, text=text, timeout=0.01)
+            absent = await client.envelope("expect", ref=ref, not_text=text, timeout=0.01)
+            found[ref, text] = isinstance(given, dict), isinstance(absent, dict)
+
+    inside_frame = {(frame, "In a frame")}
+    expected = {(main, text) for text in ("Far down", "In a root", "In a frame")} | inside_frame
+    assert {place for place, (given, _) in found.items() if given} == expected
+    assert {place for place, (_, absent) in found.items() if not absent} == expected
+
+
+async def test_a_frame_is_read_with_the_ref_of_its_element(client: Client, site: Site):
+    site.page("/inner", "<p>In a frame</p><button>Press</button>")
+    url = site.page("/outer", f"<h1>Out</h1><iframe src={site.other_url}/inner title=Frame></iframe>")
+    await client.call("open", url=url)
+    await client.call("expect", text="In a frame")
+    frame = await client.ref("Frame", "frame")
+
+    shown = await client.page("snapshot", within=frame)
+    read = await client.page("read", ref=frame, attributes=["title"])
+    found = await client.page("find", role="button", within=frame)
+
+    button = await client.ref("Press")
+    assert shown.split("\n")[1:] == ["- In a frame", f"[{button}] button Press"]
+    assert read == "In a frame\n\nPress\ntitle: Frame"
+    assert found == f"[{button}] button Press"
+
+
+async def test_roles_and_states_are_no_texts_of_the_page(client: Client, site: Site):
+    html = "<form aria-label=Form><input type=checkbox required aria-label=Yes><button>Save</button></form>"
+    await client.call("open", url=site.page("/roles", html))
+    form = await client.ref("", "form")
+
+    for ref in ("", form):
+        for text in ("button", "checkbox", "required"):
+            failed = await client.fail("expect", ref=ref, text=text, timeout=0.01)
+            assert failed.code == "NOT_YET"
+            await client.call("expect", ref=ref, not_text=text)
+        await client.call("expect", ref=ref, text="Save")

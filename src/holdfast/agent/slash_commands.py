@@ -225,7 +225,7 @@ def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject], lo
         has_log_hint = failure["code"] == codes.INTERNAL_ERROR.name and log_hint
         hint = log_hint if has_log_hint else str(failure["hint"])
         said = f"{failure['code']}: {failure['error']}"
-        return f"{_add_sentence(said, hint)}{''.join(format_issues(failure))}"
+        return f"{_add_sentence(said, hint)}{''.join(format_details(failure))}"
     texts = [str(block.get("text", "")) for block in blocks if block.get("type") == "text"]
     text = "\n".join(texts)
     match result.data:
@@ -292,19 +292,30 @@ def read_envelope(result: ToolResult) -> JsonObject | None:
             return None
 
 
-def format_issues(failure: JsonObject) -> Iterator[str]:
-    """A line for each invalid argument that the message of the failure does not describe. Each begins with a newline."""
+def format_details(failure: JsonObject) -> Iterator[str]:
+    """Lines for the details of a failure: each invalid argument that its message does not describe, and every other member.
+
+    Each begins with a newline.
+    """
+    details = failure.get("details")
+    if not isinstance(details, dict):
+        return
     said = str(failure.get("error", ""))
-    match failure.get("details"):
-        case {"issues": list() as issues}:
-            for issue in issues:
-                match issue:
-                    case {"field": str(field), "message": str(message)} if message not in said:
-                        yield f"\n- {field}: {message}"
-                    case _:
-                        pass
-        case _:
-            pass
+    for name, detail in details.items():
+        match detail:
+            case list() if name == "issues":
+                for issue in detail:
+                    match issue:
+                        case {"field": str(field), "message": str(message)} if message not in said:
+                            yield f"\n- {field}: {message}"
+                        case _:
+                            pass
+            case str():
+                yield f"\n- {name}:{chr(10) if chr(10) in detail else ' '}{detail}"
+            case list() if all(isinstance(item, str) for item in detail):
+                yield f"\n- {name}: {', '.join(map(str, detail))}"
+            case _:
+                yield f"\n- {name}: {json.dumps(detail, ensure_ascii=False)}"
 
 
 async def _list_tools(turn: TurnContext, name: str) -> str:

@@ -48,7 +48,10 @@ _MORE_TOOLS = "\n\nAfter the first call, there are more tools: they read the pag
 _NEEDS_WORKSPACE = (
     "It needs a workspace. To register the session's folder as one, run there: holdfast workspaces add ."
 )
-_NEEDS_BROWSER = "It needs a browser on this machine, the setting stage.enabled and, in a sandboxed session, hosts in stage.hosts."
+_NEEDS_BROWSER = (
+    "It needs Chromium or Chrome (install your system's package 'chromium', or correct the setting stage.browser), the setting"
+    " stage.enabled and, in a sandboxed session, hosts in stage.hosts."
+)
 BUILTIN_ORIGIN = "Holdfast itself"
 # For servers whose tools have time limits of their own: the call's `timeout`, or a budget.
 _SELF_LIMITED_SECONDS = 7 * 24 * 3600.0

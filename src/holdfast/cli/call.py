@@ -10,8 +10,8 @@ import click
 import msgspec
 
 from holdfast.agent.describe_arguments import describe_json_error, example_object
-from holdfast.agent.slash_commands import format_issues, read_envelope
-from holdfast.builtin.servers import AGENT_SERVERS
+from holdfast.agent.slash_commands import format_details, read_envelope
+from holdfast.builtin.servers import AGENT_SERVERS, TASKS_SERVER
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.options import json_option
 from holdfast.cli.output import print_error, print_indented_json, print_json, print_line, print_output
@@ -114,6 +114,9 @@ async def _unknown_tool(
         return HoldfastError(
             codes.UNKNOWN_TOOL, f"{result.code}: {result.message}", hint=f"To list its tools: {command}"
         )
+    if server in (*AGENT_SERVERS, TASKS_SERVER):  # the message says what it needs
+        message = f"{result.code}: {result.message}"
+        return HoldfastError(codes.UNKNOWN_TOOL, message, hint="`holdfast tools` lists all tools.")
     close = get_close_matches(server, names, n=1)
     suggestion = f" Did you mean {close[0]!r}?" if close else ""
     broken = describe_broken_files(resolution).values()
@@ -178,8 +181,8 @@ def _print_result(
         code, hint = codes.find(result.code), str(failure["hint"])
         if code is not None and hint == code.hint:  # this hint is for a model, not for a user
             hint = options.add_to_commands(_hint(tool, server, code, has_log=has_log))
-        issues = "".join(format_issues(failure))
-        print_output(f"Error: {failure['code']}: {failure['error']}{issues}\nHint: {hint}", err=True)
+        details = "".join(format_details(failure))
+        print_output(f"Error: {failure['code']}: {failure['error']}{details}\nHint: {hint}", err=True)
         return
     if not result.ok and (code := codes.find(result.code)) is not None:  # Holdfast failed or refused the call
         message = f"{code.name}: {result.message}"

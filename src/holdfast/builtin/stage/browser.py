@@ -5,6 +5,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -13,15 +14,19 @@ from holdfast.builtin.stage.cdp.connection import CdpError, Connection, Connecti
 from holdfast.builtin.stage.codes import BROWSER_GONE, TAB_GONE, TOO_MANY_TABS, browser_failures
 from holdfast.builtin.stage.dialogs import Dialogs
 from holdfast.builtin.stage.downloads import Download, Downloads
-from holdfast.builtin.stage.files import make_folder_in_browser
+from holdfast.builtin.stage.files import list_downloads, make_folder_in_browser, remove_download
 from holdfast.builtin.stage.launch import BrowserProcess
 from holdfast.builtin.stage.limits import MAX_KEPT_ANSWERS, MAX_STAGES, MAX_TABS, MAX_TEXT
 from holdfast.builtin.stage.notices import Notices
 from holdfast.builtin.stage.tab import Tab
+from holdfast.model.errors import HoldfastError
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit import ToolError
 
 _CLOSE_SECONDS = 0.7
 _OPEN_SECONDS = 10.0
+_FILES_SECONDS = 1.0
+_THREADS = WorkerThreads("stage-downloads", threads=1)
 _ATTACHED = ""
 """The context id of the only stage of an attached browser. This stage has the tabs of all contexts."""
 _TAB_TYPES = ("page",)
@@ -140,6 +145,7 @@ class Browser:
         self._waiting: dict[str, asyncio.Future[Tab]] = {}
         self._tabs_by_target: dict[str, Tab] = {}
         self._watch = asyncio.ensure_future(self._watch_connection())
+        self._watch_downloads = asyncio.ensure_future(self._watch_files())
         connection.handle("", self._on_event)
 
     @classmethod
@@ -226,6 +232,7 @@ class Browser:
 
     async def _close(self) -> None:
         self._watch.cancel()
+        self._watch_downloads.cancel()
         self.on_close()
         if self.process is not None:
             await self.process.close()
@@ -311,9 +318,10 @@ class Browser:
         if stage is None and len(self.stages) == 1:
             stage = next(iter(self.stages.values()))
         if stage is None:
-            self.connection.post(cdp.BrowserCancelDownload(guid=event.guid))
-            return
-        number, download = stage.downloads.begin(event)
+            return  # its frame is gone: it is found by its file
+        self._note_download(stage, *stage.downloads.begin(event))
+
+    def _note_download(self, stage: Stage, number: int, download: Download) -> None:
         if download.state == "canceled":
             self._cancel(stage, download)
         what = f"was cancelled ({download.reason})" if download.reason else "began"
@@ -329,6 +337,35 @@ class Browser:
             self._cancel(stage, download)
         for tab in stage.tabs.values():
             tab.wake()
+
+    async def find_unreported_downloads(self) -> None:
+        """Find downloads by their files: the browser does not report one if its tab or frame is gone when the server answers."""
+        if self.process is None:
+            return  # the downloads of an attached browser are the user's
+        for stage in list(self.stages.values()):
+            with contextlib.suppress(
+                OSError, ToolError, HoldfastError, CdpError, ConnectionLostError, NoAnswerError
+            ):
+                await self._find_unreported_downloads(stage, self.process.folder)
+
+    async def _find_unreported_downloads(self, stage: Stage, folder: Path) -> None:
+        files = await _THREADS.run(list_downloads, folder, stage.download_folder)
+        if stage.downloads.unknown(files):
+            await self.connection.send(cdp.BrowserGetVersion())  # events on the way arrive before its answer
+        for guid in stage.downloads.unknown(files):
+            self._note_download(stage, *stage.downloads.begin_unreported(guid))
+        for download in stage.downloads.unreported():
+            if stage.downloads.progress_unreported(download, files.get(download.guid)):
+                self._cancel(stage, download)
+        for guid in stage.downloads.refused(files):
+            await _THREADS.run(remove_download, folder, f"{stage.download_folder}/{guid}")
+        for tab in stage.tabs.values():
+            tab.wake()
+
+    async def _watch_files(self) -> None:
+        while not self.connection.closed.is_set():
+            await asyncio.sleep(_FILES_SECONDS)
+            await self.find_unreported_downloads()
 
     def _cancel(self, stage: Stage, download: Download) -> None:
         self.connection.post(

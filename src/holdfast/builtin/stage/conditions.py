@@ -11,7 +11,7 @@ from holdfast.builtin.stage.actions import stale_error
 from holdfast.builtin.stage.codes import NOT_YET, PAGE_HUNG, STALE_REF
 from holdfast.builtin.stage.fence import fence, one_line
 from holdfast.builtin.stage.limits import SCRIPT_SECONDS
-from holdfast.builtin.stage.read_page import search_text
+from holdfast.builtin.stage.read_page import FoundText, search_text
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
@@ -96,18 +96,37 @@ async def compare(tab: Tab, condition: Condition, timeout: float) -> list[Mismat
         ):
             if wanted and not _matches(actual, wanted):
                 mismatches.append(Mismatch(expected=f"{what} {wanted}", actual=f"{what} {actual}"))
-    if condition.number is None:
-        for wanted, is_there in ((condition.text, True), (condition.not_text, False)):
-            found = await search_text(tab, wanted, timeout) if wanted else None
-            if found is None or (found.is_found == is_there and (is_there or not found.unread)):
-                continue
-            expected = f"{'the' if is_there else 'no'} text {wanted!r} on the page"
-            actual = wanted if found.is_found else "no such text"
-            more = f", but {found.unread} elements were not read" if found.unread else ""
-            mismatches.append(Mismatch(expected=expected, actual=f"{actual}{more}"))
-        return mismatches
-    facts = await _facts(tab, condition.number, timeout)
-    return [*mismatches, *_compare_element(tab.ref(condition.number), condition, facts)]
+    facts = None if condition.number is None else await _facts(tab, condition.number, timeout)
+    if condition.number is not None and facts is not None:
+        mismatches += _compare_element(tab.ref(condition.number), condition, facts)
+        if not facts["exists"]:
+            return mismatches
+    return [*mismatches, *await _compare_texts(tab, condition, facts, timeout)]
+
+
+async def _compare_texts(
+    tab: Tab, condition: Condition, facts: dict[str, Any] | None, timeout: float
+) -> list[Mismatch]:
+    """Compare the texts of the page, or of the element that has these facts."""
+    place, shown = "on the page", ""
+    if facts is not None and condition.number is not None:
+        place, shown = f"in {tab.ref(condition.number)}", f"{tab.ref(condition.number)}: {facts['text']}"
+    mismatches: list[Mismatch] = []
+    for wanted, is_there in ((condition.text, True), (condition.not_text, False)):
+        if not wanted:
+            continue
+        if facts is not None and wanted.lower() in f"{facts['name']} {facts['text']}".lower():
+            found = FoundText(is_found=True, unread=0)
+        else:
+            found = await search_text(tab, wanted, timeout, condition.number)
+        if found.is_found == is_there and (is_there or not found.unread):
+            continue
+        expected = f"{'the' if is_there else 'no'} text {wanted!r} {place}"
+        is_shown = wanted.lower() in shown.lower()
+        actual = wanted if found.is_found and not is_shown else shown or "no such text"
+        more = f", but {found.unread} elements were not read" if found.unread else ""
+        mismatches.append(Mismatch(expected=expected, actual=f"{actual}{more}"))
+    return mismatches
 
 
 async def _facts(tab: Tab, number: int, timeout: float) -> dict[str, Any]:
@@ -145,15 +164,6 @@ def _compare_element(ref: str, condition: Condition, facts: dict[str, Any]) -> l
     if condition.value is not None and facts["value"] != condition.value:
         actual = f"{ref} = {facts['value']}" if facts["value"] is not None else f"{ref} has no value"
         mismatches.append(Mismatch(expected=f"{ref} = {condition.value}", actual=actual))
-    texts = f"{facts['name']} {facts['text']}".lower()
-    if condition.text and condition.text.lower() not in texts:
-        mismatches.append(
-            Mismatch(expected=f"{ref} contains {condition.text!r}", actual=f"{ref}: {facts['text']}")
-        )
-    if condition.not_text and condition.not_text.lower() in texts:
-        mismatches.append(
-            Mismatch(expected=f"{ref} without {condition.not_text!r}", actual=f"{ref}: {facts['text']}")
-        )
     return mismatches
 
 

@@ -1,12 +1,15 @@
 """The downloads of a stage, within limits."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from holdfast.builtin.stage.cdp import protocol as cdp
+from holdfast.builtin.stage.files import DownloadFile
 from holdfast.builtin.stage.limits import MAX_DOWNLOAD_BYTES, MAX_DOWNLOADS, MAX_TEXT
 
 _MAX_AT_ONCE = 10
+_MAX_REFUSED = 1000
 
 
 @dataclass(slots=True)
@@ -21,6 +24,8 @@ class Download:
     total: int = 0
     reason: str = ""
     """Why Holdfast cancelled it."""
+    is_reported: bool = True
+    """Whether the browser reports it. If not, its name and address are not known, and its file says how far it is."""
 
 
 class Downloads:
@@ -29,6 +34,7 @@ class Downloads:
     def __init__(self) -> None:
         self.count = 0
         self._listed: dict[int, Download] = {}
+        self._refused: deque[str] = deque(maxlen=_MAX_REFUSED)
 
     def __iter__(self) -> Iterator[tuple[int, Download]]:
         return iter(tuple(self._listed.items()))
@@ -53,6 +59,7 @@ class Downloads:
         canceled = [number for number, other in self if other.state == "canceled"]
         if len(self._listed) - len(canceled) >= MAX_DOWNLOADS or running >= _MAX_AT_ONCE:
             download.state, download.reason = "canceled", "too many downloads"
+            self._refused.append(download.guid)
         self.count += 1
         if len(self._listed) >= MAX_DOWNLOADS and canceled:
             del self._listed[canceled[0]]
@@ -65,8 +72,52 @@ class Downloads:
         download.received, download.total = int(event.received_bytes), int(event.total_bytes)
         if download.state == "inProgress":
             download.state = event.state
+        return self._limit(download)
+
+    def unknown(self, guids: Iterable[str]) -> list[str]:
+        """Those of these downloads that were never noted."""
+        known = {*self._refused, *(download.guid for download in self._listed.values())}
+        return [guid for guid in guids if guid not in known]
+
+    def refused(self, guids: Iterable[str]) -> list[str]:
+        """Those of these downloads that were cancelled because of the limits."""
+        return [guid for guid in guids if guid in self._refused]
+
+    def begin_unreported(self, guid: str) -> tuple[int, Download]:
+        """Note a download that the browser does not report. See `begin`."""
+        event = cdp.BrowserDownloadWillBegin(frame_id="", guid=guid, url="", suggested_filename="")
+        number, download = self.begin(event)
+        download.is_reported = False
+        return number, download
+
+    def unreported(self) -> list[Download]:
+        """The listed downloads that run, and that the browser does not report."""
+        return [
+            download
+            for download in self._listed.values()
+            if not download.is_reported and download.state == "inProgress"
+        ]
+
+    def progress_unreported(self, download: Download, file: DownloadFile | None) -> bool:
+        """Note how far a download is that runs and that the browser does not report. See `progress`.
+
+        `file` is None if it is gone: the download was cancelled.
+        """
+        if file is None:
+            download.state = "canceled"
+            return False
+        download.received = file.size
+        if self._limit(download):
+            return True
+        if file.is_complete:
+            download.state = "completed"
+        return False
+
+    def _limit(self, download: Download) -> bool:
+        """Cancel a download that runs if the stage's downloads together are too large. Return whether it was cancelled."""
         kept = sum(other.received for other in self._listed.values() if other.state != "canceled")
         if kept <= MAX_DOWNLOAD_BYTES or download.state != "inProgress":
             return False
         download.state, download.reason = "canceled", "the stage's downloads are too large"
+        self._refused.append(download.guid)
         return True

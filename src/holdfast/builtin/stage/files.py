@@ -5,14 +5,16 @@ browser that a page has taken over can change everything in that folder.
 """
 
 import os
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.builtin.files.attributes import give_to_folder_owner
-from holdfast.builtin.files.open_path import PathHandle, open_file, open_path
+from holdfast.builtin.files.open_path import PathHandle, open_file, open_folder, open_path
 from holdfast.builtin.files.roots import PathSet, Roots
 from holdfast.builtin.stage.limits import MAX_DOWNLOAD_BYTES, MAX_UPLOAD_BYTES
 from holdfast.model import codes
@@ -22,6 +24,8 @@ from holdfast.model.real_path import real_path
 from holdfast.toolkit import ToolError
 
 _BLOCK_BYTES = 256 * 1024
+_DOWNLOAD_NAME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(\.crdownload)?")
+_MAX_LISTED = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +108,37 @@ def make_folder_in_browser(browser_folder: Path, path: str) -> None:
     """Create a folder in the browser's folder. It gets the same owner as the folder around it."""
     with ExitStack() as stack:
         _open_in_browser(stack, roots_of_browser(browser_folder), f"{path}/new", for_writing=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadFile:
+    """The file of a download in the browser's folder."""
+
+    size: int
+    is_complete: bool
+
+
+def list_downloads(browser_folder: Path, folder: str) -> dict[str, DownloadFile]:
+    """The files of downloads in a folder of the browser, by the browser's id of the download. Other files are left out."""
+    found: dict[str, DownloadFile] = {}
+    with ExitStack() as stack:
+        descriptor = open_folder(_open_in_browser(stack, roots_of_browser(browser_folder), folder))
+        stack.callback(os.close, descriptor)
+        for entry in islice(stack.enter_context(os.scandir(descriptor)), _MAX_LISTED):
+            matched = _DOWNLOAD_NAME.fullmatch(entry.name)
+            if matched is not None and entry.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):  # it was renamed or removed just now
+                    size = entry.stat(follow_symlinks=False).st_size
+                    found[matched[1]] = DownloadFile(size, is_complete=matched[2] is None)
+    return found
+
+
+def remove_download(browser_folder: Path, path: str) -> None:
+    """Remove the file of a download from the browser's folder, if it is there."""
+    with ExitStack() as stack:
+        handle = _open_in_browser(stack, roots_of_browser(browser_folder), path, for_writing=True)
+        with suppress(FileNotFoundError):
+            os.unlink(handle.name, dir_fd=handle.folder_fd)
 
 
 def _open_in_browser(stack: ExitStack, browser: Roots, path: str, *, for_writing: bool = False) -> PathHandle:

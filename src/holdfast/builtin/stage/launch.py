@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import socket
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -41,6 +42,7 @@ _START_SECONDS = 30.0
 _ASK_SECONDS = 0.3
 _GRACE_SECONDS = 0.2
 _STDERR_BYTES = 4000
+_PROGRAMS = "programs"
 _THREADS = WorkerThreads("stage-folders", threads=2)
 # The shell waits for a line, then becomes the browser, whose ends of the DevTools pipes must be the descriptors 3 and 4.
 _SCRIPT = 'read -r start && exec "$0" "$@" 3<&0 4>&1 </dev/null >&2'
@@ -120,6 +122,7 @@ async def prepare(options: LaunchOptions, starter: KeeperClient | None = None) -
             folder = await _THREADS.run(BrowserFolder, options.folder_base)
             stack.push_async_callback(_THREADS.run, folder.remove)
             _write_preferences(folder)
+            _replace_programs(folder)
             keeper = await stack.enter_async_context(Keeper(sandbox, starter=starter))
             proxy = await _open_proxy(options, sandbox_kind, stack)
             if sandbox_kind == "holdfast" and os.geteuid() == 0 and can_nobody_read_own_code():
@@ -149,6 +152,15 @@ def _write_preferences(folder: BrowserFolder) -> None:
     (profile / "Preferences").write_text(json.dumps(PREFERENCES))
 
 
+def _replace_programs(folder: BrowserFolder) -> None:
+    """Let the browser find programs that do nothing in place of those that open other programs: it asks nobody for `mailto:`."""
+    programs = folder.path / _PROGRAMS
+    programs.mkdir()
+    nothing = shutil.which("false", path=os.defpath) or os.devnull
+    for name in ("xdg-email", "xdg-open"):
+        (programs / name).symlink_to(nothing)
+
+
 def _process_spec(
     program: str, folder: BrowserFolder, options: LaunchOptions, sandbox_kind: SandboxKind, proxy: str
 ) -> ProcessSpec:
@@ -158,7 +170,7 @@ def _process_spec(
         "HOME": str(folder.path / "profile"),
         # Chromium puts a Unix socket there, whose path may have 107 characters. Each sandbox has its own /tmp.
         "TMPDIR": "/tmp" if sandbox_kind == "holdfast" else str(folder.path),
-        "PATH": os.defpath,
+        "PATH": f"{folder.path}/{_PROGRAMS}:{os.defpath}",
         "LANG": os.environ.get("LANG", "C.UTF-8"),
         **({"TZ": os.environ["TZ"]} if "TZ" in os.environ else {}),
     }

@@ -39,7 +39,7 @@ class _Reading:
 async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
     """Read the page, or one element of it, and keep the snapshot for later differences."""
     if within is not None:
-        return await _take(tab, tab.find_ref(within), within)
+        return await _take(tab, *await find_root(tab, within), is_part=True)
     for _ in range(_ATTEMPTS):
         document = await tab.document()
         try:
@@ -52,7 +52,7 @@ async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
     raise ToolError(PAGE_HUNG, f"The page in {tab.id} is replaced by another one again and again.")
 
 
-async def _take(tab: Tab, document: Document, within: int | None) -> Snapshot:
+async def _take(tab: Tab, document: Document, within: int | None, *, is_part: bool = False) -> Snapshot:
     reading = _Reading(tab, ClosedRootSearch(tab))
     lines = await _read_lines(reading, document, 0, within)
     tab.snapshot_count += 1
@@ -60,7 +60,7 @@ async def _take(tab: Tab, document: Document, within: int | None) -> Snapshot:
         id=f"p{tab.snapshot_count}",
         lines=tuple(lines),
         document=document.unique_id,
-        is_part=within is not None,
+        is_part=is_part,
         unread=reading.unread,
         title=reading.title,
         url=reading.url,
@@ -69,6 +69,15 @@ async def _take(tab: Tab, document: Document, within: int | None) -> Snapshot:
     while len(tab.snapshots) > MAX_SNAPSHOTS:
         tab.snapshots.popitem(last=False)
     return snapshot
+
+
+async def find_root(tab: Tab, number: int) -> tuple[Document, int | None]:
+    """Where to read an element: its document and its number. For a frame's element, the document in the frame, as a whole."""
+    document = tab.find_ref(number)
+    frame = (await _frames_by_element(tab, document)).get(number)
+    if frame is None:
+        return document, number
+    return await tab.document(frame.id, _FRAME_SECONDS), None
 
 
 async def _read_lines(reading: _Reading, document: Document, depth: int, within: int | None) -> list[str]:
@@ -158,7 +167,7 @@ async def find_lines(
     tab: Tab, *, text: str, roles: Sequence[str] | None, within: int | None, details: bool = False
 ) -> tuple[list[str], int]:
     """The lines in all frames that contain a text and have one of the roles, and how many elements were not read."""
-    first = await tab.document() if within is None else tab.find_ref(within)
+    first, root = (await tab.document(), None) if within is None else await find_root(tab, within)
     search = ClosedRootSearch(tab)
     lines: list[str] = []
     unread = 0
@@ -175,7 +184,7 @@ async def find_lines(
             text=text,
             roles=roles,
             prefix=tab.ref_prefix,
-            within=within if is_first else None,
+            within=root if is_first else None,
             details=details,
         )
         lines.extend(format_lines(tab, found["lines"]))
@@ -194,22 +203,25 @@ class FoundText:
     unread: int
 
 
-async def search_text(tab: Tab, text: str, timeout: float) -> FoundText:
-    """Search the page for a text, in all frames. Raise PAGE_HUNG if the page does not answer in time."""
+async def search_text(tab: Tab, text: str, timeout: float, within: int | None = None) -> FoundText:
+    """Search the page, or one element of it, for a text, in all frames. Raise PAGE_HUNG if the page does not answer in time."""
+    whole = (await tab.document(timeout=timeout), None)
+    first, root = whole if within is None else await find_root(tab, within)
     search = ClosedRootSearch(tab)
     is_found = False
     unread = 0
 
     async def visit(document: Document) -> list[int] | None:
         nonlocal is_found, unread
-        found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, text=text)
+        options = {"text": text, "within": root if document is first else None}
+        found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
         if not found["found"] and await search.add_if_missing(document):
-            found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, text=text)
+            found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
         is_found = found["found"]
         unread += found["cut"]
         return None if is_found else found["frames"]
 
-    await visit_documents(tab, await tab.document(timeout=timeout), visit)
+    await visit_documents(tab, first, visit)
     return FoundText(is_found, 0 if is_found else unread)
 
 

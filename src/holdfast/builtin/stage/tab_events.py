@@ -11,7 +11,13 @@ from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.cdp.connection import NoAnswerError
 from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.page_script import PAGE_SCRIPT, WORLD
-from holdfast.builtin.stage.url_rules import DENIED_PATTERNS, UNSAFE_REDIRECT, is_for_program, may_show
+from holdfast.builtin.stage.url_rules import (
+    DENIED_PATTERNS,
+    UNSAFE_REDIRECT,
+    asks_first,
+    is_for_program,
+    may_show,
+)
 
 if TYPE_CHECKING:
     from holdfast.builtin.stage.tab import Tab
@@ -114,7 +120,8 @@ class TabEvents:
                     tab.is_waiting = False
             case cdp.PageFrameStartedNavigating(frame_id=frame_id, url=url):
                 if is_for_program(url):
-                    tab.asked_for_program = time.monotonic()
+                    if asks_first(url):
+                        tab.asked_for_program = time.monotonic()
                     self._deny(url)
                 if frame_id == tab.target_id:
                     tab.navigations += 1

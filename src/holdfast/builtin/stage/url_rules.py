@@ -22,7 +22,7 @@ UNSAFE_REDIRECT = "net::ERR_UNSAFE_REDIRECT"
 """The browser's error for a server's redirect to an address such as `file:` or `data:`."""
 _BROWSER_SCHEMES = frozenset(
     (
-        *("", "http", "https", "about", "blob", "data", "file", "filesystem", "javascript", "mailto"),
+        *("", "http", "https", "about", "blob", "data", "file", "filesystem", "javascript"),
         *("chrome", "chrome-error", "chrome-extension", "chrome-untrusted", "devtools", "view-source"),
     )
 )
@@ -36,8 +36,13 @@ def without_credentials(url: str) -> str:
 
 
 def is_for_program(url: str) -> bool:
-    """Whether the browser would ask to open another program for this address. It does not ask for `mailto:`."""
+    """Whether the browser would open another program for this address."""
     return urlsplit(url).scheme not in _BROWSER_SCHEMES
+
+
+def asks_first(url: str) -> bool:
+    """Whether the browser asks its user before it opens another program for this address. It does not for `mailto:`."""
+    return urlsplit(url).scheme != "mailto"
 
 
 def check_url(url: str) -> str:

@@ -16,9 +16,11 @@ function facts(options) {
 }
 function hasText(options) {
   next = options.next;
+  const root = rootOf(options.within);
+  if (root === null) return { gone: true, next };
   const wanted = options.text.toLowerCase();
-  const found = outline(rootOf(-1), { withoutRefs: true, ms: options.ms });
-  const isFound = found.texts.some((line) => line.toLowerCase().includes(wanted)) || (found.cut && elementsWith(rootOf(-1), wanted, 1).length > 0);
+  const found = outline(root, { withoutRefs: true, ms: options.ms });
+  const isFound = found.texts.some((_, i) => wordsOf(found, i).toLowerCase().includes(wanted)) || (found.cut && elementsWith(root, wanted, 1).length > 0);
   return { found: isFound, frames: framesOf(found), next, cut: unread(found) };
 }
 function ready() { return { url: clean(location.href, 2000), title: clean(titleOf(document), 300), state: document.readyState }; }

@@ -21,6 +21,9 @@ function walk(options) {
   return { lines, next, frames: found.frames.map((index) => [index, found.refs[index]]), ...ready(), cut: unread(found) };
 }
 
+// Line i without the role and the states, which the page does not show as text.
+const wordsOf = (found, i) => found.kinds[i] === 0 ? found.texts[i] : found.texts[i].replace(/^[a-z0-9]+(\([a-z ]*\))?/, '');
+
 // The lines that contain a text and have one of the roles, each with a ref.
 function find(options) {
   next = options.next;
@@ -37,8 +40,7 @@ function find(options) {
     const line = found.texts[i];
     const role = found.kinds[i] === 0 ? 'text' : /^[a-z0-9]+/.exec(line)?.[0] ?? '';
     if (options.roles && !options.roles.includes(role) && !(options.roles.includes('heading') && /^h\d$/.test(role))) continue;
-    const words = found.kinds[i] === 0 ? line : line.replace(/^[a-z0-9]+(\([a-z ]*\))?/, '');
-    if (wanted !== '' && !words.toLowerCase().includes(wanted)) continue;
+    if (wanted !== '' && !wordsOf(found, i).toLowerCase().includes(wanted)) continue;
     const node = found.refs[i] === -1 ? null : nodeOf(found.refs[i]);
     // The buttons that belong to a text are in the same row or item.
     const place = ['text', 'cell', 'gridcell', 'rowheader'].includes(role) && around !== -1 && found.refs[around] !== -1 ? /^(row|item)\b/.exec(found.texts[around]) : null;

@@ -79,6 +79,7 @@ class ObservingTools(ToolFamily):
     ) -> dict[str, Any]:
         """List downloads, or save one."""
         stage = self._owners.stage(call)
+        await stage.browser.find_unreported_downloads()
         if number or save_as:
             download, process = _find_download(stage, number)
             if not save_as:
@@ -90,7 +91,7 @@ class ObservingTools(ToolFamily):
             return {"saved": saved, "bytes": download.received}
         lines = [
             f"{number} {download.state}{f' ({download.reason})' if download.reason else ''} {download.received} bytes"
-            f" {one_line(download.suggested_name, 150)} from {one_line(download.url, 200)}"
+            f" {_describe_file(download)}"
             for number, download in stage.downloads
         ]
         return page_answer(stage, lines, 3000, stage=stage.id, dropped=stage.downloads.dropped)
@@ -221,6 +222,12 @@ class ObservingTools(ToolFamily):
             msgspec.json.encode(value.value).decode() if value.type != "undefined" else "undefined"
         )
         return page_answer(stage, plain_text(shown).split("\n"), budget, tab=found.id)
+
+
+def _describe_file(download: Download) -> str:
+    if not download.is_reported:
+        return "of a page or frame that was closed"
+    return f"{one_line(download.suggested_name, 150)} from {one_line(download.url, 200)}"
 
 
 def _find_download(stage: Stage, number: int) -> tuple[Download, BrowserProcess]:

@@ -90,7 +90,7 @@ class PageTools(ToolFamily):
         tab: TabId = "",
         url: str = "",
     ) -> dict[str, Any]:
-        """Open, use or close a tab."""
+        """Open, select or close a tab."""
         if action == "new":
             stage = self._owners.stage(call)
             opened = await stage.open_tab()

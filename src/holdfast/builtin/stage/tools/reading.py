@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import TextPart, page_answer, text_answer
 from holdfast.builtin.stage.fence import one_line
-from holdfast.builtin.stage.read_page import find_lines, take_snapshot
+from holdfast.builtin.stage.read_page import find_lines, find_root, take_snapshot
 from holdfast.builtin.stage.tools.family import (
     Budget,
     OptionalRef,
@@ -98,9 +98,13 @@ class ReadingTools(ToolFamily):
         async with found.lock:
             document = found.find_ref(number) if number is not None else await found.document()
             limit = budget * 4
-            result = await found.run(
-                document, "read", ref=number, attributes=attributes, limit=limit, **{"from": start}
-            )
+            options: dict[str, Any] = {"attributes": attributes, "limit": limit, "from": start}
+            result = await found.run(document, "read", ref=number, **options)
+            if number is not None and not result.get("gone") and not result["text"]:
+                inner, root = await find_root(found, number)
+                if root is None:  # it is a frame
+                    read = await found.run(inner, "read", limit=limit, **{"from": start})
+                    result |= {"text": read["text"], "length": read["length"]}
             if result.get("gone"):
                 raise await actions.stale_error(found, number or 0)
             values = [f"{name}: {one_line(str(value))}" for name, value in result["attributes"].items()]
