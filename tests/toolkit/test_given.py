@@ -5,9 +5,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, NewType
 
 import pytest
+from typing_extensions import TypeAliasType
 
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit import Call, Given, SessionContext, Toolbox, ToolError, Trust, current_session
@@ -75,6 +76,37 @@ async def test_callers_neither_see_nor_send_given_arguments():
     assert "secret" not in str(box.manifest())
     assert (added["result"], forged["code"]) == (42, "BAD_ARGUMENT")
     assert forged["details"]["issues"][0]["field"] == "secret"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        lambda kind: NewType("Name", kind),
+        lambda kind: TypeAliasType("Name", kind),
+        lambda kind: Annotated[TypeAliasType("Name", kind), "Its description."],
+    ],
+    ids=["NewType", "alias", "annotated alias"],
+)
+async def test_caller_cannot_send_what_a_named_type_injects(name: Callable[[Any], Any]):
+    box = Toolbox("given")
+
+    def show(stock: Any, session: Any) -> list[Any]:
+        """What the handler gets."""
+        return [stock, session.user_id]
+
+    stock = Annotated[dict[str, int], Given(lambda: {"tea": 3})]
+    show.__annotations__ |= {"stock": name(stock), "session": name(SessionContext)}
+    box.tool(show)
+    forged = {"stock": {"tea": 9}, "session": {"session_id": "s", "trust_level": "direct", "user_id": "root"}}
+
+    async with box.client(user_id="ann") as client:
+        (tool,) = await client.list_tools()
+        got = await client.call("show")
+        refused = await client.call("show", forged)
+
+    assert tool["inputSchema"]["properties"] == {}
+    assert got.data["items"] == [{"tea": 3}, "ann"]
+    assert refused.code == "BAD_ARGUMENT"
 
 
 async def test_providers_may_be_functions_classes_and_generators_with_providers_of_their_own():

@@ -14,6 +14,7 @@ from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.type_hints import read_type_hints
+from holdfast.toolkit.type_support import walk_annotation
 
 Per: TypeAlias = Literal["process", "session", "call"]
 _LIFETIME_ORDER: dict[str, int] = {"process": 3, "session": 2, "call": 1}
@@ -80,7 +81,7 @@ def find_given(annotation: Any) -> Given | None:
 
 def has_nested_given(annotation: Any) -> bool:
     """Whether a `Given` is inside an annotation. It would have no effect there, and callers would send the argument."""
-    return any(isinstance(part, Given) or has_nested_given(part) for part in get_args(annotation))
+    return any(isinstance(part, Given) for part in walk_annotation(annotation))
 
 
 def read_given(tool: str, name: str, given: Given) -> GivenParameter:
