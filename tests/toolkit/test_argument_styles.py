@@ -81,7 +81,7 @@ class Settings(typing_extensions.TypedDict):
     depth: typing_extensions.NotRequired[Annotated[int, pydantic.Field(ge=0)]]
 
 
-Positive = NewType("Positive", Annotated[int, pydantic.Field(ge=0)])
+Positive = NewType("Positive", Annotated[int, pydantic.Field(ge=0)])  # pyright: ignore
 Natural = typing_extensions.TypeAliasType("Natural", Annotated[int, Meta(ge=0)])
 Supply = typing_extensions.TypeAliasType("Supply", Annotated[dict[str, int], Depends(dict)])
 Tree = typing_extensions.TypeAliasType("Tree", "dict[str, Tree]")

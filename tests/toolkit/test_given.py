@@ -78,16 +78,8 @@ async def test_callers_neither_see_nor_send_given_arguments():
     assert forged["details"]["issues"][0]["field"] == "secret"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        lambda kind: NewType("Name", kind),
-        lambda kind: TypeAliasType("Name", kind),
-        lambda kind: Annotated[TypeAliasType("Name", kind), "Its description."],
-    ],
-    ids=["NewType", "alias", "annotated alias"],
-)
-async def test_caller_cannot_send_what_a_named_type_injects(name: Callable[[Any], Any]):
+@pytest.mark.parametrize("name", [NewType, TypeAliasType])
+async def test_caller_cannot_send_what_a_named_type_injects(name: Callable[[str, Any], Any]):
     box = Toolbox("given")
 
     def show(stock: Any, session: Any) -> list[Any]:
@@ -95,7 +87,10 @@ async def test_caller_cannot_send_what_a_named_type_injects(name: Callable[[Any]
         return [stock, session.user_id]
 
     stock = Annotated[dict[str, int], Given(lambda: {"tea": 3})]
-    show.__annotations__ |= {"stock": name(stock), "session": name(SessionContext)}
+    show.__annotations__ |= {
+        "stock": name("Stock", stock),
+        "session": Annotated[name("Session", SessionContext), "Who calls."],
+    }
     box.tool(show)
     forged = {"stock": {"tea": 9}, "session": {"session_id": "s", "trust_level": "direct", "user_id": "root"}}
 
@@ -104,7 +99,7 @@ async def test_caller_cannot_send_what_a_named_type_injects(name: Callable[[Any]
         got = await client.call("show")
         refused = await client.call("show", forged)
 
-    assert tool["inputSchema"]["properties"] == {}
+    assert tool["inputSchema"] == {"type": "object", "properties": {}, "additionalProperties": False}
     assert got.data["items"] == [{"tea": 3}, "ann"]
     assert refused.code == "BAD_ARGUMENT"
 

@@ -127,7 +127,7 @@ def peel(annotation: Any) -> Any:
 
 def is_typed_dict(kind: Any) -> bool:
     """Whether a class is a `TypedDict` of `typing` or of `typing_extensions`."""
-    return isinstance(kind, type) and issubclass(kind, dict) and hasattr(kind, "__total__")
+    return isinstance(kind, type) and issubclass(cast("type[Any]", kind), dict) and hasattr(kind, "__total__")
 
 
 def replace_object(annotation: Any) -> Any:
