@@ -4,8 +4,8 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Annotated, Any, NewType
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NewType, TypedDict
 
 import pytest
 from typing_extensions import TypeAliasType
@@ -448,12 +448,42 @@ def test_given_as_a_default_is_refused_at_boot():
         Toolbox("given").tool()(use)
 
 
-def test_given_inside_a_type_is_refused_at_boot():
-    async def use(value: Annotated[str, Given(lambda: "x")] | None = None) -> str:
-        """Use it."""
-        return value or ""
+GivenText = Annotated[str, Given(lambda: "x")]
 
-    with pytest.raises(HoldfastError, match="around the type"):
+
+class OptionsDict(TypedDict):
+    value: GivenText
+
+
+@dataclass
+class Options:
+    value: GivenText
+
+
+@dataclass
+class Caller:
+    session: SessionContext | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (GivenText | None, "around the type"),
+        (list[GivenText], "around the type"),
+        (OptionsDict, "around the type"),
+        (list[Options], "around the type"),
+        (list[SessionContext], "would let callers send a SessionContext"),
+        (Caller | None, "would let callers send a SessionContext"),
+    ],
+)
+def test_injected_value_inside_a_type_is_refused_at_boot(kind: Any, problem: str):
+    async def use(value: Any) -> str:
+        """Use it."""
+        return str(value)
+
+    use.__annotations__["value"] = kind
+
+    with pytest.raises(HoldfastError, match=problem):
         Toolbox("given").tool()(use)
 
 

@@ -14,7 +14,6 @@ from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.type_hints import read_type_hints
-from holdfast.toolkit.type_support import walk_annotation
 
 Per: TypeAlias = Literal["process", "session", "call"]
 _LIFETIME_ORDER: dict[str, int] = {"process": 3, "session": 2, "call": 1}
@@ -77,11 +76,6 @@ def find_given(annotation: Any) -> Given | None:
     if get_origin(annotation) is not Annotated:
         return None
     return next((item for item in get_args(annotation)[1:] if isinstance(item, Given)), None)
-
-
-def has_nested_given(annotation: Any) -> bool:
-    """Whether a `Given` is inside an annotation. It would have no effect there, and callers would send the argument."""
-    return any(isinstance(part, Given) for part in walk_annotation(annotation))
 
 
 def read_given(tool: str, name: str, given: Given) -> GivenParameter:
