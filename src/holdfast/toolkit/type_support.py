@@ -70,8 +70,8 @@ def is_simple(annotation: Any) -> bool:
 def walk_annotation(annotation: Any, inside: tuple[Any, ...] = ()) -> Iterator[Any]:
     """The annotation and all its parts, also of the types that its names stand for. The fields of classes are not parts of it."""
     yield annotation
-    if annotation in inside:
-        return  # a type alias that contains itself
+    if isinstance(annotation, type) or annotation in inside:
+        return  # a class, or a type alias that contains itself
     if (meant := _meant_by(annotation)) is not None:
         yield from walk_annotation(meant, (*inside, annotation))
     for part in get_args(annotation):
@@ -84,6 +84,8 @@ def expand_names(annotation: Any) -> Any:
     What is in its `Annotated[…]` would be overlooked otherwise. A type alias that contains itself, or text, stays: the library
     that handles the type reads it.
     """
+    if isinstance(annotation, type):
+        return annotation
     meant = _meant_by(annotation)
     if meant is not None:
         stays = annotation in walk_annotation(meant, (annotation,)) or _has_text(meant)
