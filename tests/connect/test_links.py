@@ -309,11 +309,11 @@ async def test_resources_and_prompts_use_the_same_link(make_host: HostFactory, t
 async def test_new_tool_of_a_known_server_awaits_approval(make_host: HostFactory, tmp_path: Path):
     async with make_host({"c": counter_entry()}) as host, host.session(cwd=tmp_path) as session:
         await session.call("c.grow", {"name": "evil"})
-        while not session.awaiting_approval["c"]:
+        while not session.awaiting_approval.get("c", ()):
             await asyncio.sleep(0)
         answer = await session.call("c.evil")
 
-        assert [tool.name for tool in session.awaiting_approval["c"]] == ["evil"]
+        assert [tool.name for tool in session.awaiting_approval.get("c", ())] == ["evil"]
         assert answer.code == "NOT_APPROVED"
 
 
@@ -399,11 +399,11 @@ async def test_tools_are_screened_again_after_a_restart(make_host: HostFactory, 
         await session.call("c.die")
         again = await session.call("c.count")
         async with asyncio.timeout(10):
-            while not session.awaiting_approval["c"]:
+            while not session.awaiting_approval.get("c", ()):
                 await asyncio.sleep(0.01)
 
         assert again.state_lost
-        assert [tool.name for tool in session.awaiting_approval["c"]] == ["evil"]
+        assert [tool.name for tool in session.awaiting_approval.get("c", ())] == ["evil"]
 
 
 @pytest.mark.promise("LNK-04")

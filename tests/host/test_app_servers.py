@@ -199,7 +199,9 @@ async def test_servers_of_a_program_are_pinned_only_if_asked_and_for_each_user(t
     async def is_offered(box: Toolbox, *, pinned: bool, user: str) -> bool:
         config: ServerConfigs = {"shop": {"toolbox": box, "pin_tools": pinned}}
         async with make_host(tmp_path, config, store) as host, host.session(user_id=user) as session:
-            return "shop.picture" in {tool.name for tool in await session.tools()}
+            offered = "shop.picture" in {tool.name for tool in await session.tools()}
+            assert [*session.awaiting_approval] == ([] if offered else ["shop"])
+            return offered
 
     offered = {
         (pinned, user): [await is_offered(box, pinned=pinned, user=user) for box in boxes]

@@ -192,10 +192,10 @@ async def test_trust_confines_the_programs_servers(host: Host, folder: Path, tru
 async def test_servers_of_the_program_may_set_the_path_and_are_not_pinned(host: Host, folder: Path):
     server = entry(env={"PATH": SECOND_PATH})
     async with host.session(cwd=folder, servers={"own": server}) as session:
-        seen, without_hints = await describe(session), session.offered_without_hints["own"]
+        seen, without_hints = await describe(session), session.offered_without_hints
     pins = await host.store.read(lambda tx: tx.approvals())
 
-    assert (seen["path"], pins, without_hints) == (SECOND_PATH, (), ())
+    assert (seen["path"], pins, without_hints) == (SECOND_PATH, (), {})
 
 
 @pytest.mark.promise("RES-01")

@@ -72,7 +72,7 @@ async def test_changed_tool_is_not_offered_until_a_person_approves_it(
         tools.write_text(json.dumps(CHANGES[change]))
         async with host.session(cwd=tmp_path) as session:
             offered = {tool.definition.name for tool in await session.tools() if tool.server.name == "t"}
-            (unapproved,) = session.awaiting_approval["t"]
+            (unapproved,) = session.awaiting_approval.get("t", ())
             refused = await session.call(f"t.{name}")
             rows = await host.store.read(lambda tx: [*tx.audit_rows()])
             spec = session.server("t")
@@ -100,7 +100,7 @@ async def test_approval_of_one_version_does_not_cover_the_next(make_host: HostFa
         for version in (ADD, *CHANGES["description"], *CHANGES["schema"], ADD):
             tools.write_text(json.dumps([version]))
             async with host.session(cwd=tmp_path) as session:
-                unapproved.append(" ".join(tool.name for tool in session.awaiting_approval["t"]))
+                unapproved.append(" ".join(tool.name for tool in session.awaiting_approval.get("t", ())))
 
     assert unapproved == ["", "add", "add", ""]
 
@@ -124,7 +124,7 @@ async def withheld_tools(host: Host, folder: Path, user: str, entry: dict[str, A
     session = await host.open(options)
     try:
         await session.wait_ready_and_store()
-        return [tool.name for tool in session.awaiting_approval["t"]]
+        return [tool.name for tool in session.awaiting_approval.get("t", ())]
     finally:
         await session.close()
 
@@ -181,7 +181,7 @@ async def test_pins_of_an_earlier_version_still_count(make_host: HostFactory, tm
         await host.store.write(lambda tx: tx.approve(old))
         tools.write_text(json.dumps([ADD]))
         async with host.session(cwd=tmp_path) as session:
-            (withheld,) = session.awaiting_approval["t"]
+            (withheld,) = session.awaiting_approval.get("t", ())
 
     assert withheld.reason.startswith("It has changed since it was first used or approved.")
 
@@ -203,10 +203,10 @@ async def test_pins_that_were_stored_one_by_one_still_count(make_host: HostFacto
 
         await host.store.write(store_as_before)
         async with host.session(cwd=tmp_path) as session:
-            unchanged = session.awaiting_approval["t"]
+            unchanged = session.awaiting_approval.get("t", ())
         tools.write_text(json.dumps(CHANGES["new tool"]))
         async with host.session(cwd=tmp_path) as session:
-            withheld = [tool.name for tool in session.awaiting_approval["t"]]
+            withheld = [tool.name for tool in session.awaiting_approval.get("t", ())]
         last = await host.approvals.last_definition(spec, "add")
 
     assert (unchanged, withheld, last is not None and last.description) == (
@@ -286,7 +286,7 @@ async def test_pins_stay_when_a_token_in_the_arguments_is_renewed(
         monkeypatch.setenv("RENEWED_TOKEN", token)
         tools.write_text(json.dumps(version))
         async with make_host({"t": entry}, durable=True) as host, host.session(cwd=tmp_path) as session:
-            withheld.append([tool.name for tool in session.awaiting_approval["t"]])
+            withheld.append([tool.name for tool in session.awaiting_approval.get("t", ())])
             identities.add(server_identity(replace(session.server("t"), identity="")))
 
     assert withheld == [[], ["exfiltrate"]]

@@ -6,7 +6,7 @@ import re
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, NewType, TypedDict
 
 import annotated_types
 import msgspec
@@ -75,6 +75,16 @@ class Basket:
 
 class Options(TypedDict, total=False):
     depth: int
+
+
+class Settings(typing_extensions.TypedDict):
+    depth: typing_extensions.NotRequired[Annotated[int, pydantic.Field(ge=0)]]
+
+
+Positive = NewType("Positive", Annotated[int, pydantic.Field(ge=0)])  # pyright: ignore
+Natural = typing_extensions.TypeAliasType("Natural", Annotated[int, Meta(ge=0)])
+Supply = typing_extensions.TypeAliasType("Supply", Annotated[dict[str, int], Depends(dict)])
+Tree = typing_extensions.TypeAliasType("Tree", "dict[str, Tree]")
 
 
 class Person(pydantic.BaseModel):
@@ -194,6 +204,11 @@ UNDERSTOOD = [
     Style("a: Point = Point(1)",
           {"$ref": "#/$defs/Point", "default": {"x": 1, "y": 0}}, Point(1), {"x": 2}, Point(2), {"y": 2}),
     Style("a: Options", {"$ref": "#/$defs/Options"}, REQUIRED, {"depth": 2}, {"depth": 2}, {"depth": "2"}),
+    Style("a: Settings", {"type": "object", "properties": {"depth": AT_LEAST_0}},
+          REQUIRED, {"depth": 2}, {"depth": 2}, {"depth": -2}),
+    Style("a: Positive", AT_LEAST_0, REQUIRED, 2, 2, -2),
+    Style("a: Natural", AT_LEAST_0, REQUIRED, 2, 2, -2),
+    Style("a: Tree", {"$ref": "#/$defs/Tree"}, REQUIRED, {"b": {}}, {"b": {}}, {"b": 2}),
     Style('a: Path = Path(".")', {**TEXT, "format": "path", "default": "."}, Path(), "b", Path("b"), 2),
     Style("a: Limited", {"type": "object", "properties": {"x": AT_LEAST_0}, "required": ["x"]},
           REQUIRED, {"x": 2}, Limited(2), {"x": -2}),
@@ -217,6 +232,7 @@ REFUSED = {
     "a: dict = Depends(make_pool)": "is a Depends, which is not a JSON value. For a value that callers do not send,",
     "a: Pool = Depends(make_pool)": "Pool is not a JSON type. Use another type. For a value that callers do not send,",
     "a: Annotated[dict, Depends(make_pool)]": "the toolkit does not know Depends in its annotation.",
+    "a: Supply": "the toolkit does not know Depends in its annotation.",
     "a: str = Query()": "is a Query, which is not a JSON value.",
     "a: Annotated[str, Query()]": "the toolkit does not know Query in its annotation.",
     "a: Annotated[int, {'ge': 0}]": "the toolkit does not know dict in its annotation.",

@@ -7,6 +7,7 @@ from datetime import date
 from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
+from typing_extensions import TypeAliasType
 
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit import Call, Image, Message, Meta, Root, Sample, Toolbox, ToolError, current_call
@@ -489,6 +490,9 @@ async def test_calls_that_wait_are_limited_for_each_caller(monkeypatch: pytest.M
     assert (too_many[0], other["resultType"]) == (-32004, "input_required")
 
 
+Plates = TypeAliasType("Plates", Annotated[int, Meta(ge=1)])
+
+
 class Flags(TypedDict, total=False):
     sizes: list[Literal["s", "m"]]
 
@@ -503,6 +507,7 @@ class Flags(TypedDict, total=False):
         (Literal["a", "b"], {"type": "string", "enum": ["a", "b"]}),
         (list[Literal["a", "b"]], {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}),
         (int | None, {"type": "integer"}),
+        (Plates, {"type": "integer", "minimum": 1}),
     ],
 )
 def test_form_for_a_type(kind: Any, field: Any):

@@ -4,10 +4,11 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, NewType, TypedDict
 
 import pytest
+from typing_extensions import TypeAliasType
 
 from holdfast.model.errors import HoldfastError
 from holdfast.toolkit import Call, Given, SessionContext, Toolbox, ToolError, Trust, current_session
@@ -75,6 +76,32 @@ async def test_callers_neither_see_nor_send_given_arguments():
     assert "secret" not in str(box.manifest())
     assert (added["result"], forged["code"]) == (42, "BAD_ARGUMENT")
     assert forged["details"]["issues"][0]["field"] == "secret"
+
+
+@pytest.mark.parametrize("name", [NewType, TypeAliasType])
+async def test_caller_cannot_send_what_a_named_type_injects(name: Callable[[str, Any], Any]):
+    box = Toolbox("given")
+
+    def show(stock: Any, session: Any) -> list[Any]:
+        """What the handler gets."""
+        return [stock, session.user_id]
+
+    stock = Annotated[dict[str, int], Given(lambda: {"tea": 3})]
+    show.__annotations__ |= {
+        "stock": name("Stock", stock),
+        "session": Annotated[name("Session", SessionContext), "Who calls."],
+    }
+    box.tool(show)
+    forged = {"stock": {"tea": 9}, "session": {"session_id": "s", "trust_level": "direct", "user_id": "root"}}
+
+    async with box.client(user_id="ann") as client:
+        (tool,) = await client.list_tools()
+        got = await client.call("show")
+        refused = await client.call("show", forged)
+
+    assert tool["inputSchema"] == {"type": "object", "properties": {}, "additionalProperties": False}
+    assert got.data["items"] == [{"tea": 3}, "ann"]
+    assert refused.code == "BAD_ARGUMENT"
 
 
 async def test_providers_may_be_functions_classes_and_generators_with_providers_of_their_own():
@@ -421,12 +448,42 @@ def test_given_as_a_default_is_refused_at_boot():
         Toolbox("given").tool()(use)
 
 
-def test_given_inside_a_type_is_refused_at_boot():
-    async def use(value: Annotated[str, Given(lambda: "x")] | None = None) -> str:
-        """Use it."""
-        return value or ""
+GivenText = Annotated[str, Given(lambda: "x")]
 
-    with pytest.raises(HoldfastError, match="around the type"):
+
+class OptionsDict(TypedDict):
+    value: GivenText
+
+
+@dataclass
+class Options:
+    value: GivenText
+
+
+@dataclass
+class Caller:
+    session: SessionContext | None = None
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        (GivenText | None, "around the type"),
+        (list[GivenText], "around the type"),
+        (OptionsDict, "around the type"),
+        (list[Options], "around the type"),
+        (list[SessionContext], "would let callers send a SessionContext"),
+        (Caller | None, "would let callers send a SessionContext"),
+    ],
+)
+def test_injected_value_inside_a_type_is_refused_at_boot(kind: Any, problem: str):
+    async def use(value: Any) -> str:
+        """Use it."""
+        return str(value)
+
+    use.__annotations__["value"] = kind
+
+    with pytest.raises(HoldfastError, match=problem):
         Toolbox("given").tool()(use)
 
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, NotRequired, TypedDict, TypeVar, cast
+from typing import Annotated, Any, Generic, Literal, NewType, NotRequired, TypedDict, TypeVar, cast
 
 import msgspec
 import pydantic
 import pytest
+import typing_extensions
 from jsonschema import Draft202012Validator
 
 from holdfast.model import codes
@@ -306,6 +307,10 @@ class HealthDict(TypedDict):
     ok: bool
 
 
+class HealthExtended(typing_extensions.TypedDict):
+    ok: bool
+
+
 class HealthStruct(msgspec.Struct):
     healthy: bool = msgspec.field(name="ok")
 
@@ -321,7 +326,10 @@ class Traced(pydantic.BaseModel):
 @pytest.mark.promise("KIT-20")
 @pytest.mark.parametrize(
     "kind",
-    [Health, HealthDict, HealthStruct, HealthModel, Traced, Health | None, int | Health, Reply[Health]],
+    [
+        *(Health, HealthDict, HealthExtended, HealthStruct, HealthModel, Traced),
+        *(Health | None, int | Health, Reply[Health], NewType("Named", Health)),
+    ],
 )
 def test_return_type_with_a_reserved_name_is_refused_with_the_way_out(kind: Any):
     with pytest.raises(HoldfastError) as refused:

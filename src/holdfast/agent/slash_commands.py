@@ -415,13 +415,10 @@ def _server_states(turn: TurnContext) -> Iterator[tuple[str, str]]:
         why = f"/why {display_name(refusal.server)}"
         yield refusal.server, f"refused; {why} shows the reason"
     for name, unapproved in status.awaiting_approval.items():
-        if unapproved:
-            yield (
-                name,
-                "1 tool awaits approval"
-                if len(unapproved) == 1
-                else f"{len(unapproved)} tools await approval",
-            )
+        yield (
+            name,
+            "1 tool awaits approval" if len(unapproved) == 1 else f"{len(unapproved)} tools await approval",
+        )
 
 
 async def _explain_server(turn: TurnContext, server: str) -> str:

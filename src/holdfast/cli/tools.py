@@ -107,7 +107,7 @@ async def _list(host: Host, options: SessionOptions, server: str | None) -> _Ses
         return _SessionTools(
             tools=await session.tools(),
             withheld=[(name, tool) for name, tools in session.awaiting_approval.items() for tool in tools],
-            without_hints=[name for name, tools in session.offered_without_hints.items() if tools],
+            without_hints=[*session.offered_without_hints],
             refusals=session.refusals,
             rules=session.permission.rules,
         )

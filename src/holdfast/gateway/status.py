@@ -15,7 +15,7 @@ _MAX_LINES = 200
 
 def has_missing(session: Session) -> bool:
     """Whether a server was refused, or a tool awaits approval."""
-    return bool(session.refusals) or any(session.awaiting_approval.values())
+    return bool(session.refusals) or bool(session.awaiting_approval)
 
 
 def status_definition() -> Raw:

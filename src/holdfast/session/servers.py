@@ -117,11 +117,15 @@ class Servers:
 
     @property
     def awaiting_approval(self) -> Mapping[str, tuple[WithheldTool, ...]]:
-        return {name: screened.awaiting_approval for name, screened in self._screened()}
+        """By server, only for servers with such tools."""
+        held = {name: screened.awaiting_approval for name, screened in self._screened()}
+        return {name: tools for name, tools in held.items() if tools}
 
     @property
     def offered_without_hints(self) -> Mapping[str, tuple[ToolWithoutHints, ...]]:
-        return {name: screened.offered_without_hints for name, screened in self._screened()}
+        """By server, only for servers with such tools."""
+        offered = {name: screened.offered_without_hints for name, screened in self._screened()}
+        return {name: tools for name, tools in offered.items() if tools}
 
     @property
     def tools(self) -> tuple[CatalogTool, ...]:

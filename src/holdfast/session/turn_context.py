@@ -215,7 +215,7 @@ class SessionTurnContext:
                 server: tuple(tool.name for tool in tools)
                 for server, tools in servers.awaiting_approval.items()
             },
-            without_hints=tuple(server for server, tools in servers.offered_without_hints.items() if tools),
+            without_hints=tuple(servers.offered_without_hints),
         )
 
 

@@ -78,11 +78,6 @@ def find_given(annotation: Any) -> Given | None:
     return next((item for item in get_args(annotation)[1:] if isinstance(item, Given)), None)
 
 
-def has_nested_given(annotation: Any) -> bool:
-    """Whether a `Given` is inside an annotation. It would have no effect there, and callers would send the argument."""
-    return any(isinstance(part, Given) or has_nested_given(part) for part in get_args(annotation))
-
-
 def read_given(tool: str, name: str, given: Given) -> GivenParameter:
     """Read a given parameter; raises BAD_TOOL when its provider cannot be called."""
     return GivenParameter(name, _read_provider(tool, given, ()))

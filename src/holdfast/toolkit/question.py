@@ -15,6 +15,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.toolkit.argument_schema import ArgumentSchema, BadArgumentsError
 from holdfast.toolkit.errors import ToolError
 from holdfast.toolkit.parameter import Issue, read_parameter
+from holdfast.toolkit.type_support import expand_names
 from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
@@ -84,6 +85,7 @@ def make_form(kind: Any) -> Form:
             "call.ask needs the type of the answer, such as call.ask(question, bool), or the url of a page.",
             hint="Add the type that the tool expects from the user.",
         )
+    kind = expand_names(kind)
     try:
         return _cached_form(kind)
     except TypeError:  # the type is not hashable

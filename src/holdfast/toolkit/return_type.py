@@ -14,7 +14,6 @@ from typing import (
     cast,
     get_args,
     get_origin,
-    is_typeddict,
 )
 
 import msgspec
@@ -32,6 +31,7 @@ from holdfast.toolkit.type_support import (
     UnsupportedTypeError,
     find_library,
     is_simple,
+    is_typed_dict,
     peel,
     rebuild,
     replace_object,
@@ -251,7 +251,7 @@ def member_names(kind: Any) -> frozenset[str] | None:
     if not isinstance(origin, type):
         return None
     kind = cast("type[Any]", origin)
-    if is_typeddict(kind):
+    if is_typed_dict(kind):
         return frozenset(kind.__annotations__)
     if (names := getattr(kind, "__struct_encode_fields__", None)) is not None:
         return frozenset(cast("tuple[str, ...]", names))

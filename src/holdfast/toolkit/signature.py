@@ -14,10 +14,10 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit.argument_schema import ArgumentSchema
 from holdfast.toolkit.call import Call
-from holdfast.toolkit.given import Given, GivenParameter, find_given, has_nested_given, read_given
+from holdfast.toolkit.given import Given, GivenParameter, find_given, read_given
 from holdfast.toolkit.parameter import Parameter, parameter_with_hidden_default, read_parameter
 from holdfast.toolkit.type_hints import read_type_hints
-from holdfast.toolkit.type_support import walk_annotation
+from holdfast.toolkit.type_support import is_simple, walk_types
 
 WORKSPACE = "workspace"
 _WORKSPACE_DESCRIPTION = "The workspace to work in: its slug, its name, or an absolute path in it. Omit it to use the session's own workspace."
@@ -71,11 +71,6 @@ def read_signature(tool: str, handler: Callable[..., Any], *, lax: bool = False)
         if (provided := find_given(hints[name])) is not None:
             given.append(read_given(tool, name, provided))
             continue
-        if has_nested_given(hints[name]):
-            raise _bad_tool(
-                tool,
-                f"Given is inside the type of its parameter {name!r}. Write Annotated[…, Given(…)] around the type.",
-            )
         kind, required = _injected_type(hints[name])
         if kind is None:
             parameters.append(_read_argument(tool, name, hints[name], declared.default))
@@ -112,12 +107,17 @@ def _injected_type(annotation: Any) -> tuple[type | None, bool]:
 
 
 def _read_argument(tool: str, name: str, annotation: Any, default: object) -> Parameter:
-    """Read an argument that callers send. Its type must not contain a type that the dispatcher injects."""
-    for part in walk_annotation(annotation):
-        if part in _INJECTED_TYPES:
+    """Read an argument that callers send. Neither its type nor a field of it may be something that is injected."""
+    for part in () if is_simple(annotation) else walk_types(annotation):
+        if isinstance(part, Given):
             raise _bad_tool(
                 tool,
-                f"its parameter {name!r} would let callers send a {part.__name__}. Annotate it with {part.__name__} alone.",
+                f"Given is inside the type of its parameter {name!r}. Write Annotated[…, Given(…)] around the type of a parameter.",
+            )
+        if any(part is kind for kind in _INJECTED_TYPES):
+            raise _bad_tool(
+                tool,
+                f"its parameter {name!r} would let callers send a {part.__name__}. Write a parameter with the type {part.__name__} alone.",
             )
     return read_parameter(tool, name, annotation, default)
 

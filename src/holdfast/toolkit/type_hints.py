@@ -4,15 +4,21 @@ import sys
 from collections.abc import Callable
 from typing import Any, get_type_hints
 
+from holdfast.toolkit.type_support import expand_names
+
 _LOCALS = ".<locals>."
 
 
 def read_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the parameters and the result, with what is in `Annotated[…]`.
+    """The types of the parameters and the result, with what is in `Annotated[…]`, and without the names of type aliases.
 
     A name in a text may be a local variable of the function in which this one is defined, as in a function that makes a
     toolbox. Raises `NameError` with what to do if a name is not found.
     """
+    return {name: expand_names(hint) for name, hint in _read(function).items()}
+
+
+def _read(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except NameError as error:

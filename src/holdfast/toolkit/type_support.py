@@ -1,20 +1,22 @@
 """Which library handles a type: msgspec, or pydantic if the type has pydantic parts or if msgspec does not support it."""
 
 import dataclasses
+import operator
 import sys
 from collections.abc import Iterator
 from types import GenericAlias, UnionType
 from typing import (
     Annotated,
     Any,
+    ForwardRef,
     Literal,
+    NewType,
     TypeAlias,
     Union,
     cast,
     get_args,
     get_origin,
     get_type_hints,
-    is_typeddict,
 )
 
 import msgspec
@@ -65,11 +67,53 @@ def is_simple(annotation: Any) -> bool:
     return annotation is Any or (isinstance(annotation, type) and annotation in SIMPLE_TYPES)
 
 
-def walk_annotation(annotation: Any) -> Iterator[Any]:
-    """The annotation and all its parts. The fields of classes are not parts of it."""
+def walk_annotation(annotation: Any, inside: tuple[Any, ...] = ()) -> Iterator[Any]:
+    """The annotation and all its parts, also of the types that its names stand for. The fields of classes are not parts of it."""
     yield annotation
+    if isinstance(annotation, type) or annotation in inside:
+        return  # a class, or a type alias that contains itself
+    if (meant := _meant_by(annotation)) is not None:
+        yield from walk_annotation(meant, (*inside, annotation))
     for part in get_args(annotation):
-        yield from walk_annotation(part)
+        yield from walk_annotation(part, inside)
+
+
+def expand_names(annotation: Any) -> Any:
+    """The annotation with each type alias and each `NewType` replaced by the type that it stands for.
+
+    What is in its `Annotated[…]` would be overlooked otherwise. A type alias that contains itself, or text, stays: the library
+    that handles the type reads it.
+    """
+    if isinstance(annotation, type):
+        return annotation
+    meant = _meant_by(annotation)
+    if meant is not None:
+        stays = annotation in walk_annotation(meant, (annotation,)) or _has_text(meant)
+        return annotation if stays else expand_names(meant)
+    parts = get_args(annotation)
+    expanded = tuple(map(expand_names, parts))
+    return annotation if all(map(operator.is_, parts, expanded)) else rebuild(annotation, expanded)
+
+
+def _meant_by(annotation: Any) -> Any:
+    """The type that a type alias or a `NewType` stands for; None for other types."""
+    if isinstance(annotation, NewType):
+        return annotation.__supertype__
+    alias = get_origin(annotation) or annotation
+    if type(alias).__name__ != "TypeAliasType":
+        return None
+    try:
+        return alias.__value__ if alias is annotation else alias.__value__[get_args(annotation)]
+    except NameError:
+        return None  # the library that handles the type reports it
+
+
+def _has_text(annotation: Any) -> bool:
+    """Whether a part of a type is written as text, as in `list["Tree"]`."""
+    if isinstance(annotation, str | ForwardRef):
+        return True
+    parts = () if get_origin(annotation) is Literal else get_args(annotation)
+    return any(map(_has_text, parts[:1] if get_origin(annotation) is Annotated else parts))
 
 
 def peel(annotation: Any) -> Any:
@@ -77,10 +121,15 @@ def peel(annotation: Any) -> Any:
     while True:
         if get_origin(annotation) is Annotated:
             annotation = get_args(annotation)[0]
-        elif type(annotation).__name__ == "TypeAliasType":
-            annotation = annotation.__value__
+        elif (meant := _meant_by(annotation)) is not None:
+            annotation = meant
         else:
             return annotation
+
+
+def is_typed_dict(kind: Any) -> bool:
+    """Whether a class is a `TypedDict` of `typing` or of `typing_extensions`."""
+    return isinstance(kind, type) and issubclass(cast("type[Any]", kind), dict) and hasattr(kind, "__total__")
 
 
 def replace_object(annotation: Any) -> Any:
@@ -123,7 +172,7 @@ def walk_types(annotation: Any, visited: set[type] | None = None) -> Iterator[An
         visited.add(kind)
         if dataclasses.is_dataclass(kind):
             yield from (field.default for field in dataclasses.fields(kind))
-        if is_typeddict(kind) or any(hasattr(kind, name) for name in _FIELD_NAMES):
+        if is_typed_dict(kind) or any(hasattr(kind, name) for name in _FIELD_NAMES):
             for hint in _field_types(kind):
                 yield from walk_types(hint, visited)
 
@@ -139,7 +188,7 @@ def _find_msgspec_problem(annotation: Any) -> str:
     """Why msgspec does not support a type; empty if it does."""
     try:
         info = msgspec.inspect.type_info(annotation)
-    except (AttributeError, NameError, TypeError) as error:
+    except (AttributeError, NameError, RecursionError, TypeError) as error:
         return str(error).partition(" - type ")[0].rstrip(".")
     custom = _find_custom_type(info, set())
     return f"{custom} is not a JSON type" if custom else ""

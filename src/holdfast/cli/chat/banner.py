@@ -83,16 +83,14 @@ def _print_unapproved(printer: EventPrinter, session: Session) -> None:
     if printer.is_terminal and any(refusal.stage is Stage.ADMIT for refusal in session.refusals):
         _row(printer, "", "type /approve to review the project's servers in this chat", "yellow")
     for name, withheld in session.awaiting_approval.items():
-        if withheld:
-            _row(
-                printer,
-                "approve",
-                f"{count(len(withheld), 'tool')} of {replace_unprintable(name)}: run `{replace_unprintable(approve_command(name))}`",
-                "yellow",
-            )
-    for name, without_hints in session.offered_without_hints.items():
-        if without_hints:
-            _row(printer, "approve", replace_unprintable(describe_hints_awaiting_approval(name)), "yellow")
+        _row(
+            printer,
+            "approve",
+            f"{count(len(withheld), 'tool')} of {replace_unprintable(name)}: run `{replace_unprintable(approve_command(name))}`",
+            "yellow",
+        )
+    for name in session.offered_without_hints:
+        _row(printer, "approve", replace_unprintable(describe_hints_awaiting_approval(name)), "yellow")
 
 
 _COMMANDS_WITHOUT_MODEL = (

@@ -85,9 +85,8 @@ class OwnChat(Chat):
             )
         else:
             self._printer.print("No server of this project awaits approval.")
-        for name, tools in self._opened.offered_without_hints.items() if self._opened is not None else ():
-            if tools:
-                self._printer.print(replace_unprintable(describe_hints_awaiting_approval(name)))
+        for name in self._opened.offered_without_hints if self._opened is not None else ():
+            self._printer.print(replace_unprintable(describe_hints_awaiting_approval(name)))
         self._printer.print(
             "To review changed tools of approved servers, in a shell: holdfast servers approve", "dim"
         )

@@ -202,10 +202,7 @@ async def _print_undecided_tools(
     the tools can be used without them.
     """
     reviewed = Reviewed()
-    for name, without_hints in session.offered_without_hints.items():
-        withheld = session.awaiting_approval.get(name, ())
-        if (names and name not in names) or not (withheld or without_hints):
-            continue
+    for name, withheld, without_hints in _list_undecided_tools(session, names):
         if withheld:
             print_wrapped(_NEW_TOOLS.format(quote(name)))
             print_for_review(await _definition_lines(host, session, name, withheld))
@@ -227,16 +224,24 @@ async def _print_undecided_tools(
 
 async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> Reviewed:
     reviewed = Reviewed()
-    for name, without_hints in session.offered_without_hints.items():
-        if names and name not in names:
-            continue
-        if withheld := session.awaiting_approval.get(name, ()):
+    for name, withheld, without_hints in _list_undecided_tools(session, names):
+        if withheld:
             print_wrapped(_NEW_TOOLS.format(quote(name)))
             reviewed += await _review_definitions(host, session, name, withheld, yes=yes)
         if without_hints:
             print_wrapped(_HINTS.format(quote(name)))
             reviewed += await _review_definitions(host, session, name, without_hints, yes=yes)
     return reviewed
+
+
+def _list_undecided_tools(
+    session: Session, names: tuple[str, ...]
+) -> Iterator[tuple[str, Sequence[WithheldTool], Sequence[ToolWithoutHints]]]:
+    """Each server with its tools that await approval, and with those whose hints do; only servers with these names, if there are any."""
+    withheld, without_hints = session.awaiting_approval, session.offered_without_hints
+    for name in dict.fromkeys((*withheld, *without_hints)):
+        if not names or name in names:
+            yield name, withheld.get(name, ()), without_hints.get(name, ())
 
 
 async def _review_definitions(
