@@ -140,7 +140,8 @@ class ParkedCalls:
             while not work.done() and not call.open_questions:
                 await changed.wait()
                 changed.clear()
-                await asyncio.sleep(0)  # questions that are asked together are sent together
+                if not work.done():
+                    await asyncio.sleep(0)  # questions that are asked together are sent together
         except asyncio.CancelledError:
             work.cancel()
             await asyncio.wait([work])
