@@ -172,6 +172,8 @@ class RequestHandler:
         if state.parked:
             answers = read_members(responses or EMPTY_OBJECT)
             outcome = await self.client_session.parked.resume(state.parked, call, answers)
+        elif not call.can_be_asked:
+            outcome = await self._dispatch_interruptible(method, members, call, asked_by=state.server)
         else:
             outcome = await self.client_session.parked.run(
                 call, self._dispatch_in_own_task(method, members, state, call)
