@@ -177,6 +177,17 @@ def test_up_without_tokens_serves_no_public_name(
     assert f"--no-tokens cannot be combined with {option[0]}" in done.stderr
 
 
+@pytest.mark.promise("GW-07")
+def test_up_without_tokens_serves_pages_of_this_machine_only(home: Path):
+    command = ("up", "--no-tokens", "--print-config", "cursor", "--allow-origin")
+    codes = [
+        run(home, *command, origin, check=False).returncode
+        for origin in ("https://pages.example", "null", "http://localhost:6274", "http://[::1]:6274")
+    ]
+
+    assert codes == [1, 1, 0, 0]
+
+
 async def test_the_demonstration_shows_what_it_promises(home: Path):
     done = run(home, "up", "--demo", "--json")
 

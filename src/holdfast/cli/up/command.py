@@ -181,6 +181,24 @@ def _check_no_tokens(given: dict[str, Any]) -> None:
                 f"--no-tokens cannot be combined with {option}: anyone who can reach that host name could use your servers.",
                 hint=f"Leave out --no-tokens, or leave out {option}.",
             )
+    for origin in given["allow_origin"]:
+        if given["no_tokens"] and not _is_local_page(origin):
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"--no-tokens cannot be combined with --allow-origin {origin}: its pages could use your servers.",
+                hint="Leave out --no-tokens, or allow only origins on this machine, such as http://localhost:6274.",
+            )
+
+
+def _is_local_page(origin: str) -> bool:
+    from urllib.parse import urlsplit
+
+    from holdfast.cli.up.serve import is_loopback
+
+    try:
+        return is_loopback(urlsplit(origin).hostname or "")
+    except ValueError:
+        return False
 
 
 def _local_credential(given: dict[str, Any]) -> Any:
