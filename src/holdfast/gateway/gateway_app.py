@@ -319,14 +319,14 @@ class GatewayApp:
 
 
 def _read_handle(scope: MutableMapping[str, Any], headers: Headers) -> str:
-    """The handle in the path or in the header `Holdfast-Session`; empty if there is none."""
+    """The handle in the header `Holdfast-Session`, or else in the path; empty if there is none."""
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     if path == "/mcp":
         return headers.get(HANDLE_HEADER, "")
     found = _PATH.fullmatch(path)
     if found is None:
         raise BadHeadError(404, "There is nothing at this path. The gateway is at /mcp.")
-    return found["handle"] or headers.get(HANDLE_HEADER, "")
+    return headers.get(HANDLE_HEADER) or found["handle"]
 
 
 async def _no_notification(method: str, params: Any) -> None:
