@@ -80,10 +80,10 @@ fuzz: setup ## Fuzz the wire and project folders, and repeat random attacks (FUZ
 	@HOLDFAST_FOLDERS=$(FOLDERS) $(BIN)/python -m pytest tests/safety -m fuzz -s $(ARGS)
 	@HOLDFAST_REPEATS=$(REPEATS) $(BIN)/python -m pytest $$(grep -l 'import REPEATS' -r tests --include 'test_*.py') --timeout 3600 $(ARGS)
 
-soak: setup ## Stress the links: CYCLES sessions with good and bad endings, 100 x 100 concurrent calls, hostile servers
+soak: setup ## Stress the links and the gateway: CYCLES sessions with good and bad endings, 100 x 100 concurrent calls, hostile servers
 	@HOLDFAST_CYCLES=$(CYCLES) HOLDFAST_CROSSINGS=100 HOLDFAST_NEIGHBOURS=3 \
 		$(BIN)/python -m pytest tests/connect/test_leaks.py tests/connect/test_context.py \
-		tests/connect/http/test_streamable.py tests/connect/test_isolation.py -s $(ARGS)
+		tests/connect/http/test_streamable.py tests/connect/test_isolation.py tests/gateway/test_sessions.py -s $(ARGS)
 
 soak-kill: setup ## Kill store writers and `holdfast acp` at random moments (CYCLES, DOOR_CYCLES)
 	@$(BIN)/python -m tests.store.soak --cycles $(CYCLES) $(ARGS)

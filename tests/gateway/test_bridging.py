@@ -106,6 +106,30 @@ async def test_calls_questions_progress_and_cancellation_pass_between_all_eras(
     assert resources.resources == []  # the server declares none
 
 
+@pytest.mark.promise("GW-04")
+@pytest.mark.parametrize("server", [*SERVERS])
+async def test_a_modern_client_that_cannot_be_asked_can_cancel_its_call(server: str, serve: Serve):
+    async with (
+        serve({"counter": counter_entry(*SERVERS[server])}) as gateway,
+        Client(gateway.url, mode=ERAS["modern"]) as session,
+    ):
+        begun = asyncio.Event()
+
+        async def on_begin(progress: float, total: float | None, message: str | None) -> None:
+            begun.set()
+
+        lingering = asyncio.ensure_future(session.call_tool("linger", {}, progress_callback=on_begin))
+        await begun.wait()
+        lingering.cancel()
+        await asyncio.wait([lingering])
+        given_up = ""
+        async with asyncio.timeout(10):
+            while not given_up:
+                given_up = text_of(await session.call_tool("cancelled", {}))
+
+    assert given_up == "linger"
+
+
 async def test_a_log_level_that_the_server_cannot_be_told_does_not_stop_calls(serve: Serve):
     entry = counter_entry()
     entry["args"] = ["-m", feature_server.__name__, "--handshake"]

@@ -108,11 +108,17 @@ async def test_a_modern_session_is_that_of_the_credential_or_of_its_handle(
         foreign = RawClient(http, gateway.at(handle), "two")
         unknown = RawClient(http, gateway.at("nobody-has-this"), "two")
 
-        counts = [await client.call_modern("count") for client in (own, own, other, by_handle, own)]
+        by_header = RawClient(http, gateway.at(handle), "one")
+        by_header.headers["holdfast-session"] = gateway.app.issue_handle(
+            gateway.app.open_sessions()[0].credential
+        )
+        counts = [
+            await client.call_modern("count") for client in (own, own, other, by_handle, own, by_header)
+        ]
         # `_meta` never selects a session.
         named = await other.call_modern("count", **{"dev.holdfast/session": {"session_id": handle}})
 
-        assert counts == [(200, "1"), (200, "2"), (200, "1"), (200, "1"), (200, "3")]
+        assert counts == [(200, "1"), (200, "2"), (200, "1"), (200, "1"), (200, "3"), (200, "1")]
         assert named == (200, "2")
         assert await foreign.call_modern("count") == await unknown.call_modern("count")
         assert (await foreign.call_modern("count"))[0] == 404

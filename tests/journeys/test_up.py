@@ -163,6 +163,31 @@ def test_up_without_tokens_serves_loopback_only(home: Path, address: str):
     assert "--no-tokens works on loopback only" in done.stderr
 
 
+@pytest.mark.promise("GW-07")
+@pytest.mark.parametrize("command", [(), ("--print-config", "cursor")], ids=["serve", "print"])
+@pytest.mark.parametrize(
+    "option", [("--allow-host", "mcp.example.org"), ("--public-url", "https://mcp.example.org")]
+)
+def test_up_without_tokens_serves_no_public_name(
+    home: Path, option: tuple[str, str], command: tuple[str, ...]
+):
+    done = run(home, "up", "--no-tokens", *option, *command, check=False)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"--no-tokens cannot be combined with {option[0]}" in done.stderr
+
+
+@pytest.mark.promise("GW-07")
+def test_up_without_tokens_serves_pages_of_this_machine_only(home: Path):
+    command = ("up", "--no-tokens", "--print-config", "cursor", "--allow-origin")
+    codes = [
+        run(home, *command, origin, check=False).returncode
+        for origin in ("https://pages.example", "null", "http://localhost:6274", "http://[::1]:6274")
+    ]
+
+    assert codes == [1, 1, 0, 0]
+
+
 async def test_the_demonstration_shows_what_it_promises(home: Path):
     done = run(home, "up", "--demo", "--json")
 

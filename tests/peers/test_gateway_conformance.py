@@ -72,7 +72,8 @@ def test_every_scenario_passes_through_the_gateway_except_the_known_gaps(
 
 def _entry(transport: str, ends: ExitStack) -> dict[str, Any]:
     if transport == "http":
-        url = ends.enter_context(run_http_server("tests.peers.conformance_server"))
+        module = "tests.peers.sdk_example" if EXAMPLE else "tests.peers.conformance_server"
+        url = ends.enter_context(run_http_server(module))
         # A remote server does not learn local paths unless its entry allows it.
         return {"type": "http", "url": url, "asks": ["roots", "elicitation", "sampling"]}
     if EXAMPLE:

@@ -213,10 +213,9 @@ class ClientSession:
         return error
 
     def begin(self, call: ClientCall) -> None:
-        """Count a request as in flight."""
+        """Count a request as in flight. A session with such a request is busy, so it does not expire."""
         call.kept = self.kept
         self._calls[call] = None
-        self.touch()
         self.is_used = True
 
     def end(self, call: ClientCall) -> None:

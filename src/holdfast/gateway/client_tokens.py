@@ -90,6 +90,7 @@ class Tokens:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._folder_text = str(folder)
         self._cached: dict[str, tuple[FileVersion, StoredToken, Credential]] = {}
 
     def create(self, scope: Credential) -> tuple[str, StoredToken]:
@@ -192,7 +193,7 @@ class Tokens:
 
     def _find(self, token_id: str) -> tuple[StoredToken, Credential] | None:
         """The token with this id, read again if its file has changed. Failed look-ups are not cached."""
-        file = self._folder / f"{token_id}.json"
+        file = f"{self._folder_text}/{token_id}.json"  # every request waits for this: a `Path` takes longer than the look-up
         try:
             version = _file_version(os.lstat(file))
         except OSError:
@@ -202,7 +203,7 @@ class Tokens:
         if cached is not None and cached[0] == version:
             return cached[1:]
         self._cached.pop(token_id, None)
-        if (read := _read(file)) is None or read[1].id != token_id:
+        if (read := _read(Path(file))) is None or read[1].id != token_id:
             return None
         version, stored = read
         try:

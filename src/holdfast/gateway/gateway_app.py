@@ -34,7 +34,7 @@ from holdfast.wire.http.request import (
     wait_for_disconnect,
 )
 from holdfast.wire.http.response import AsgiResponse, http_status, send_error, send_response
-from holdfast.wire.http.running_request import RunningRequest, run_request
+from holdfast.wire.http.running_request import DisconnectWatch, RunningRequest, run_request
 from holdfast.wire.incoming_requests import MCP_CANCEL, CancelParams
 from holdfast.wire.mcp.eras import MODERN_VERSIONS
 from holdfast.wire.mcp.server import (
@@ -58,7 +58,7 @@ from holdfast.wire.messages import (
 from holdfast.wire.strict_json import DECODE_ERRORS
 
 HANDLE_HEADER = "holdfast-session"
-_PATH = re.compile(r"/mcp|/s/(?P<handle>[A-Za-z0-9_-]{1,64})/mcp")
+_PATH = re.compile(r"/s/(?P<handle>[A-Za-z0-9_-]{1,64})/mcp")
 
 
 def _accept_as_local(headers: Headers, peer: str) -> Credential:
@@ -82,6 +82,7 @@ class GatewayApp:
         self._authenticate = authenticate or _accept_as_local
         self._options = options
         limits = self._http_limits = options.http_limits or DEFAULT_HTTP_LIMITS
+        self._disconnects = DisconnectWatch(limits)
         self._open_streams = CallerQuota(total=limits.in_flight, share=limits.in_flight_per_caller)
         self._receiver = HttpReceiver(
             self,
@@ -177,7 +178,7 @@ class GatewayApp:
             ask = partial(served.requests.ask, response.send_line) if can_stream else cannot_ask
             call = ClientCall(meta, served.session.client_info, BackChannel(response.notify, ask))
             result = served.handler.answer(request.id, request.method, request.params, call)
-            running = RunningRequest(response, http.receive, served.session, self._http_limits)
+            running = RunningRequest(response, http.receive, served.session, self._disconnects)
             await run_request(request.id, result, response, running)
 
     async def _answer_modern(
@@ -188,11 +189,12 @@ class GatewayApp:
         served = self.sessions.find_modern(http.caller.handle, http.caller.credential, client_info)
         if request.method == "tools/call":
             offered = await (await served.handler.offer()).tools()
-            check_param_headers(request, offered.param_headers_of, http.headers)
+            if offered.has_param_headers:
+                check_param_headers(request, offered.param_headers_of, http.headers)
         response = AsgiResponse(http.send, can_stream=can_stream)
         call = ModernCall(meta, client_info, BackChannel(response.notify))
         result = served.handler.answer(request.id, request.method, request.params, call)
-        running = RunningRequest(response, http.receive, None, self._http_limits)
+        running = RunningRequest(response, http.receive, None, self._disconnects)
         await run_request(request.id, result, response, running)
 
     async def _initialize(self, request: Request, http: HttpExchange[GatewayCaller]) -> None:
@@ -317,12 +319,14 @@ class GatewayApp:
 
 
 def _read_handle(scope: MutableMapping[str, Any], headers: Headers) -> str:
-    """The handle in the path or in the header `Holdfast-Session`; empty if there is none."""
+    """The handle in the header `Holdfast-Session`, or else in the path; empty if there is none."""
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    if path == "/mcp":
+        return headers.get(HANDLE_HEADER, "")
     found = _PATH.fullmatch(path)
     if found is None:
         raise BadHeadError(404, "There is nothing at this path. The gateway is at /mcp.")
-    return found["handle"] or headers.get(HANDLE_HEADER, "")
+    return headers.get(HANDLE_HEADER) or found["handle"]
 
 
 async def _no_notification(method: str, params: Any) -> None:

@@ -53,6 +53,11 @@ class OfferedTools:
     def find(self, name: str) -> CatalogTool | None:
         return self._tools.get(name)
 
+    @property
+    def has_param_headers(self) -> bool:
+        """Whether an argument of any tool must be repeated in a header."""
+        return bool(self._param_headers)
+
     def param_headers_of(self, name: str) -> tuple[ParamHeader, ...]:
         """The arguments of a tool that an HTTP client must repeat in headers."""
         return self._param_headers.get(name, ())

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.messages import Raw
@@ -12,6 +10,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 MAX_URI = 8192
 """The most characters of a URI: of a resource or a template."""
 _decode_members = make_decoder(dict[str, Raw])
+_decode_text = make_decoder(str)
 
 
 def read_members(params: Raw) -> dict[str, Raw]:
@@ -40,6 +39,6 @@ def read_uri(members: Mapping[str, Raw]) -> str:
 def decode_text(raw: Raw, key: str) -> str:
     """A string. `key` is its name, for the error."""
     try:
-        return msgspec.json.decode(raw, type=str)
+        return _decode_text(raw)
     except DECODE_ERRORS:
         raise HoldfastError(codes.BAD_ARGUMENT, f"{key!r} must be a string.") from None

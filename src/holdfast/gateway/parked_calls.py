@@ -28,6 +28,7 @@ _CAPABILITY_OF = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
+_ASKING_CAPABILITIES = frozenset(_CAPABILITY_OF.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,11 @@ class ModernCall(ClientCall):
         self._asked = 0
         self.changed = LightEvent()
         """Set when there is a new question, or when the work has ended."""
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether the client answers any questions. If not, its request never waits for an answer."""
+        return not _ASKING_CAPABILITIES.isdisjoint(self.client_info.capabilities)
 
     async def ask(self, method: str, params: Raw, *, is_own: bool = True) -> Raw:
         """Ask the client, in the result of its request."""
@@ -140,7 +146,8 @@ class ParkedCalls:
             while not work.done() and not call.open_questions:
                 await changed.wait()
                 changed.clear()
-                await asyncio.sleep(0)  # questions that are asked together are sent together
+                if not work.done():
+                    await asyncio.sleep(0)  # questions that are asked together are sent together
         except asyncio.CancelledError:
             work.cancel()
             await asyncio.wait([work])

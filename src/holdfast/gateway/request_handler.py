@@ -158,12 +158,13 @@ class RequestHandler:
         given_state = members.pop("requestState", None)
         responses = members.pop("inputResponses", None)
         # What is left is the request itself. A state is valid for exactly this request.
-        request = digest(members)
-        sign = partial(self._signer.sign, session=self.client_session.key, method=method, request=request)
+        request = dict(members)
         state = State()
         if given_state is not None:
             text = decode_text(given_state, "requestState")
-            state = self._signer.verify(text, session=self.client_session.key, method=method, request=request)
+            state = self._signer.verify(
+                text, session=self.client_session.key, method=method, request=digest(request)
+            )
             if state.server_state is not None:
                 members["requestState"] = Raw(encode(state.server_state))
             if responses is not None:
@@ -171,10 +172,17 @@ class RequestHandler:
         if state.parked:
             answers = read_members(responses or EMPTY_OBJECT)
             outcome = await self.client_session.parked.resume(state.parked, call, answers)
+        elif not call.can_be_asked:
+            outcome = await self._dispatch_interruptible(method, members, call, asked_by=state.server)
         else:
             outcome = await self.client_session.parked.run(
                 call, self._dispatch_in_own_task(method, members, state, call)
             )
+        if not isinstance(outcome, Parked | InputRequired):
+            return outcome if isinstance(outcome, Raw) else modern_result(outcome, method)
+        sign = partial(
+            self._signer.sign, session=self.client_session.key, method=method, request=digest(request)
+        )
         if isinstance(outcome, Parked):
             result = {
                 "resultType": "input_required",
@@ -182,8 +190,6 @@ class RequestHandler:
                 "requestState": sign(State(parked=outcome.id)),
             }
             return modern_result(result, method)
-        if not isinstance(outcome, InputRequired):
-            return outcome if isinstance(outcome, Raw) else modern_result(outcome, method)
         members = dict(outcome.members)
         members["requestState"] = Raw(encode(sign(State(server=outcome.server, server_state=outcome.state))))
         return Raw(msgspec.json.encode(members))

@@ -45,7 +45,8 @@ class TaskTurns:
         """Count the time that a task has run."""
         self._left -= seconds
         self._average += (seconds - self._average) / 16
-        self._schedule()
+        if not self._is_scheduled:
+            self._schedule()
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

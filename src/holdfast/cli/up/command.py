@@ -92,7 +92,9 @@ def up(**options: Any) -> None:
     """
     if options["demo"]:
         _run_demo(as_json=options["as_json"])
-    elif options["print_config"]:
+        return
+    _check_no_tokens(options)
+    if options["print_config"]:
         _print_config(options)
     else:
         _serve(options)
@@ -109,7 +111,6 @@ def _serve(given: dict[str, Any]) -> None:
     from holdfast.store.maintenance import check_quickly
     from holdfast.store.suspension import suspend_between_transactions
 
-    _check_no_tokens(given)
     loaded = settings.load()
     log_output.configure(loaded.log.level, loaded.log.format)
     check_data_folder(loaded.data_dir)
@@ -173,12 +174,31 @@ def _check_no_tokens(given: dict[str, Any]) -> None:
             f"--no-tokens works on loopback only: anyone who can reach {given['address']} could use your servers.",
             hint="Leave out --no-tokens, or leave out --host.",
         )
-    if given["no_tokens"] and given["allow_host"]:
-        raise HoldfastError(
-            codes.BAD_ARGUMENT,
-            "--no-tokens cannot be combined with --allow-host: anyone who can reach that host name could use your servers.",
-            hint="Leave out --no-tokens, or leave out --allow-host.",
-        )
+    for option in ("--allow-host", "--public-url"):
+        if given["no_tokens"] and given[option.removeprefix("--").replace("-", "_")]:
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"--no-tokens cannot be combined with {option}: anyone who can reach that host name could use your servers.",
+                hint=f"Leave out --no-tokens, or leave out {option}.",
+            )
+    for origin in given["allow_origin"]:
+        if given["no_tokens"] and not _is_local_page(origin):
+            raise HoldfastError(
+                codes.BAD_ARGUMENT,
+                f"--no-tokens cannot be combined with --allow-origin {origin}: its pages could use your servers.",
+                hint="Leave out --no-tokens, or allow only origins on this machine, such as http://localhost:6274.",
+            )
+
+
+def _is_local_page(origin: str) -> bool:
+    from urllib.parse import urlsplit
+
+    from holdfast.cli.up.serve import is_loopback
+
+    try:
+        return is_loopback(urlsplit(origin).hostname or "")
+    except ValueError:
+        return False
 
 
 def _local_credential(given: dict[str, Any]) -> Any:

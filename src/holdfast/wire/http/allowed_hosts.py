@@ -6,6 +6,7 @@ Two headers reveal such a request: `Host` is the malicious domain, and `Origin` 
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -13,6 +14,7 @@ from holdfast.wire.http.request import Headers
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
+_MAX_HOST = 320  # characters, with the port; DNS names have at most 253
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:(?P<port>[0-9]{1,5}))?")
 _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#@]+)")
 
@@ -53,8 +55,14 @@ class AllowedHosts:
         return self._is_allowed(page_host)
 
     def _is_allowed(self, host: str | None) -> bool:
-        match = _HOST.fullmatch(host.lower()) if host else None
-        return match is not None and match["name"] in self.hosts
+        return host is not None and _name_of(host[: _MAX_HOST + 1]) in self.hosts
+
+
+@lru_cache(64)
+def _name_of(host: str) -> str | None:
+    """The name in a `Host` header, without the port; None if the header is not valid."""
+    match = _HOST.fullmatch(host.lower()) if len(host) <= _MAX_HOST else None
+    return match and match["name"]
 
 
 def is_host_name(name: str) -> bool:

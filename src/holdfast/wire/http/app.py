@@ -25,7 +25,7 @@ from holdfast.wire.http.request import (
     wait_for_disconnect,
 )
 from holdfast.wire.http.response import AsgiResponse, send_error, send_response
-from holdfast.wire.http.running_request import RunningRequest, run_request
+from holdfast.wire.http.running_request import DisconnectWatch, RunningRequest, run_request
 from holdfast.wire.http.sessions import HttpSession, HttpSessions
 from holdfast.wire.incoming_requests import MCP_CANCEL, CancelParams
 from holdfast.wire.mcp.eras import MODERN_VERSIONS
@@ -87,6 +87,7 @@ class HttpApp:
         self._shown_headers = shown_headers
         self._service = service
         self._http_limits = http_limits
+        self._disconnects = DisconnectWatch(http_limits)
         self._path = path
         self._receiver = HttpReceiver(
             self, allowed_hosts=allowed_hosts, http_limits=http_limits, limits=limits
@@ -157,7 +158,7 @@ class HttpApp:
                 session_id=session_id,
             ),
         )
-        running = RunningRequest(response, http.receive, session, self._http_limits)
+        running = RunningRequest(response, http.receive, session, self._disconnects)
         await run_request(request.id, result, response, running)
 
     async def _initialize(self, request: Request, http: HttpExchange[HttpCaller]) -> None:

@@ -26,13 +26,13 @@ def check_mcp_headers(request: Request, meta: JsonObject, headers: Headers) -> N
     missing = [key for key in (VERSION_KEY, CAPABILITIES_KEY) if key not in meta]
     if missing:
         raise HoldfastError(codes.BAD_ARGUMENT, f"params._meta must have {' and '.join(map(repr, missing))}.")
-    _check_header("MCP-Protocol-Version", headers, meta[VERSION_KEY])
-    _check_header("Mcp-Method", headers, request.method)
+    _check_header("MCP-Protocol-Version", headers.get("mcp-protocol-version"), meta[VERSION_KEY])
+    _check_header("Mcp-Method", headers.get("mcp-method"), request.method)
     if request.method in _METHODS_WITH_NAME_HEADER:
-        params = _decode_params(request.params)
+        params = _decode_target(request.params)
         target = params.uri if request.method == "resources/read" else params.name
         if target is not None:
-            _check_header("Mcp-Name", headers, target)
+            _check_header("Mcp-Name", headers.get("mcp-name"), target)
 
 
 def check_param_headers(
@@ -59,8 +59,7 @@ def check_param_headers(
             raise _mismatch(name)
 
 
-def _check_header(name: str, headers: Headers, value: Json) -> None:
-    header = headers.get(name.lower())
+def _check_header(name: str, header: str | None, value: Json) -> None:
     if header is None or _decode_header(header) != value:
         raise _mismatch(name)
 
@@ -71,7 +70,7 @@ def _mismatch(name: str) -> HoldfastError:
 
 def _decode_header(value: str) -> str | None:
     """A header's value, decoded if it has the form `=?base64?…?=`; None if it cannot be decoded."""
-    encoded = _BASE64.fullmatch(value)
+    encoded = _BASE64.fullmatch(value) if value.startswith("=?") else None
     if encoded is None:
         return value
     try:
@@ -82,12 +81,17 @@ def _decode_header(value: str) -> str | None:
         return None
 
 
-class _Params(msgspec.Struct):
+class _Target(msgspec.Struct):
     name: Json = None
     uri: Json = None
+
+
+class _Params(msgspec.Struct):
+    name: Json = None
     arguments: Json = None
 
 
+_decode_target = make_decoder(_Target)
 _decode_params = make_decoder(_Params)
 
 

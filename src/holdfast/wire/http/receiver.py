@@ -120,6 +120,7 @@ class HttpReceiver(Generic[C]):
         self._challenge = challenge
         self._in_flight = CallerQuota(total=http_limits.in_flight, share=http_limits.in_flight_per_caller)
         self._all_answered = asyncio.Event()
+        self._is_draining = False
         self._throttles: dict[str, LoopThrottle] = {}  # by caller, the most recently used at the end
         self.bodies = Bodies(http_limits)
 
@@ -170,6 +171,7 @@ class HttpReceiver(Generic[C]):
 
     async def wait_until_answered(self, seconds: float) -> None:
         """Wait until no request is in flight, for at most `seconds`."""
+        self._is_draining = True
         if self._in_flight.used:
             self._all_answered.clear()
             with contextlib.suppress(TimeoutError):
@@ -230,7 +232,7 @@ class HttpReceiver(Generic[C]):
             await self._handler.handle_request(request, http)
         finally:
             self._in_flight.release(caller_id)
-            if not self._in_flight.used:
+            if self._is_draining and not self._in_flight.used:
                 self._all_answered.set()
 
     def _busy(self, caller_id: str) -> HoldfastError:

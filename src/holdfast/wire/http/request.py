@@ -83,8 +83,8 @@ def check_method(method: str, headers: Headers) -> None:
             405, "Use POST, GET or DELETE.", allow=", ".join(_METHODS), closes=method == "CONNECT"
         )
     if method == "POST":
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        kind = headers.get("content-type", "")
+        if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
             raise BadHeadError(415, "The body must be application/json.")
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise BadHeadError(415, "Send the body without Content-Encoding.")

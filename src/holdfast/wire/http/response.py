@@ -34,7 +34,7 @@ class AsgiResponse:
     def __init__(self, send: Send, *, can_stream: bool) -> None:
         self._send = send
         self._can_stream = can_stream
-        self._lock = asyncio.Lock()
+        self._lock: asyncio.Lock | None = None  # created when needed: most responses have no stream
         self._is_streaming = False
 
     async def notify(self, method: str, params: Any) -> None:
@@ -60,24 +60,31 @@ class AsgiResponse:
         self, line: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
         """Send the result: as the last event if a stream was started, else as JSON."""
-        async with self._lock:
-            if self._is_streaming:
-                await self._send_body(_event(line), more=False)
-            else:
-                await send_response(self._send, status, line.rstrip(b"\n"), (JSON_HEADER, *headers))
+        if self._lock is not None:
+            async with self._lock:
+                if self._is_streaming:
+                    await self._send_body(_event(line), more=False)
+                    return
+        await send_response(self._send, status, line.rstrip(b"\n"), (JSON_HEADER, *headers))
 
     async def end(self) -> None:
         """End the stream without a result."""
-        async with self._lock:
+        async with self._open_lock():
             if not self._is_streaming:
                 await self._start_stream()
             await self._send_body(b"", more=False)
 
     async def _send_part(self, data: bytes) -> None:
-        async with self._lock:
+        async with self._open_lock():
             if not self._is_streaming:
                 await self._start_stream()
             await self._send_body(data, more=True)
+
+    def _open_lock(self) -> asyncio.Lock:
+        """The lock that orders the parts of a stream. Who calls this starts the stream, if it has not started."""
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        return self._lock
 
     async def _start_stream(self) -> None:
         self._is_streaming = True

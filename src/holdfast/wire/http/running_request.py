@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.wire.deadlines import Deadlines
 from holdfast.wire.http.limits import HttpLimits
 from holdfast.wire.http.request import Receive, wait_for_disconnect
 from holdfast.wire.http.response import encode_error, http_status
@@ -52,6 +53,38 @@ async def run_request(
         await response.end()
 
 
+class DisconnectWatch:
+    """Begins to watch the requests that take longer than most. One timer costs less than one per request."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.limits = limits
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadlines: (
+            Deadlines  # of this event loop; an application may be used in several, one after the other
+        )
+        self._young: dict[int, RunningRequest] = {}
+        self._last_number = 0
+
+    def add(self, running: "RunningRequest") -> int:
+        """Watch a request after a short delay. Return its number, for `remove`."""
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._deadlines = loop, Deadlines(loop, self._start)
+        self._last_number += 1
+        self._young[self._last_number] = running
+        self._deadlines.add(self._last_number, _WATCH_DELAY)
+        return self._last_number
+
+    def remove(self, number: int) -> None:
+        """Forget a request that is answered."""
+        if self._young.pop(number, None) is not None:
+            self._deadlines.remove(number)
+
+    def _start(self, number: Id) -> None:
+        if isinstance(number, int) and (running := self._young.pop(number, None)) is not None:
+            running.start_watching()
+
+
 class RunningRequest:
     """A request in flight: sends keepalives to its client and can be cancelled.
 
@@ -64,7 +97,7 @@ class RunningRequest:
         response: "StreamedResponse",
         receive: Receive,
         session: "CancellableRequests | None",
-        limits: HttpLimits,
+        watch: DisconnectWatch,
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -73,21 +106,19 @@ class RunningRequest:
         self.is_cancelled = False
         self._response = response
         self._receive = receive
-        self._limits = limits
-        self._timer: asyncio.TimerHandle | None = None
+        self._watch = watch
+        self._number = 0
         self._watch_task: asyncio.Task[None] | None = None
 
     def start(self, request_id: Id) -> None:
         """Let the client cancel the request. After a short delay, watch whether the client disconnects."""
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(_WATCH_DELAY, self._start_watching)
+        self._number = self._watch.add(self)
         if self.session is not None:
             self.session.running[request_id] = self.cancel
 
     def stop(self, request_id: Id) -> None:
         """Undo `start`."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._watch.remove(self._number)
         if self._watch_task is not None:
             self._watch_task.cancel()
         if self.session is not None:
@@ -97,14 +128,15 @@ class RunningRequest:
         self.is_cancelled = True
         self.task.cancel()
 
-    def _start_watching(self) -> None:
-        self._watch_task = asyncio.ensure_future(self._watch())
+    def start_watching(self) -> None:
+        """Watch whether the client disconnects, and send keepalives."""
+        self._watch_task = asyncio.ensure_future(self._wait_for_disconnect())
 
-    async def _watch(self) -> None:
+    async def _wait_for_disconnect(self) -> None:
         disconnected = asyncio.ensure_future(wait_for_disconnect(self._receive))
         try:
             while True:
-                done, _ = await asyncio.wait([disconnected], timeout=self._limits.keepalive_seconds)
+                done, _ = await asyncio.wait([disconnected], timeout=self._watch.limits.keepalive_seconds)
                 if done:
                     break
                 await self._response.send_keepalive()
