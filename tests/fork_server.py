@@ -45,10 +45,13 @@ PACKAGES = (
 )
 LIBRARIES = (
     "httptools",
+    "importlib.readers",
     "jsonschema_rs",
+    "platformdirs.unix",
     "prompt_toolkit.shortcuts",
     "rich.console",
     "rich.table",
+    "tomllib",
     "uvicorn.protocols.http.httptools_impl",
     "uvloop",
 )
