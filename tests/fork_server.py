@@ -1,9 +1,11 @@
 """A process that has imported the commands of `holdfast`, and forks a child for each command.
 
 Each command still runs in a process of its own, with its own arguments, folder, variables and standard streams; only
-the imports are done once. `tests.commands` starts this script and sends it the requests.
+the imports are done once, and none of the imported objects is freed at the end. `tests.commands` starts this script and sends it the requests.
 """
 
+import atexit
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -12,10 +14,12 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import sys
 import termios
+import threading
 from pathlib import Path
 from typing import NoReturn, TypedDict
 
@@ -41,10 +45,13 @@ PACKAGES = (
 )
 LIBRARIES = (
     "httptools",
+    "importlib.readers",
     "jsonschema_rs",
+    "platformdirs.unix",
     "prompt_toolkit.shortcuts",
     "rich.console",
     "rich.table",
+    "tomllib",
     "uvicorn.protocols.http.httptools_impl",
     "uvloop",
 )
@@ -77,35 +84,52 @@ def import_packages() -> None:
 
 def serve(control: socket.socket) -> Request | None:
     """Answer requests until the other end is closed. Return the request in a child that shall run it."""
+    running: dict[int, socket.socket] = {}
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(waker.fileno())
     while True:
-        _, received, _, _ = socket.recv_fds(control, 1, 1)
-        if not received:
-            return None
-        if os.fork() == 0:
-            control.close()
-            return _run_child(socket.socket(fileno=received[0]))
-        os.close(received[0])
+        ready, _, _ = select.select([control, woken], [], [])
+        if woken in ready:
+            woken.recv(4096)
+            _report_ended(running)
+        if control in ready:
+            _, received, _, _ = socket.recv_fds(control, 1, 1)
+            if not received:
+                return None
+            connection = socket.socket(fileno=received[0])
+            _, streams, _, _ = socket.recv_fds(connection, 1, 3)
+            with connection.makefile("rb") as lines:
+                line = lines.readline()
+            child = os.fork() if line else None
+            if child == 0:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for ours in (control, woken, waker, connection, *running.values()):
+                    ours.close()
+                for number, stream in enumerate(streams):
+                    os.dup2(stream, number)
+                os.closerange(3, 64)
+                return json.loads(line)
+            for stream in streams:
+                os.close(stream)
+            if child is None:  # the test ended before it sent its request
+                connection.close()
+                continue
+            running[child] = connection
+            with contextlib.suppress(BrokenPipeError):
+                connection.send(f"{child}\n".encode())
 
 
-def _run_child(connection: socket.socket) -> Request:
-    """Fork again: the first child reports the process id and then the exit status of the second, which returns."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    _, streams, _, _ = socket.recv_fds(connection, 1, 3)
-    with connection.makefile("rb") as lines:
-        request: Request = json.loads(lines.readline())
-    child = os.fork()
-    if child == 0:
-        connection.close()
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-        os.closerange(3, 64)
-        return request
-    for stream in streams:
-        os.close(stream)
-    connection.send(f"{child}\n".encode())
-    _, status = os.waitpid(child, 0)
-    connection.send(f"{os.waitstatus_to_exitcode(status)}\n".encode())
-    os._exit(0)
+def _report_ended(running: dict[int, socket.socket]) -> None:
+    """Send the exit status of each child that has ended."""
+    while running:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child == 0:
+            return
+        with running.pop(child) as connection, contextlib.suppress(BrokenPipeError):
+            connection.send(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
 def run(request: Request) -> NoReturn:
@@ -129,6 +153,17 @@ def run(request: Request) -> NoReturn:
     sys.exit(main())
 
 
+def end(ended: SystemExit) -> NoReturn:
+    """End this process as Python does, but without freeing each of the imported objects: that takes longer than most commands."""
+    if ended.code is not None and not isinstance(ended.code, int):
+        raise ended
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((ended.code or 0) & 0xFF)
+
+
 def _open(mode: str, number: int) -> io.TextIOWrapper:
     """A standard stream as Python opens it."""
     is_line_buffered = number == 2 or os.isatty(number)
@@ -143,7 +178,9 @@ if __name__ == "__main__":
     import_packages()
     gc.collect()
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no child is waited for here
     wanted = serve(socket.socket(fileno=int(sys.argv[1])))
     if wanted is not None:
-        run(wanted)
+        try:
+            run(wanted)
+        except SystemExit as ended:
+            end(ended)

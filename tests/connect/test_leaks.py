@@ -30,7 +30,7 @@ from tests.connect.processes import (
 
 pytestmark = pytest.mark.anyio
 
-CYCLES = int(os.environ.get("HOLDFAST_CYCLES", "15"))
+CYCLES = int(os.environ.get("HOLDFAST_CYCLES", "10"))
 SERVERS = 20
 
 

@@ -231,6 +231,7 @@ async def test_a_server_on_fastmcp_that_asks_names_what_to_write():
     assert "era" not in failed
 
 
+@pytest.mark.slow
 async def test_a_server_on_the_mcp_sdk_that_asks_names_what_to_write():
     script = """if True:
         from mcp.server import MCPServer

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.model import codes
@@ -108,6 +108,7 @@ def test_workspace_is_read_from_our_own_key_then_from_the_aliases(
     assert ALIASES.workspace_in(meta) == workspace
 
 
+@settings(max_examples=30)
 @given(
     st.recursive(
         st.none() | st.text() | st.integers(),

@@ -220,6 +220,7 @@ TRUSTED = {
         "resolve/project_folders.py",
         "resolve/protected_paths.py",
     ),
+    "settings/edit.py",
     *("sandbox/bwrap/bwrap.py", "sandbox/bwrap/program_files.py", "sandbox/container/container.py"),
     "sandbox/container/kept_containers.py",
     *("sandbox/escape_probe_runner.py", "sandbox/own_code.py", "toolkit/client.py"),

@@ -41,7 +41,13 @@ async def test_a_slow_server_gets_one_request_and_its_page_is_shown_later(
 
 @pytest.mark.promise("STG-11")
 @pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
-@pytest.mark.parametrize("busy", ["setTimeout(() => { for (;;); })", "onbeforeunload = () => { for (;;); }"])
+@pytest.mark.parametrize(
+    "busy",
+    [
+        pytest.param("setTimeout(() => { for (;;); })", marks=pytest.mark.slow),
+        "onbeforeunload = () => { for (;;); }",
+    ],
+)
 async def test_a_busy_page_is_left_at_the_first_try(
     client: Client, site: Site, busy: str, is_protected: bool, monkeypatch: pytest.MonkeyPatch
 ):

@@ -41,7 +41,7 @@ CHANGES = st.lists(
 
 @pytest.mark.promise("STG-06", "STG-09")
 @settings(
-    max_examples=int(os.environ.get("HOLDFAST_STAGE_EXAMPLES", "5")),
+    max_examples=int(os.environ.get("HOLDFAST_STAGE_EXAMPLES", "2")),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -29,7 +29,14 @@ OVERLAYS = {
 
 @pytest.mark.promise("STG-12")
 @pytest.mark.parametrize("is_protected", [True, False], ids=["attack", "control"])
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        "element",
+        "frame of another site",
+        *(pytest.param(slow, marks=pytest.mark.slow) for slow in ("frame", "new frame")),
+    ],
+)
 async def test_an_overlay_that_comes_between_check_and_press_gets_no_click(
     client: Client, site: Site, overlay: str, is_protected: bool, monkeypatch: pytest.MonkeyPatch
 ):
