@@ -18,7 +18,7 @@ from tests.journeys.up import HOLDFAST, add_counter, environment, run, running_u
 
 pytestmark = pytest.mark.anyio
 
-CYCLES = int(os.environ.get("HOLDFAST_UP_CYCLES", "2"))
+CYCLES = int(os.environ.get("HOLDFAST_UP_CYCLES", "5"))
 
 
 async def wait_until_dead(*processes: int) -> None:

@@ -68,7 +68,6 @@ async def test_typescript_sdk_client(tmp_path: Path):
     assert check_recordings(tmp_path) == 3
 
 
-@pytest.mark.slow
 async def test_acpx_runs_a_prompt_and_answers_permission_requests(tmp_path: Path):
     cwd = _folder(tmp_path)
     _servers(tmp_path)

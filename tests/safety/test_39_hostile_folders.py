@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 # With HOLDFAST_FOLDERS the machine does nothing else, and the limits are literal. Among other tests, the latency without
 # an attack is subtracted.
 ALONE = "HOLDFAST_FOLDERS" in os.environ
-FOLDERS = int(os.environ.get("HOLDFAST_FOLDERS", "30"))
+FOLDERS = int(os.environ.get("HOLDFAST_FOLDERS", "100"))
 FIRST_SEED = int(os.environ.get("HOLDFAST_SEED", "0"))
 BATCH = 1 if ALONE else 10
 ATTEMPTS = 8  # a stall caused by another process is not repeated; one caused by Holdfast is
