@@ -245,6 +245,7 @@ _FLAGS = frozenset(
     )
 )
 _PYTHON = re.compile(r"(?:python|pypy|pythonw)[0-9.]*t?")
+_RELATIVE_BYTECODE = re.compile(r"pycache_prefix=(?!/)")  # `-X pycache_prefix=.cache`
 _OPTION_C_OR_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*[cm]")  # after any flags: `-Im`
 _OPTION_C = re.compile(r"^-[bBdEhiIOPqRsSuvVx?]*c")  # with its value in the same word: `-cimport server`
 _SHELL_SEPARATORS = re.compile(r"[\s;&|()<>\"'`]+")
@@ -432,7 +433,11 @@ def named_scripts(argv: Sequence[str]) -> tuple[str, ...]:
 
 def runs_absolute_script(argv: Sequence[str]) -> bool:
     """Whether Python or Node runs a script with an absolute path: it then loads no code from its working folder."""
-    return is_node_or_python(argv[0]) and _script(argv).startswith("/")
+    script = _script(argv)
+    if not (is_node_or_python(argv[0]) and script.startswith("/")):
+        return False
+    options = argv[1 : argv.index(script)]
+    return not any(map(_RELATIVE_BYTECODE.search, options))
 
 
 def is_node_or_python(word: str) -> bool:
