@@ -60,6 +60,7 @@ async def test_a_relative_search_path_does_not_lead_into_a_strangers_folder(
     assert found == {"empty": theirs, "relative": theirs, "plain": "none"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])
 async def test_a_relative_folder_of_compiled_code_does_not_lead_into_a_strangers_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool

@@ -46,6 +46,7 @@ def forge(cursor: str, position: tuple[int, int]) -> list[str]:
     return [moved, cursor[:-1], cursor + "\n", f"{cursor}==", f"{cursor[:4]}!{cursor[4:]}"]
 
 
+@pytest.mark.slow
 async def test_an_editor_lists_no_other_users_sessions_by_a_cursor(home: Path):
     (home / "data").mkdir(mode=0o700)
     anns, anns_cursor, bobs_cursor = await store_sessions(home / "data" / "holdfast.db")
