@@ -36,3 +36,9 @@ def test_every_safety_test_is_listed():
     tests = sorted(f"tests/safety/{path.name}" for path in (ROOT / "tests" / "safety").glob("test_*.py"))
 
     assert sorted(re.findall(r"`(tests/safety/[^`]+)`", " ".join(listed().values()))) == tests
+
+
+def test_every_test_that_is_named_exists():
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+
+    assert [path for path in re.findall(r"`(tests/[^`]+)`", text) if not (ROOT / path).exists()] == []

@@ -60,6 +60,11 @@ PROJECT_FILES = (
     ".holdfast",
     ".holdfast/workspace.toml",
     ".holdfast/mcp.json",
+    ".holdfast/agents",
+    ".holdfast/agents/reviewer.md",
+    "AGENTS.md",
+    ".tool-versions",
+    ".npmrc",
     ".git",
     ".git/commondir",
     ".git/config",
@@ -87,6 +92,8 @@ def make_folder(folder: Path, seed: int) -> list[dict[str, Any]]:
         _chmod(folder / PROGRAM)
     if rng.random() < 0.2:
         _deep(folder, rng.randrange(10, 200))
+    if rng.random() < 0.02:
+        _wide(folder / rng.choice([".holdfast/agents", "node_modules/.bin", "."]))
     command = rng.choice(_COMMANDS)(folder, rng)
     return [{"name": "program", "command": command[0], "args": command[1:], "env": []}]
 
@@ -148,6 +155,13 @@ def _deep(folder: Path, depth: int) -> None:
         (folder / "/".join(["d"] * depth)).mkdir(parents=True)
 
 
+def _wide(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in range(2000):
+            (folder / f"{number}.md").touch()
+
+
 def _size(rng: random.Random) -> int:
     return rng.choice([0, 10, 1 * KIB, 60 * KIB, 64 * KIB - 1, 64 * KIB + 1, 300 * KIB, 4096 * KIB])
 
@@ -158,6 +172,8 @@ def _text(rng: random.Random, path: Path) -> bytes:
         return json.dumps({"bin": rng.choice([entry, {"tool": entry}]), "main": entry}).encode()
     if path.name == "pyvenv.cfg" and rng.random() < 0.5:
         return b"home = " + rng.choice([b"/", b"/root", b"/usr/bin", b"..", b"/proc/self/cwd"]) + b"\n"
+    if path.suffix == ".md" and rng.random() < 0.5:
+        return b"---\ntools: " + _storm(rng) + b"\nmodel: ${SECRET}\n---\n" + _storm(rng)
     if path.name == ".git" and rng.random() < 0.5:
         return b"gitdir: " + rng.choice([b"/", b"../..", b".git", b"/proc/self/cwd", b"x" * 10_000]) + b"\n"
     return _storm(rng)

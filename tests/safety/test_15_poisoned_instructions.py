@@ -1,5 +1,7 @@
 """Attack 15, in the gateway: a server's instructions hide words, pose as those of another server, or leave no room for them."""
 
+import re
+import time
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,27 @@ async def test_instructions_hide_nothing_and_stay_below_the_name_of_their_server
     headings = [line for line in shown.splitlines() if line.startswith("# ")]
     assert (headings == ["# first", "# second"]) is is_protected
     assert ("=====" in shown, "\u200b" in shown, "\U000e0041" in shown) == (not is_protected,) * 3
+
+
+SHORT, LONG = 1000, 4000
+
+
+def measured_seconds(text: str) -> float:
+    def once() -> float:
+        began = time.process_time()
+        capabilities._below_heading(text)
+        return time.process_time() - began
+
+    return min(once() for _ in range(5))
+
+
+@pytest.mark.parametrize("line", ["\n", " \n"], ids=["empty", "blank"])
+def test_instructions_of_many_lines_take_linear_time(line: str):
+    # The whole text of a server has 16 KiB.
+    assert measured_seconds(line * 8000) < measured_seconds(line * LONG) * 4 + 0.02
+
+
+def test_control_patterns_that_cross_lines_take_quadratic_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(capabilities, "_HEADING", re.compile(r"^(\s*#)", re.MULTILINE))
+
+    assert measured_seconds("\n" * LONG) > measured_seconds("\n" * SHORT) * 8

@@ -37,6 +37,54 @@ def pass_on_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_handler, "_INTERRUPTIBLE", {"tools/call": Everything({"name"})})
 
 
+REFERENCE = {"type": "ref/prompt", "name": "x"}
+COMPLETE = {"ref": REFERENCE, "argument": {"name": "a", "value": "b"}, "context": {"arguments": {"c": "d"}}}
+REQUESTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "completion/complete": (
+        {
+            **COMPLETE,
+            "ref": {**REFERENCE, "Name": "y", "NAME": "z"},
+            "Ref": {"type": "ref/prompt", "name": "y"},
+            "argument": {**COMPLETE["argument"], "Value": "other"},
+        },
+        COMPLETE,
+    ),
+    "resources/subscribe": ({"uri": "a:b", "Uri": "c:d", "force": True}, {"uri": "a:b"}),
+    "resources/unsubscribe": ({"uri": "a:b", "URI": "c:d"}, {"uri": "a:b"}),
+}
+
+
+def keep_everything(members: dict[str, Any], *names: str) -> dict[str, Any]:
+    return members
+
+
+@pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])
+async def test_a_server_gets_only_the_params_that_mcp_defines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool
+):
+    if not is_protected:
+        monkeypatch.setattr(request_handler, "_only", keep_everything)
+    got: dict[str, Any] = {}
+    async with (
+        running_gateway(tmp_path, servers=server("handshake")) as running,
+        AskingClient(running.url, running.token()) as client,
+    ):
+        for method, (params, _) in REQUESTS.items():
+            got[method] = read_answer(await client.post(method, params))["result"]["got"]
+        notification: dict[str, Any] = {
+            "jsonrpc": "2.0",
+            "method": "notifications/roots/list_changed",
+            "params": {"Roots": []},
+        }
+        await client.http.post(client.url, json=notification)
+        notified = await client.send("notified", {})
+
+    assert {method: got[method] == shown for method, (_, shown) in REQUESTS.items()} == dict.fromkeys(
+        REQUESTS, is_protected
+    )
+    assert notified == [{} if is_protected else {"Roots": []}]
+
+
 @pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])
 async def test_a_server_gets_only_the_params_that_the_question_is_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool

@@ -67,6 +67,10 @@ def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
         ({"s.py": "import a; import b", "a.py": "", "b.py": ""}, "python s.py", "b.py"),
         ({"s.py": "try: import b\nexcept: pass", "b.py": ""}, "python s.py", "b.py"),
         ({"s.py": "import a, \\\n b", "b.py": ""}, "python s.py", "b.py"),
+        ({"s.py": "import_module( 'a.b')", "a/b.py": ""}, "python s.py", "a/b.py"),
+        ({"s/__init__.py": "import_module('.b', 's')", "s/b.py": ""}, "python -m s", "s/b.py"),
+        ({"s.py": "__import__('b')", "b.py": ""}, "python s.py", "b.py"),
+        ({"x.mjs": "new Worker(new URL('a/y.js', u))", "a/y.js": ""}, "node x.mjs", "a/y.js"),
         ({"s.py": "import b", "b.abi3.so": ""}, "python s.py", "b.abi3.so"),
         ({"s.py": "import asyncio", "ssl.py": ""}, "python s.py", "ssl.py"),
         ({"../tools/s.py": "import b", "../tools/b.py": ""}, "python ../tools/s.py", "../tools/b.py"),
@@ -270,6 +274,35 @@ def test_path_that_leads_elsewhere_than_it_reads_is_refused(tmp_path: Path):
             "base.json",
         ),
         ({".env.local": "", "s.ts": ""}, "bun s.ts", ".env.local"),
+        (
+            {".env": "NODE_OPTIONS=--require ./x.js", "s.js": "", "x.js": ""},
+            "node --env-file=.env s.js",
+            "x.js",
+        ),
+        (
+            {"node.config.json": '{"nodeOptions": {"import": ["./x.mjs"]}}', "s.js": "", "x.mjs": ""},
+            "node --experimental-default-config-file s.js",
+            "x.mjs",
+        ),
+        (
+            {
+                "Cargo.toml": "",
+                ".cargo/config.toml": "[target.'cfg(unix)']\nrunner = './x'",
+                "x": "#!/bin/sh",
+            },
+            "cargo run",
+            "x",
+        ),
+        ({"mise.toml": "", "mise-tasks/serve": "#!/bin/sh"}, "mise run serve", "mise-tasks/serve"),
+        ({".config/mise.toml": "[tasks.serve]\nrun = 'sh x.sh'", "x.sh": ""}, "mise run serve", "x.sh"),
+        (
+            {
+                "s.py": '# /// script\n# [tool.uv.sources]\n# foo = { path = "./foo" }\n# ///\nimport foo',
+                "foo/setup.py": "",
+            },
+            "uv run s.py",
+            "foo/setup.py",
+        ),
     ],
 )
 def test_what_a_program_loads_is_part_of_it(

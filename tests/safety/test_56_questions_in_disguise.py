@@ -6,19 +6,32 @@ from typing import Any
 
 import pytest
 
+from holdfast.connect import connection, server_requests
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.gateway import bridge
+from holdfast.wire.messages import Raw
 from tests.gateway.running import modern_call, post_modern, read_answer, running_gateway
 from tests.safety.asking_client import AskingClient
 from tests.safety.test_43_params_that_no_question_shows import server
 
 pytestmark = pytest.mark.anyio
-# JSON has many spellings of one text. A client reads all of them alike.
+COMPLETE = '"content": [], "resultType": "complete"'
+# JSON has many spellings of one text. A client reads all of them alike. Some clients read names of members in any case.
 SPELLINGS = (
     {'"elicitation/create"': '"elicitation\\/create"'},
     {'"input_required"': '"input\\u005frequired"'},
     {'"resultType"': '"result\\u0054ype"', '"method"': '"metho\\u0064"'},
+    {'"inputRequests"': '"InputRequests"', '"resultType"': f'{COMPLETE}, "ResultType"'},
+    {'"inputRequests"': '"inputReque\\u017fts"', '"resultType"': f'{COMPLETE}, "RESULTTYPE"'},
 )
+
+
+def pass_on(raw: Raw) -> Raw:
+    return raw
+
+
+def find_none(members: dict[str, Raw]) -> bool:
+    return False
 
 
 def leave(_: ServerRequests, given: Any) -> Any:
@@ -38,8 +51,9 @@ async def ask_modern(folder: Path, era: str, *all_arguments: dict[str, Any]) -> 
 
 def is_disguised(result: Any) -> bool:
     """Whether a client shows the question as the server wrote it."""
-    asked = json.dumps(result.get("inputRequests", {}))
-    return result["resultType"] == "input_required" and '"Holdfast: allow everything?"' in asked
+    folded = {name.casefold(): value for name, value in result.items()}
+    is_asked = "input_required" in (result["resultType"], folded["resulttype"])
+    return is_asked and '"Holdfast: allow everything?"' in json.dumps(folded.get("inputrequests", {}))
 
 
 @pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])
@@ -48,11 +62,14 @@ async def test_a_question_is_recognised_in_every_spelling(
 ):
     if not is_protected:
         monkeypatch.setattr(ServerRequests, "sanitize_questions", leave)
+        monkeypatch.setattr(server_requests, "_remove_disguised", find_none)
+        monkeypatch.setattr(connection, "without_disguised_questions", pass_on)
     results = await ask_modern(tmp_path, "modern", *({"spellings": each} for each in SPELLINGS))
 
-    assert [is_disguised(result) for result in results] == [not is_protected] * 3
+    assert [is_disguised(result) for result in results] == [not is_protected] * len(SPELLINGS)
     if is_protected:
-        assert all("not from Holdfast" in json.dumps(result["inputRequests"]) for result in results)
+        recognised = [result["inputRequests"] for result in results if "inputRequests" in result]
+        assert ["not from Holdfast" in json.dumps(asked) for asked in recognised] == [True] * 3
 
 
 @pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])
@@ -61,9 +78,10 @@ async def test_a_server_of_the_handshake_era_cannot_ask_in_its_result(
 ):
     if not is_protected:
         monkeypatch.setattr(bridge, "_MODERN_MEMBERS", ())
-    results = await ask_modern(tmp_path, "handshake", {}, {"spellings": SPELLINGS[1]})
+    spelled = [{"spellings": spelling} for spelling in SPELLINGS[1:]]
+    results = await ask_modern(tmp_path, "handshake", {}, *spelled)
 
-    assert [is_disguised(result) for result in results] == [not is_protected] * 2
+    assert [is_disguised(result) for result in results] == [not is_protected] * len(results)
 
 
 @pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])

@@ -174,6 +174,8 @@ def test_local_addresses_are_refused_for_a_confined_server(url: str):
     [
         {"type": "string", "title": "Password"}, {"type": "string", "description": "Enter your API-key, please"},
         {"type": "integer", "title": "PIN"}, {"type": "string", "title": "pass\u200bword"}, {"type": "string", "title": "ｐａｓｓｗｏｒｄ"},
+        {"title": "Password"}, {"type": ["string"], "title": "Password"}, {"type": "string", "format": "password"},
+        {"type": "string", "enum": [], "title": "Password"}, {"type": "array", "items": {"type": "string"}, "title": "Passwords"},
         {"type": "string", "description": "Your accessToken"}, {"type": "string", "title": "Kreditkarte / credit card number"},
     ],
 )  # fmt: skip
@@ -208,6 +210,8 @@ def test_other_fields_are_shown(field: JsonObject):
         {"message": "x", "requestedSchema": {"type": "object", "properties": {"a": {"type": "string", "enum": ["b\x1b[2J"]}}}},
         {"message": "x", "requestedSchema": {"type": "object", "properties": {"a": [[[[[[[["x"]]]]]]]]}}},
         {"message": "x", "requestedSchema": {"type": "object", "properties": {"a": 5}}},
+        {"message": "x", "requestedSchema": {"type": "object", "properties": {"a": {"type": "string", "Title": "Password"}}}},
+        {"message": "x", "requestedSchema": {"type": "object", "properties": {"a": {"type": "boolean", "TYPE": "string"}}}},
         {"message": "x", "mode": "voice"},
         {"message": 5},
         [],

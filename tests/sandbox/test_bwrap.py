@@ -305,52 +305,6 @@ async def test_readable_path_is_read_only(keeper: Keeper, root: Path, tmp_path: 
     assert "Read-only file system" in done.err
 
 
-LATE_CALLS = """
-import ctypes, json, os, socket
-libc = ctypes.CDLL(None, use_errno=True)
-def call(number, *arguments):
-    ctypes.set_errno(0)
-    libc.syscall(ctypes.c_long(number), *arguments)
-    return os.strerror(ctypes.get_errno())
-def netlink(protocol):
-    try: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol).close(); return 'opened'
-    except OSError as error: return error.strerror
-def leave_setuid_file():
-    try:
-        unnamed = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755)
-        os.link('/proc/self/fd/%d' % unnamed, 'unnamed', src_dir_fd=unnamed)
-        return oct(os.stat('unnamed').st_mode & 0o7000)
-    except OSError as error: return error.strerror
-print(json.dumps({
-    'open_tree_attr': call(467, -1, 0, 0, 0, 0), 'unknown': call(700), 'landlock': call(444, 0, 0, 1), 'memfd_secret': call(447, 0),
-    'route': netlink(0), 'audit': netlink(9), 'kobject': netlink(15), 'setuid': leave_setuid_file(),
-}))
-"""
-
-
-@pytest.mark.promise("BOX-02")
-@pytest.mark.parametrize("confine", [True, False])
-async def test_calls_that_few_programs_need_are_denied(keeper: Keeper, root: Path, *, confine: bool) -> None:
-    spec = python(LATE_CALLS, cwd=str(root))
-
-    found = json.loads((await run(keeper, confined(spec, root) if confine else spec)).out)
-
-    if not confine:  # the control: what depends on the kernel is left out
-        assert (found["audit"], found["setuid"]) == ("opened", "0o4000")
-        if "Operation not permitted" in (found["landlock"], found["memfd_secret"]):
-            pytest.skip("this machine denies some of the calls to all programs")
-        return
-    nothing, denied, protocol = (
-        "Function not implemented",
-        "Operation not permitted",
-        "Protocol not supported",
-    )
-    assert found == {
-        "open_tree_attr": nothing, "unknown": nothing, "landlock": denied, "memfd_secret": denied,
-        "route": "opened", "audit": protocol, "kobject": protocol, "setuid": denied,
-    }  # fmt: skip
-
-
 @pytest.mark.slow
 async def test_concurrent_first_starts_all_succeed(root: Path) -> None:
     sandbox = BwrapSandbox()

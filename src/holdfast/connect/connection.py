@@ -11,6 +11,7 @@ import msgspec
 from holdfast.connect.back_off import BackOff
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress, ServerMessages
+from holdfast.connect.server_requests import without_disguised_questions
 from holdfast.connect.stderr import ServerStderr
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -206,7 +207,8 @@ class Connection:
         if relay is not None and relay.era is Era.MODERN and requests.may_pass_on_questions:
             return requests.sanitize_questions(raw)
         async with asyncio.timeout(timeout):
-            return await self._resolve_input_requests(raw, send)
+            raw = await self._resolve_input_requests(raw, send)
+            return await self._client.run_in_thread_if_long(without_disguised_questions, raw)
 
     async def notify(self, method: str, params: Any) -> None:
         """Send a notification of the session's gateway client."""

@@ -22,6 +22,22 @@ MAX_URL = 2000
 _MAX_DEPTH = 8
 _DISPLAYED_KEYWORDS = frozenset({"title", "description"})
 """Keywords that are only shown. The values of others, such as `enum`, are part of the answer."""
+_KEYWORDS = _DISPLAYED_KEYWORDS | frozenset(
+    (
+        "type",
+        "properties",
+        "required",
+        "enum",
+        "enumNames",
+        "oneOf",
+        "anyOf",
+        "const",
+        "items",
+        "default",
+        "format",
+    )
+)
+_IN_ANY_CASE = frozenset(keyword.casefold() for keyword in _KEYWORDS)
 _NOT_FOR_SECRETS = "Never enter a password, key or token in this form."
 _SECRET_WORDS = re.compile(
     r"pass ?(?:wor[dt]|wd|phrase|code)|\bpwd\b|\b(?:api|access|private|secret|signing) ?keys?\b|\bsecrets?\b|\btokens?\b"
@@ -102,14 +118,28 @@ def _sanitize_schema(schema: Json) -> JsonObject:
 def _sanitize_field(name: str, field: Json) -> Json:
     if not isinstance(field, dict):
         raise _refused(f"the field {name!r} is not an object")
-    if field.get("type") in ("string", "number", "integer") and "enum" not in field and "oneOf" not in field:
-        texts = (name, *(text for key in _DISPLAYED_KEYWORDS if isinstance(text := field.get(key), str)))
+    if not _is_choice(field):
+        texts = (
+            name,
+            *(text for key in (*_DISPLAYED_KEYWORDS, "format") if isinstance(text := field.get(key), str)),
+        )
         if any(map(_names_a_secret, texts)):
             raise _refused(
                 f"the field {name!r} asks for a password or another secret, which MCP forbids in forms. "
                 "Use an elicitation by URL"
             )
     return _sanitize_json(field)
+
+
+def _is_choice(field: JsonObject) -> bool:
+    """Whether the user cannot type a text. If the field has no type, some clients show a text field."""
+    match field:
+        case {"type": "boolean"} | {"enum": [_, *_]} | {"oneOf": [_, *_]}:
+            return True
+        case {"type": "array", "items": {"enum": [_, *_]} | {"anyOf": [_, *_]} | {"oneOf": [_, *_]}}:
+            return True
+        case _:
+            return False
 
 
 def _sanitize_json(value: Json) -> Json:
@@ -121,13 +151,20 @@ def _sanitize_json(value: Json) -> Json:
             return [_sanitize_json(item) for item in value]
         case dict():
             return {
-                _check_value(key, "a keyword"): to_line(text)[:MAX_TEXT]
+                _check_keyword(key): to_line(text)[:MAX_TEXT]
                 if key in _DISPLAYED_KEYWORDS and isinstance(text, str)
                 else _sanitize_json(text)
                 for key, text in value.items()
             }
         case _:
             return value
+
+
+def _check_keyword(key: str) -> str:
+    """The keyword. Refuse one such as `Title`: some clients read keywords in any case, but here it would not count as a title."""
+    if key not in _KEYWORDS and key.casefold() in _IN_ANY_CASE:
+        raise _refused(f"the keyword {key!r} must be written in the usual case")
+    return _check_value(key, "a keyword")
 
 
 def _check_value(value: Json, what: str) -> str:

@@ -29,7 +29,13 @@ _FIRST_REQUESTS = ("initialize", "server/discover")  # only clients send them
 OWN_KEY_PREFIX = "holdfast-"
 """The prefix of the keys of Holdfast's own questions to a modern client."""
 _decode_members = make_decoder(dict[str, Raw])
+_decode_text = make_decoder(str)
 INPUT_REQUIRED = "input_required"
+_RESULT_TYPE, _INPUT_REQUESTS = "resultType", "inputRequests"
+_QUESTION_MEMBERS = frozenset({_RESULT_TYPE, _INPUT_REQUESTS, "requestState"})
+_IN_ANY_CASE = frozenset(name.casefold() for name in _QUESTION_MEMBERS)
+_COMPLETE = Raw(b'"complete"')
+_USUAL_MEMBERS = _QUESTION_MEMBERS | {"content", "structuredContent", "isError", "_meta"}
 URL_ELICITATION_REQUIRED, _INTERNAL_ERROR = -32042, -32603
 _ANSWER_SECONDS = 0.0001  # about how long it takes to answer a request, without the parts that are measured
 _COPY_SECONDS_PER_BYTE = 2e-9  # about how long it takes to copy and send an answer
@@ -41,21 +47,40 @@ class _Question(msgspec.Struct, omit_defaults=True):
     params: Raw = Raw(b"{}")
 
 
-class _ResultType(msgspec.Struct, rename="camel"):
-    result_type: str = ""
-
-
 class _PagesToOpen(msgspec.Struct):
     elicitations: list[JsonObject]
 
 
 _decode_questions = make_decoder(dict[str, _Question])
-_decode_type = make_decoder(_ResultType)
 _decode_pages = make_decoder(_PagesToOpen)
 T = TypeVar("T")
 
 FindReadOnly: TypeAlias = Callable[[Sequence[str]], Awaitable[list[str]]]
 """Finds the paths that a sandboxed session with these roots may not change now."""
+
+
+def without_disguised_questions(raw: Raw) -> Raw:
+    """A modern server's result without members such as `InputRequests`: some clients read names of members in any case.
+
+    Such a client would show the question, but nothing has cleaned it.
+    """
+    try:
+        members: dict[str, Raw] = _decode_members(raw)
+    except DECODE_ERRORS:
+        return raw
+    return Raw(msgspec.json.encode(members)) if _remove_disguised(members) else raw
+
+
+def _remove_disguised(members: dict[str, Raw]) -> bool:
+    """Remove the members whose names are those of a question's members in another case. Return whether there were any."""
+    if members.keys() <= _USUAL_MEMBERS:
+        return False
+    disguised = [
+        name for name in members if name not in _QUESTION_MEMBERS and name.casefold() in _IN_ANY_CASE
+    ]
+    for name in disguised:
+        del members[name]
+    return bool(disguised)
 
 
 def _ignore() -> None:
@@ -199,13 +224,16 @@ class ServerRequests:
         """
         # The values are decoded before they are compared: JSON has many spellings of one text, such as `elicitation\\/create`.
         try:
-            if _decode_type(raw).result_type != INPUT_REQUIRED:
+            members: dict[str, Raw] = _decode_members(raw)
+            if _remove_disguised(members):
+                raw = Raw(msgspec.json.encode(members))
+            result_type = members.get(_RESULT_TYPE, _COMPLETE)
+            if result_type == _COMPLETE or _decode_text(result_type) != INPUT_REQUIRED:
                 return raw
         except msgspec.ValidationError:
             return raw
-        members: dict[str, Raw] = _decode_members(raw)
         try:
-            asked = _decode_questions(members.get("inputRequests", Raw(b"{}")))
+            asked = _decode_questions(members.get(_INPUT_REQUESTS, Raw(b"{}")))
         except msgspec.ValidationError:
             raise HoldfastError(codes.BAD_ANSWER, "The server's inputRequests are not valid.") from None
         for key, question in asked.items():
@@ -219,8 +247,8 @@ class ServerRequests:
                 )
             if question.method == ELICITATION:
                 question.params = Raw(msgspec.json.encode(self._sanitize(question.params)))
-        members["resultType"] = Raw(encode(INPUT_REQUIRED))
-        return Raw(msgspec.json.encode({**members, "inputRequests": asked}))
+        members[_RESULT_TYPE] = Raw(encode(INPUT_REQUIRED))
+        return Raw(msgspec.json.encode({**members, _INPUT_REQUESTS: asked}))
 
     def sanitize_error(self, error: PeerError) -> PeerError:
         """The server's error for a client. If it asks the user to open pages, each question names the server, or none is left."""

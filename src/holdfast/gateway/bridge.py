@@ -14,7 +14,8 @@ _RESOURCE_NOT_FOUND = -32002
 _URL_ELICITATION_REQUIRED = -32042
 _INVALID_PARAMS = -32602
 _INTERNAL_ERROR = -32603
-_MODERN_MEMBERS = ("resultType", "ttlMs", "cacheScope", "inputRequests", "requestState")
+_MODERN_MEMBERS = frozenset(("resulttype", "ttlms", "cachescope", "inputrequests", "requeststate"))
+"""In lower case, because some clients read names of members in any case."""
 _INFO = OwnInfo(implementation=GATEWAY)
 _decode_members = make_decoder(dict[str, Raw])
 
@@ -28,8 +29,8 @@ def bridge_result(result: Any, method: str, *, server: Era, client: Era) -> Any:
     except DECODE_ERRORS:
         return modern_result(result, method) if client is Era.MODERN else result
     # Also the questions of a handshake-era server, which cannot ask in its result: they would reach the client unchecked.
-    for name in _MODERN_MEMBERS:
-        members.pop(name, None)
+    for name in [name for name in members if name.casefold() in _MODERN_MEMBERS]:
+        del members[name]
     if client is Era.MODERN:
         return modern_result(members, method)
     structured = members.get("structuredContent")

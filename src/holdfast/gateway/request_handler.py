@@ -42,6 +42,8 @@ _INTERRUPTIBLE = {
 
 Other params are left out. No question shows them and no record contains them, but a server may read `Arguments` as `arguments`.
 """
+_COMPLETION = {"argument": ("name", "value"), "context": ("arguments",)}
+"""The params of a completion that are passed on besides its `ref`, each with its members."""
 
 
 class RequestHandler:
@@ -92,10 +94,11 @@ class RequestHandler:
         """
         if notification.method not in _PASSED_NOTIFICATIONS:
             return
+        params = Raw(msgspec.json.encode(_only(read_members(notification.params), "_meta")))
         offer = await self.offer()
         for server in offer.session.available:
             if offer.era_of(server) is Era.HANDSHAKE:
-                await offer.session.notify_server(server, notification.method, notification.params)
+                await offer.session.notify_server(server, notification.method, params)
 
     async def answer(self, request_id: Id, method: str, params: Raw, call: ClientCall) -> Any:
         """Answer one request, in the form that the client's era requires."""
@@ -284,11 +287,17 @@ class RequestHandler:
                 raise HoldfastError(
                     codes.METHOD_NOT_FOUND, "No server of this session offers completions for this resource."
                 )
-            server = servers[0]
+            server, reference = servers[0], _only(reference, "type", "uri")
         else:
             item = await offer.find_prompt(read_text(reference, "name"))
-            server, reference = item.server, {**reference, "name": Raw(encode(item.name))}
-        params = {**members, "ref": reference}
+            server = item.server
+            reference = {**_only(reference, "type"), "name": Raw(encode(item.name))}
+        given = {
+            key: _only(read_members(members[key]), *known)
+            for key, known in _COMPLETION.items()
+            if key in members
+        }
+        params = {**given, "ref": reference}
         return await self._requests.forward(server, "completion/complete", params, call)
 
     async def _subscribe(self, offer: Offer, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
@@ -300,13 +309,18 @@ class RequestHandler:
             )
         era = offer.era_of(server)
         if era is Era.HANDSHAKE:
-            return await self._requests.forward(server, method, members, call)
+            return await self._requests.forward(server, method, _only(members, "uri"), call)
         watches = self.client_session.watches
         if method == "resources/unsubscribe":
             watches.remove(offer.session, server, era, uri)
         elif not watches.is_watched(server, uri):  # subscribing twice is the same as once
             await watches.add(offer.session, server, era, uri)
         return EMPTY_OBJECT
+
+
+def _only(members: dict[str, Raw], *names: str) -> dict[str, Raw]:
+    """These members, without those that MCP does not define: a server may read `Uri` as `uri`."""
+    return {name: members[name] for name in names if name in members}
 
 
 async def _list(offer: Offer, method: str, members: dict[str, Raw]) -> dict[str, Any]:

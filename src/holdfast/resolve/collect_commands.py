@@ -116,7 +116,8 @@ class CommandCollector:
                     self._add_named_file(absolute, is_program=is_program, runner=runner)
                     suffix = PurePosixPath(path).suffix
                     is_import_map = has_import_maps and suffix in (".json", ".jsonc")
-                    if is_import_map or (has_task_files and suffix not in DATA_SUFFIXES):
+                    is_task_file = PurePosixPath(path).name in TASK_FILES  # `node --env-file=.env`
+                    if is_import_map or is_task_file or (has_task_files and suffix not in DATA_SUFFIXES):
                         self._add_task_file(absolute, base)
                 case NamedModule(name=name):
                     self._packages.add_module(name, base)
@@ -163,7 +164,7 @@ class CommandCollector:
         managed = VERSION_FILES if self._has_version_manager else ()
         for name in dict.fromkeys((*launcher_files(argv), *managed)):
             for path in _files_in(f"{base}/{name}") if name.endswith("/") else (f"{base}/{name}",):
-                if name in TASK_FILES:
+                if path.removeprefix(f"{base}/") in TASK_FILES:
                     self._add_task_file(path, base)
                 else:
                     self._files.add(path)

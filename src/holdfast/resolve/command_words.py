@@ -45,6 +45,11 @@ _NPM_FILES = (".npmrc",)
 _PNPM_FILES = (*_NPM_FILES, "package.json", ".pnpmfile.cjs", "pnpm-workspace.yaml")
 _PYTHON_VERSION_FILES = (".python-version", ".python-versions")
 _UV_FILES = ("pyproject.toml", "uv.lock", "uv.toml", *_PYTHON_VERSION_FILES)
+_MISE_FILES = (
+    *("mise.toml", ".mise.toml", "mise.local.toml", ".mise.local.toml", "mise/config.toml"),
+    *(".mise/config.toml", ".config/mise.toml", ".config/mise/config.toml"),
+)
+_MISE_FOLDERS = ("mise-tasks/", ".mise-tasks/", "mise/tasks/", ".mise/tasks/", ".config/mise/tasks/")
 _PROCFILES = ("Procfile", "Procfile.dev", ".env", ".foreman", ".overmind.env")
 _PROCFILE_RUNNERS = ("honcho", "foreman", "goreman", "forego", "overmind", "hivemind")
 _COMPOSE_FILES = tuple(
@@ -100,7 +105,8 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
         ("docker", "docker-compose", "podman", "podman-compose"),
         (*_COMPOSE_FILES, "Dockerfile", "Containerfile", ".env"),
     ),
-    **dict.fromkeys(("mise", "asdf"), ("mise.toml", ".mise.toml", ".tool-versions")),
+    "asdf": (".tool-versions",),
+    "mise": (*_MISE_FILES, *_MISE_FOLDERS, ".tool-versions"),
     "direnv": (".envrc", ".env"),
     "poe": ("pyproject.toml", "poe_tasks.toml"),
     **dict.fromkeys(("invoke", "inv"), ("tasks.py", "invoke.yaml")),
@@ -146,7 +152,9 @@ TASK_FILES = frozenset(
     (
         *("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile", "Rakefile", "rakefile"),
         *("Taskfile.yml", "Taskfile.yaml", "Taskfile.dist.yml", "Taskfile.dist.yaml", "tox.ini", "Pipfile"),
-        *("deno.json", "deno.jsonc", "mise.toml", ".mise.toml", "poe_tasks.toml", "composer.json", ".envrc"),
+        *("deno.json", "deno.jsonc", "poe_tasks.toml", "composer.json", ".envrc"),
+        *(".env", ".env.local", ".flaskenv", "node.config.json"),  # `NODE_OPTIONS=--require ./x.js`
+        *(*_MISE_FILES, ".cargo/config.toml", ".cargo/config"),
         *(
             "Dockerfile",
             "Containerfile",
@@ -178,8 +186,7 @@ _TASK_RUNNERS = frozenset(
 )
 NPM_SETTINGS_FILES = frozenset((".npmrc", "pnpm-workspace.yaml"))
 VERSION_FILES = (
-    *(".tool-versions", "mise.toml", ".mise.toml", "mise.local.toml", ".mise.local.toml", "mise/config.toml"),
-    *(".mise/config.toml", ".config/mise.toml", ".config/mise/config.toml", ".prototools"),
+    *(".tool-versions", *_MISE_FILES, ".prototools"),
     *(*_PYTHON_VERSION_FILES, ".node-version", ".nvmrc", ".ruby-version", ".java-version", ".go-version"),
 )
 """The files that version managers read in the working folder: which version of a program they run."""
@@ -245,6 +252,7 @@ _FLAGS = frozenset(
     )
 )
 _PYTHON = re.compile(r"(?:python|pypy|pythonw)[0-9.]*t?")
+_RELATIVE_BYTECODE = re.compile(r"pycache_prefix=(?!/)")  # `-X pycache_prefix=.cache`
 _OPTION_C_OR_M = re.compile(r"-[bBdEhiIOPqRsSuvVx?]*[cm]")  # after any flags: `-Im`
 _OPTION_C = re.compile(r"^-[bBdEhiIOPqRsSuvVx?]*c")  # with its value in the same word: `-cimport server`
 _SHELL_SEPARATORS = re.compile(r"[\s;&|()<>\"'`]+")
@@ -432,7 +440,11 @@ def named_scripts(argv: Sequence[str]) -> tuple[str, ...]:
 
 def runs_absolute_script(argv: Sequence[str]) -> bool:
     """Whether Python or Node runs a script with an absolute path: it then loads no code from its working folder."""
-    return is_node_or_python(argv[0]) and _script(argv).startswith("/")
+    script = _script(argv)
+    if not (is_node_or_python(argv[0]) and script.startswith("/")):
+        return False
+    options = argv[1 : argv.index(script)]
+    return not any(map(_RELATIVE_BYTECODE.search, options))
 
 
 def is_node_or_python(word: str) -> bool:

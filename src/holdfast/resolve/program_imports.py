@@ -18,6 +18,9 @@ _MAX_IMPORT_LIST = 2000  # characters of the names in `from x import (…)`, wit
 _PYTHON_IMPORT = re.compile(
     r"(?:^|[;:])[ \t]*(?:from([\w. \t]{1,1000}?)import\b|import\b)[ \t]*", re.MULTILINE
 )
+_PYTHON_IMPORT_CALL = re.compile(
+    r"\b(?:__import__|import_module|run_module)\s{0,20}\(\s{0,20}[\"'](\.{0,9})([\w.]{1,1000})[\"']"
+)
 _NAMES = re.compile(r"[\w., \t*]*")
 _NAMES_IN_BRACKETS = re.compile(r"\([\w\s,]*")
 _COMMENT = re.compile(r"#[^\n]*")
@@ -39,6 +42,9 @@ _USUAL_CODINGS = (
 # Any quoted relative path. It may not be an import, but hashing one file too many does no harm. The quotation marks are not
 # part of a match: the one that ends a text in a comment may begin an import.
 _JAVASCRIPT_IMPORT = re.compile(r"(?<=[\"'`])\.{1,2}(?:[/\\][^\"'`\n]*)?(?=[\"'`])")
+_JAVASCRIPT_URL = re.compile(
+    r"(?<=\bURL\()\s{0,20}[\"'`]([^\"'`\n]+)(?=[\"'`])"
+)  # `new URL("worker.js", import.meta.url)`
 _JAVASCRIPT_ESCAPE = re.compile(
     r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\}|([0-3]?[0-7]{1,2})|(\r?\n)|([^\w\s]))"
 )
@@ -50,6 +56,7 @@ _AS = re.compile(r"\bas\b")
 _CHANGES_SEARCH = re.compile(
     r"\bsys\s*\.\s*path\b|\bfrom[ \t]+sys[ \t]+import\b.*\bpath\b|\baddsitedir\b|\b__path__\b"
 )
+_QUOTED = re.compile(r"""["']([^"']+)["']""")
 _QUOTED_PATH = re.compile(r"(?<=[\"'])[\w.-][\w./-]{0,200}(?=[\"'])")
 COMPILED_SUFFIXES = (".pyc", ".so", ".node")
 """The suffixes of compiled modules. They are hashed, but not searched for imports."""
@@ -79,8 +86,12 @@ def import_candidates(
         statements, is_whole = _import_statements(text)
         if not is_whole:
             yield UNCHECKED
-        for root in dict.fromkeys((folder, *roots)):
+        places = dict.fromkeys((folder, *roots))
+        for root in places:
             yield from _imported_by_python(folder, root, statements)
+        for dots, name in dict.fromkeys(_PYTHON_IMPORT_CALL.findall(text)):
+            for base in (_folder_above(folder, len(dots) - 1),) if dots else places:
+                yield from python_module_candidates(base, name)
 
 
 def added_search_folders(path: str, source: bytes) -> list[str]:
@@ -95,6 +106,20 @@ def added_search_folders(path: str, source: bytes) -> list[str]:
     names = [*dict.fromkeys(_QUOTED_PATH.findall(text))][:_MAX_PACKAGES]
     above = folder.rpartition("/")[0]
     return [f"{base}/{name}" for base in (folder, above) for name in ("", *names)]
+
+
+def inline_metadata_texts(source: bytes) -> list[str]:
+    """The texts in quotes in the block with which a Python script says what `uv run` installs: `# foo = { path = "./foo" }`."""
+    texts: list[str] = []
+    is_inside = False
+    for line in _decode_python(source).splitlines():
+        if line.rstrip() == "# /// script":
+            is_inside = True
+        elif is_inside and (not line.startswith("#") or line.rstrip() == "# ///"):
+            break
+        elif is_inside:
+            texts += _QUOTED.findall(line)
+    return texts[:_MAX_PACKAGES]
 
 
 def python_module_candidates(folder: str, name: str) -> Iterator[str]:
@@ -249,7 +274,7 @@ def _folder_above(folder: str, levels: int) -> str:
 
 def _imported_by_javascript(folder: str, source: bytes) -> Iterator[str]:
     text = source.decode(errors="replace")
-    names = _JAVASCRIPT_IMPORT.findall(text)
+    names = _JAVASCRIPT_IMPORT.findall(text) + _JAVASCRIPT_URL.findall(text)
     if "\\" in text:  # `'.\\/x.js'` and `'\\x2e/x.js'` are `./x.js`
         names += _JAVASCRIPT_IMPORT.findall(_JAVASCRIPT_ESCAPE.sub(_unescaped, text))
     for name in dict.fromkeys(names):

@@ -22,6 +22,7 @@ from holdfast.resolve.program_imports import (
     COMPILED_SUFFIXES,
     added_search_folders,
     import_candidates,
+    inline_metadata_texts,
     module_suffixes,
 )
 from holdfast.resolve.script_kinds import Kind
@@ -87,6 +88,10 @@ def _collect(files: FileCollector, argv: Sequence[str], search_path: str) -> Non
                 packages.add_package_of(path)
         if Kind.PYTHON in kinds:
             roots += _added_roots(files, path, start, roots)
+            for text in inline_metadata_texts(start):
+                local = files.project.absolute(text, _parent(path))
+                if files.project.has_folder(local):
+                    packages.add_build(local)
         for imported in import_candidates(path, start, kinds, dict.fromkeys(roots)):
             if not packages.look_up(imported, runner="" if imported.endswith(_NOT_SOURCES) else runner):
                 break

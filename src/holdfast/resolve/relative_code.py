@@ -1,10 +1,11 @@
 """Recognise variables that make Python, Node or the dynamic loader load code from the working folder: `NODE_OPTIONS=--require ./x`."""
 
-import os
 import re
 
 from holdfast.model.reserved_variables import loader_variable_reason
 
+# The dynamic loader also separates paths by blanks (`LD_PRELOAD`) and semicolons (`LD_LIBRARY_PATH`).
+_LOADER_SEPARATOR, _SEPARATOR = re.compile(r"[:;\s]"), re.compile(":")
 _PREFIXES = ("PYTHON", "NODE_", "OPENSSL_")
 _NODE_OPTIONS = "NODE_OPTIONS"
 # Values of switches. `ignore` and the like are for PYTHONWARNINGS.
@@ -27,7 +28,8 @@ def loads_relative_code(name: str, value: str) -> bool:
         return not all(map(_is_harmless_option, value.split()))
     if not (upper.startswith(_PREFIXES) or loader_variable_reason(upper)) or _SWITCH.fullmatch(value):
         return False
-    return not all(part.startswith("/") for part in value.split(os.pathsep))
+    separator = _LOADER_SEPARATOR if upper.startswith("LD_") else _SEPARATOR
+    return not all(part.startswith("/") for part in separator.split(value))
 
 
 def _is_harmless_option(word: str) -> bool:

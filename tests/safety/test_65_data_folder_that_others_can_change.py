@@ -1,14 +1,18 @@
-"""A data folder that other users can change is refused."""
+"""Attack 65: another user of the machine writes into the data folder, or puts another folder in its place."""
 
 from pathlib import Path
 
 import pytest
 
+from holdfast.host import composition
 from holdfast.host.data_folder import check_data_folder
 from holdfast.host.host import Host
+from holdfast.host.open_options import OpenOptions
 from holdfast.model.errors import HoldfastError
+from holdfast.model.trust import Trust
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.settings import Settings, load
+from holdfast.workspaces.registry import Registry
 
 
 def load_settings(folder: Path, data_dir: Path) -> Settings:
@@ -49,6 +53,24 @@ async def test_host_does_not_open_such_a_folder(tmp_path: Path) -> None:
     with pytest.raises(HoldfastError, match="Other users can change the data folder"):
         async with Host(settings=load_settings(tmp_path, tmp_path / "data")):
             pass
+
+
+def accept(_: Path) -> None:
+    return
+
+
+@pytest.mark.anyio
+async def test_control_without_the_check_the_host_obeys_what_others_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(composition, "check_data_folder", accept)
+    data, project = tmp_path / "data", tmp_path / "project"
+    project.mkdir()
+    Registry(data / "workspaces").add(project, "theirs", trust=Trust.SANDBOXED)
+    data.chmod(0o777)
+
+    async with Host(settings=load_settings(tmp_path, data)) as host:
+        assert await host.trust_of(OpenOptions(cwd=project)) is Trust.SANDBOXED
 
 
 @pytest.mark.promise("BOX-06")

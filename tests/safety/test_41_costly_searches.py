@@ -1,4 +1,4 @@
-"""The cost of a query is bounded by what a caller may ask for."""
+"""Attack 41: a search that takes long, such as a phrase of thousands of pieces."""
 
 from pathlib import Path
 

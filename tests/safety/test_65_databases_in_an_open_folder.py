@@ -1,4 +1,4 @@
-"""Databases that other users of the machine cannot open."""
+"""Attack 65: another user of the machine reads Holdfast's databases, in a folder that was made before."""
 
 import os
 import sqlite3

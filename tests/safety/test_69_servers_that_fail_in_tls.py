@@ -1,4 +1,4 @@
-"""TLS that fails ends with a clear error in bounded time, and sends no request."""
+"""Attack 69: an impostor in place of a remote server, with a certificate that is not valid, old TLS, or none."""
 
 import asyncio
 import ssl
@@ -27,7 +27,9 @@ def server_tls(options: dict[str, Any]) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def serve_tls(folder: Path, kind: str) -> AsyncIterator[tuple[RawServer, Pool]]:
+async def serve_tls(
+    folder: Path, kind: str, *, is_protected: bool = True
+) -> AsyncIterator[tuple[RawServer, Pool]]:
     """A server whose TLS has this fault, and a pool that trusts its certificate unless it is the fault."""
     name = "other" if kind == "another name" else NAME
     valid_for = timedelta(hours=-1) if kind == "expired" else timedelta(days=1)
@@ -58,6 +60,8 @@ async def serve_tls(folder: Path, kind: str) -> AsyncIterator[tuple[RawServer, P
                 writer.write(sized_response(b"hello"))
 
     client_tls = ssl.create_default_context(cafile=trusted)
+    if not is_protected:
+        client_tls.check_hostname, client_tls.verify_mode = False, ssl.CERT_NONE
     async with run_server(talk, server, **options):
         pool = Pool(AddressPolicy(public_only=False), client_tls, look_up=resolve_to("127.0.0.1"))
         try:
@@ -93,6 +97,13 @@ async def test_failing_tls_is_a_clear_error_and_nothing_is_sent(tmp_path: Path, 
         str(failed.value),
         [],
     )
+
+
+@pytest.mark.parametrize("kind", ["expired", "another name", "self-signed"])
+async def test_control_without_the_check_an_impostor_gets_the_request(tmp_path: Path, kind: str):
+    async with serve_tls(tmp_path, kind, is_protected=False) as (server, pool):
+        assert await fetch(pool, server.url) == b"hello"
+        assert len(server.heads) == 1
 
 
 async def test_server_that_prefers_another_protocol_is_asked_for_http_1(tmp_path: Path):
