@@ -31,8 +31,10 @@ def make_tool(schema: Any, name: str = "t") -> CatalogTool:
 
 async def problem(schema: Any, arguments: Any) -> str | None:
     """What is wrong with the arguments, without the first sentence; None if they fit or are not checked."""
-    raw = json.dumps(arguments).encode()
-    error = await ArgumentChecker().find_error(make_tool(schema), raw, owner="session")
+    raw, tool, checker = json.dumps(arguments).encode(), make_tool(schema), ArgumentChecker()
+    error = await checker.find_error(tool, raw, owner="session")
+    again = await checker.find_error(tool, raw, owner="session", decoded=json.loads(raw))
+    assert str(again) == str(error)  # arguments that are decoded already may take a shorter way
     if error is None:
         return None
     begin = "s.t was not called: its arguments do not fit its schema."
@@ -119,6 +121,17 @@ async def test_recursive_schema_is_followed_into_the_arguments():
         await problem(NODE, {"value": 1, "next": {"value": "x"}})
         == "“next.value” must be an integer, not a string."
     )
+
+
+async def test_cost_of_a_schema_is_known_in_advance_for_short_arguments_unless_it_may_be_high():
+    doubling = {str(n): {"allOf": [{"$ref": f"#/$defs/{n + 1}"}] * 2} for n in range(12)}
+    costly = {"$ref": "#/$defs/0", "$defs": {**doubling, "12": {"type": "object"}}}
+    deep = {"allOf": [{"allOf": [{"allOf": [{"allOf": [NODE]}]}]}]}
+
+    found = [compile_schema(json.dumps(schema).encode()) for schema in (with_a({}), NODE, costly, deep)]
+
+    assert [compiled.problem for compiled in found] == ["", "", "", ""]
+    assert [compiled.cheap_bytes > 0 for compiled in found] == [True, True, False, False]
 
 
 async def test_text_from_the_server_is_quoted_and_shortened():

@@ -389,6 +389,21 @@ async def test_idle_link_is_closed_and_reopened_on_demand(make_host: HostFactory
     assert (answer.state_lost, answer.text.splitlines()[-1]) == (closes, "1")
 
 
+async def test_requests_that_wait_for_an_answer_are_counted_for_all_links_of_a_host(
+    make_host: HostFactory, tmp_path: Path
+):
+    seen: set[int] = set()
+    servers = {"c": counter_entry(), "d": counter_entry()}
+    async with make_host(servers) as host, host.session(cwd=tmp_path) as session:
+        both = asyncio.gather(session.call("c.count"), session.call("d.count"))
+        while not both.done():
+            seen.add(host.links.uses.count)
+            await asyncio.sleep(0)
+        await session.call("c.die")
+
+        assert (2 in seen, host.links.uses.count) == (True, 0)
+
+
 @pytest.mark.promise("LNK-17")
 async def test_tools_are_screened_again_after_a_restart(make_host: HostFactory, tmp_path: Path):
     later = tmp_path / "later"

@@ -333,7 +333,7 @@ async def test_key_that_changes_among_many_calls_is_masked_in_each_result(
     assert [key for key in keys if key in stored] == []
 
 
-async def _mask_no_files(_: SecretFiles, result_size: int) -> None:
+async def _mask_no_files(_: SecretFiles, result_size: int, *, is_only_call: bool) -> None:
     pass
 
 

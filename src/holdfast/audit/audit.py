@@ -131,9 +131,11 @@ class Audit:
         """Update the anchor if `anchor_seconds` have passed. Return the seconds until the next update; None if none is due."""
         if self._anchoring_has_stopped:
             return None
-        if time.monotonic() >= self._next_update:
+        now = time.monotonic()
+        if now >= self._next_update:
             self._update_anchor_or_log(tx)
-        return max(0.0, self._next_update - time.monotonic()) if self._is_behind else None
+            now = time.monotonic()
+        return max(0.0, self._next_update - now) if self._is_behind else None
 
     def _update_anchor_or_log(self, tx: ReadTx) -> None:
         try:

@@ -216,5 +216,5 @@ def decode_record(body: str) -> AuditRecord:
         ) from None
 
 
-_encode = msgspec.json.Encoder(order="sorted").encode
+_encode = msgspec.json.Encoder(order="deterministic").encode  # sorts objects; the fields are sorted already
 _encode_as_ascii = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from itertools import islice
@@ -44,6 +44,8 @@ _CHECK_SECONDS = 2.0
 """How long a call waits for its schema to be compiled, and then for the check, including the time in the queue."""
 
 _LOOP_LIMIT = SizeLimit(bytes=64 * 1024, values=500)  # larger arguments are checked in a thread
+_CHEAP_BYTES = 512
+"""For arguments up to this size, the cost is estimated once for each schema, not for each call."""
 _NS_PER_STEP = 100
 _MAX_NS_ON_LOOP = 1_000_000
 _MAX_NS = 20_000_000
@@ -92,6 +94,9 @@ class ArgumentChecker:
             if compiled.problem:
                 raise UncheckableSchemaError(compiled.problem)
             if compiled.validator is None:
+                return None
+            is_cheap = decoded is not None and len(arguments) <= compiled.cheap_bytes
+            if is_cheap and _call_library(compiled.validator.is_valid, decoded):
                 return None
             is_large = len(arguments) > SMALL_DOCUMENT_BYTES and exceeds_limit(arguments, _LOOP_LIMIT)
             document = None if is_large else _Document.read(arguments, decoded)
@@ -163,6 +168,8 @@ class CompiledSchema:
     cost: SchemaCost | None = None
     ns_per_byte: int = 0
     """The most nanoseconds that matching one byte against a pattern takes."""
+    cheap_bytes: int = 0
+    """No arguments up to this size are costly to check, whatever their values are."""
     memory: int = 0
     """About how many bytes it takes at most."""
     problem: str = ""
@@ -183,7 +190,8 @@ def compile_schema(raw: bytes) -> CompiledSchema:
         validator, size, ns_per_byte = _make_validator(schema)
         # A pattern and its cache take up to `size` each.
         memory = _MEMORY_FACTOR * len(raw) + cost.patterns * 2 * size
-        return CompiledSchema(validator=validator, cost=cost, ns_per_byte=ns_per_byte, memory=memory)
+        compiled = CompiledSchema(validator=validator, cost=cost, ns_per_byte=ns_per_byte, memory=memory)
+        return replace(compiled, cheap_bytes=_CHEAP_BYTES) if _is_always_cheap(compiled) else compiled
     except UncheckableSchemaError as error:
         problem = str(error)
     except DECODE_ERRORS:
@@ -249,6 +257,15 @@ def _refuse_reference(uri: str) -> Any:
     raise ValueError("Schemas are never fetched.")
 
 
+def _is_always_cheap(compiled: CompiledSchema) -> bool:
+    """Whether every document of `_CHEAP_BYTES` may be checked on the event loop."""
+    # Each value but the first takes two bytes or more, and so does each level.
+    half = _CHEAP_BYTES // 2
+    document = _Document(value=None, size=_CHEAP_BYTES, values=half + 1, depth=half)
+    work = _estimate_ns(compiled, document)
+    return work <= _MAX_NS_ON_LOOP and not _is_too_costly(compiled, document, work)
+
+
 async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> T:
     async with asyncio.timeout(_CHECK_SECONDS):
         return await _THREADS.run(function, *args, owner=owner)
@@ -261,13 +278,17 @@ def _decode_and_check(compiled: CompiledSchema, arguments: bytes) -> str | None:
 
 def _check_document(compiled: CompiledSchema, document: "_Document", work: int) -> str | None:
     """Check a document. `work` is how many nanoseconds that takes at most."""
-    assert compiled.cost is not None
-    if work > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION:
+    if _is_too_costly(compiled, document, work):
         raise UncheckableSchemaError("it makes checking these arguments too costly")
     value = document.value
     if _call_library(compiled.validator.is_valid, value):
         return None
     return describe_errors(_call_library(_list_errors, compiled, document), value)
+
+
+def _is_too_costly(compiled: CompiledSchema, document: "_Document", work: int) -> bool:
+    assert compiled.cost is not None
+    return work > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION
 
 
 def _list_errors(compiled: CompiledSchema, document: "_Document") -> "list[ValidationError]":

@@ -75,6 +75,8 @@ class Link:
         self._lost_state = lost_state or (replaces is not None and replaces.replacement_loses_state)
         self._idle_seconds = idle_seconds
         self._use_count = 0
+        self.all_uses = Uses()
+        """The uses of all links of the same pool."""
         self._in_use = _InUse(self)
         self._last_used = time.monotonic()
         self._closing = LightEvent()
@@ -153,9 +155,11 @@ class Link:
 
     def begin_use(self) -> None:
         self._use_count += 1
+        self.all_uses.count += 1
 
     def end_use(self) -> None:
         self._use_count -= 1
+        self.all_uses.count -= 1
         self._last_used = time.monotonic()
 
     def pop_lost_state(self) -> bool:
@@ -259,6 +263,15 @@ class Link:
             return None
         unused = 0.0 if self._use_count else time.monotonic() - self._last_used
         return max(0.0, self._idle_seconds - unused)
+
+
+class Uses:
+    """Counts the uses of several links at this moment."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
 
 
 class _InUse:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from holdfast.connect.back_off import BackOff
 from holdfast.connect.connection import Connect, Connection, reads_context
-from holdfast.connect.link import Link
+from holdfast.connect.link import Link, Uses
 from holdfast.connect.scope import Scope
 from holdfast.connect.script_files import read_script_files
 from holdfast.model import codes
@@ -44,6 +44,8 @@ class LinkPool:
         self._by_scope: dict[Scope, dict[str, Link]] = {}
         self._shared: dict[ServerSpec, Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self.uses = Uses()
+        """How many requests are waiting for the answers of servers."""
 
     def get_or_open(self, scope: Scope, spec: ServerSpec, *, ignore_back_off: bool = False) -> Link:
         """The scope's link to a server. Opens a new one if there is no usable link.
@@ -196,6 +198,7 @@ class LinkPool:
             back_off=self._back_off,
         )
         replacement.scripts, replacement.changed_file = scripts, changed
+        replacement.all_uses = self.uses
         if link is not None:
             self._start_closing(link)
         return replacement

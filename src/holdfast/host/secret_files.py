@@ -58,15 +58,19 @@ class SecretFiles:
         """Whether the files were checked in this iteration of the event loop."""
         self._reading = asyncio.Lock()
 
-    async def register_changed(self, result_size: int) -> None:
-        """Mask the secrets in all files that have changed since they were read, before a result of this size is stored."""
+    async def register_changed(self, result_size: int, *, is_only_call: bool = False) -> None:
+        """Mask the secrets in all files that have changed since they were read, before a result of this size is stored.
+
+        `is_only_call`: no other call of the host is waiting for its result.
+        """
         # Results that were received before the last check share it: their tasks run before `_forget_check`.
         if self._is_checked or (result_size <= SHORT_RESULT_BYTES and time.monotonic() < self._next_check):
             return
         if not self._reading.locked() and not self._changed():
             self._next_check = time.monotonic() + CHECK_SECONDS
-            self._is_checked = True
-            asyncio.get_running_loop().call_soon(self._forget_check)
+            if not is_only_call:  # a callback would delay the thread that writes the end of the call
+                self._is_checked = True
+                asyncio.get_running_loop().call_soon(self._forget_check)
             return
         await self.read()
 

@@ -60,7 +60,7 @@ class CallRecord:
 
         `decoded` is the arguments, or None if they are not decoded yet.
         """
-        if self._writer.is_broken:
+        if self._writer.is_broken():
             await self._writer.recover()
         self._writer.check_open()
         self._writer.quota.check()
@@ -77,7 +77,7 @@ class CallRecord:
         else:
             event = self._call_event(tool_call, decoded, title, kind)
         origin = tool_call.origin
-        if self._appender.can_append_now and not self._messages.has_pending(origin):
+        if self._appender.can_append_now() and not self._messages.has_pending(origin):
             # It is committed together with the start or the end of the call.
             pending = self._appender.append_now(event, size=size, waits_for_next=True, origin=origin)
         else:
@@ -104,7 +104,7 @@ class CallRecord:
             self._writer.running_calls[tool_call.call_id],
             ToolStarted(call_id=tool_call.call_id),
         )
-        if self._appender.can_append_now:
+        if self._appender.can_append_now():
             pending = self._appender.append_now(
                 started,
                 depends_on=called,
@@ -123,8 +123,8 @@ class CallRecord:
             if (
                 called is None
                 or not called.is_durable
-                or not self._appender.can_append_now
-                or self._writer.is_broken
+                or not self._appender.can_append_now()
+                or self._writer.is_broken()
                 or (size > SMALL_DOCUMENT_BYTES and result.exceeds(self._masks.loop_limit))
             ):
                 await run_to_completion(self._add_end_in_task(tool_call, result, seconds, called))

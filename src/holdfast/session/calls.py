@@ -251,7 +251,7 @@ class Calls:
                 calling = call(self._deps.links, scope, tool, sent, timeout=seconds, on_progress=progress)
                 was_made = True
                 answer = await (calling if span is None else span.run(calling))
-                await self._deps.mask_secret_files(answer.size)
+                await self._deps.mask_secret_files(answer.size, is_only_call=not self._deps.links.uses.count)
             result = answer
             if result.state_lost:  # the server was restarted, and may be another version now
                 self._servers.refresh_tools(tool.server.name)

@@ -77,7 +77,7 @@ class EventWriter:
         size: int = SHORT_EVENT_BYTES,
     ) -> PendingEvent:
         """Append an event without waiting for the disk. `size` is its approximate number of bytes."""
-        if self.appender.is_broken:
+        if self.appender.is_broken():
             raise self.appender.error or AssertionError("A broken appender has an error.")
         return await self.appender.append(
             event, on_append=on_append, depends_on=depends_on, origin=origin, size=size
@@ -122,14 +122,13 @@ class EventWriter:
         finally:
             self._turns = max(0, self._turns - 1)
 
-    @property
     def is_broken(self) -> bool:
         """Whether an event could not be stored, and `recover` has not succeeded since."""
-        return self._is_interrupted or self.appender.is_broken
+        return self._is_interrupted or self.appender.is_broken()
 
     async def recover(self) -> None:
         """Accept events again after a failed write. Interrupted turns and calls are ended first, as after a crash."""
-        if not self.is_broken:
+        if not self.is_broken():
             return
         await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
 

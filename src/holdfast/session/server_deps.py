@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from holdfast.connect.argument_check import ArgumentChecker
 from holdfast.connect.connection import ConnectOptions
@@ -19,6 +20,12 @@ Resolve = Callable[[SessionContext], Awaitable[Resolution]]
 Screen = Callable[[ServerSpec, Sequence[Tool], LoopThrottle], Awaitable[ScreenedTools]]
 
 
+class MaskSecretFiles(Protocol):
+    """Masks the secrets in Holdfast's own files that have changed."""
+
+    def __call__(self, result_size: int, /, *, is_only_call: bool) -> Awaitable[None]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerDeps:
     """What a session's servers and calls need from the host."""
@@ -34,8 +41,8 @@ class ServerDeps:
     """Screens the tools that a server lists."""
     read_log: Callable[[str, str], Awaitable[str]]
     """Reads the log of a server, by the id of the session and the name of the server."""
-    mask_secret_files: Callable[[int], Awaitable[None]]
-    """Called after each call with the size of the result. The tool may have read Holdfast's own secret files: if they have changed, their secrets must be masked."""
+    mask_secret_files: MaskSecretFiles
+    """Called after each call with the size of the result, and whether no other call of the host is waiting for its result. The tool may have read Holdfast's own secret files: if they have changed, their secrets must be masked."""
     stage_seconds: Mapping[str, float] = field(default_factory=dict[str, float])
     """How long each step of opening the session took, before its servers are started."""
     tracer: Tracer | None = None

@@ -63,12 +63,10 @@ class Appender:
         """The error that later events get after a failure; None after `reset`."""
         return None if self._error is None else self._after_failure(self._error)
 
-    @property
     def is_broken(self) -> bool:
         """Whether an event could not be stored, and `reset` was not called since."""
         return self._error is not None
 
-    @property
     def can_append_now(self) -> bool:
         """Whether `append_now` may be called: the window is not full, and no event has failed."""
         return self._free > 0 and self._error is None
@@ -109,7 +107,7 @@ class Appender:
         waits_for_next: bool = False,
         origin: Origin = OWN_AGENT,
     ) -> PendingEvent:
-        """Queue a masked event without waiting. Call this only while `can_append_now`.
+        """Queue a masked event without waiting. Call this only while `can_append_now()`.
 
         With `waits_for_next`, the event is committed with the next event, or when a caller waits for it.
         """

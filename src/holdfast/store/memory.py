@@ -1,6 +1,7 @@
 """The store in memory, for `memory:` URLs and for tests. Nothing in it is durable."""
 
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -87,7 +88,8 @@ class MemoryStore(Store):
         self._db = database or MemoryDatabase()
         self._tx = _MemoryTx(self._db, owner or this_process(), timedelta(seconds=lease_seconds), now)
         self._run_twice = run_twice
-        self._hooks: list[AfterCommit] = []
+        self._hooks: dict[AfterCommit, float] = {}
+        """When each hook is to be run again."""
         self._closed = False
 
     @property
@@ -124,8 +126,10 @@ class MemoryStore(Store):
             with suppress(_RolledBackError):
                 self._tx.run(lambda tx: _roll_back_after(work, tx))
         result = self._tx.run(work)
-        for hook in self._hooks:
-            hook(self._tx)
+        now = time.monotonic()
+        for hook, due in self._hooks.items():
+            if now >= due:
+                self._hooks[hook] = now + (hook(self._tx) or 0.0)
         return result
 
     async def read(self, work: Callable[[ReadTx], T]) -> T:
@@ -134,7 +138,7 @@ class MemoryStore(Store):
         return work(self._tx)
 
     def after_commit(self, hook: AfterCommit) -> None:
-        self._hooks.append(hook)
+        self._hooks[hook] = 0.0
 
     async def close(self) -> None:
         if not self._closed:

@@ -76,7 +76,7 @@ class PendingEvent:
         if self._appended is None:
             if self.error is None:
                 self._commit_now()  # the caller adds no other event until this one is durable
-                if self._appended is None and not self.has_failed:
+                if self._appended is None and self.error is None:
                     await self._wait()
             if self._appended is None:
                 raise self.error or AssertionError("A settled event has a number or an error.")
@@ -92,7 +92,7 @@ class PendingEvent:
 
     async def wait_settled_despite_cancellation(self) -> bool:
         """Like `wait_settled`, but if the caller is cancelled, wait until the event is settled before raising."""
-        if not self.is_settled:
+        if self._appended is None and self.error is None:
             self._commit_now()
         cancelled: asyncio.CancelledError | None = None
         while self._appended is None and self.error is None:

@@ -148,7 +148,8 @@ def check_utf8(text: bytes | bytearray) -> None:
 
 def is_nested_within(text: bytes, depth: int) -> bool:
     """Whether a valid document is nested at most `depth` levels deep."""
-    if _count(text, b"{", b"[") <= depth:
+    # A level takes at least two bytes.
+    if len(text) <= 2 * depth or _count(text, b"{", b"[") <= depth:
         return True
     return not _is_nested_deeper(strip_strings(text), depth)
 

@@ -175,8 +175,9 @@ class Writer:
     def _collect_items(self, items: list[WorkItem], wait: float | None) -> bool:
         """Wait for an item, then collect all that are queued. Return True if the thread must end."""
         try:
-            while len(items) < _MAX_BATCH:
-                item = self._queue.get_nowait() if items else self._queue.get(timeout=wait)
+            # Only this thread takes items, so an item that is queued is still there.
+            while not items or (len(items) < _MAX_BATCH and not self._queue.empty()):
+                item = self._queue.get(timeout=wait)
                 if item is None:
                     return True
                 items.append(item)
