@@ -19,7 +19,7 @@ from functools import partial
 from itertools import islice
 
 from holdfast.model.confined_folders import RootLocks
-from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.opened_path import Identity, OpenedPath
