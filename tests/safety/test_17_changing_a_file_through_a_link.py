@@ -9,8 +9,8 @@ import pytest
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.event import Decision
+from holdfast.model.guarded_names import GUARDED_NAMES
 from holdfast.model.permission import Mode
-from holdfast.model.process import GUARDED_NAMES
 from holdfast.model.trust import Trust
 from tests.builtin.support import Buffers, Files
 from tests.connect.conftest import HostFactory, make_host

@@ -25,7 +25,7 @@ from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.response import UnreachableError
 from holdfast.connect.http.url import parse_url
 from holdfast.masking.obtained_secrets import ObtainedSecrets
-from holdfast.model.address import why_address_blocked
+from holdfast.model.blocked_addresses import why_address_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Source
 from tests.connect.web import ScriptedServer, serve

@@ -14,7 +14,8 @@ import pytest
 
 from holdfast.model.confined_folders import is_confined_server_running_in, locks_folder
 from holdfast.model.errors import HoldfastError
-from holdfast.model.process import GUARDED_NAMES, ProcessSpec
+from holdfast.model.guarded_names import GUARDED_NAMES
+from holdfast.model.process import ProcessSpec
 from holdfast.model.trust import Trust
 from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.sandbox import guard_watch

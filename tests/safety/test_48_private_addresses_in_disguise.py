@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.pools import Pool
 from holdfast.connect.http.url import parse_url
-from holdfast.model.address import IpAddress, why_address_blocked, why_host_blocked
+from holdfast.model.blocked_addresses import IpAddress, why_address_blocked, why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint
@@ -177,7 +177,7 @@ async def test_service_on_this_machine_is_not_reached_by_a_mapped_address_if_onl
 _WITH_PUBLIC_ADDRESS = """
 import fcntl, json, socket, struct
 from holdfast.connect.http.address_policy import AddressPolicy
-from holdfast.model.address import why_host_blocked
+from holdfast.model.blocked_addresses import why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import Confinement
 from holdfast.sandbox.bwrap.egress_policy import EgressPolicy, Endpoint

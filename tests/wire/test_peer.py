@@ -9,6 +9,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.wire.incoming_requests import ACP_CANCEL, MCP_CANCEL, CancelMethod
+from holdfast.wire.lines import LONG_LINE_BYTES, LONG_LINE_MEMORY_BYTES
+from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Notification, PeerError, Raw, Request
 from holdfast.wire.peer import Peer
@@ -582,3 +584,20 @@ async def test_response_to_another_connections_request_answers_nothing(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+async def test_long_line_that_is_parsed_while_its_connection_is_closed_frees_its_memory():
+    throttle = LoopThrottle()
+    whole = line(method="m", params={"text": "x" * 2 * LONG_LINE_BYTES})
+
+    async with recorded_peer(throttle=throttle) as (peer, _):
+        peer.data_received(whole[:LONG_LINE_BYTES])
+        peer.data_received(whole[LONG_LINE_BYTES:])
+        was_parsing = not peer._receiver.is_idle
+        await peer.close()
+        async with asyncio.timeout(10):
+            while not peer._receiver.is_idle:
+                await asyncio.sleep(0)
+
+    assert was_parsing
+    assert throttle.long_line_memory.try_grow(0, LONG_LINE_MEMORY_BYTES)

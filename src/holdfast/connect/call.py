@@ -56,7 +56,7 @@ _OTHER_NAMES = {
     "structuredContent": "result.data",
 }
 """What to write instead of names of the MCP SDK."""
-# Of an error message of the MCP SDK.
+# Words from two error messages of the MCP SDK.
 _NO_BACK_CHANNEL = re.compile("back-channel|server-initiated requests is unavailable")
 _ERA_HELP = (
     "A server on the MCP SDK can ask its client only in the handshake era. "

@@ -6,7 +6,7 @@ import unicodedata
 from urllib.parse import urlsplit
 
 from holdfast.model import codes
-from holdfast.model.address import why_host_blocked
+from holdfast.model.blocked_addresses import why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.server import Http, ServerSpec, Sse

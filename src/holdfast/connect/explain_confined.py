@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 
+from holdfast.model.guarded_names import WRITABLE_NAMES
 from holdfast.model.mounts import is_within
-from holdfast.model.process import WRITABLE_NAMES, Confinement
+from holdfast.model.process import Confinement
 from holdfast.model.real_path import real_path
 from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.visible_text import to_line

@@ -203,6 +203,7 @@ class ClientSessions:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._end_idle)
 
     def _end_idle(self) -> None:
+        """End the sessions that were not used for `gateway.session_idle_seconds`, or never used for a minute."""
         now, limits = time.monotonic(), self._limits
         for served in [*self._clients.values()]:
             session = served.session

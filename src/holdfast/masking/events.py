@@ -52,8 +52,8 @@ count."""
 def mask_event(event: Event, mask: Mask, raw: bytes | None = None) -> Event:  # noqa: PLR0912 - a case for each kind of event
     """Mask the secrets in an event.
 
-    `raw` is the JSON text of a call's arguments, or of its content and structured content: to search it is faster than to
-    search the decoded values.
+    `raw` is the JSON text of a call's arguments, or of its content and structured content: searching it is faster than
+    searching the decoded values.
 
     Known secrets are masked in all texts. Likely secrets are masked in the arguments of calls, in `/call` commands
     that the user typed, and in the reasons of refusals and of the session's end.

@@ -5,7 +5,7 @@ from holdfast.masking.mask import Mask, mask_spans
 from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, skip_token
 
 _SHORT = 3
-"""So many characters of a secret may be shown."""
+"""How many characters of a secret may be shown."""
 
 
 class StreamMask:

@@ -23,7 +23,7 @@ class DoorCapabilities:
     terminal: bool = False
     """Whether it is a `CommandRunner`."""
     name: str = ""
-    """How other users of the session call it, such as the editor's name."""
+    """Its name in messages to the user, such as the editor's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

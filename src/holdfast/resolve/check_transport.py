@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from holdfast.model.process import WRITABLE_NAMES
+from holdfast.model.guarded_names import WRITABLE_NAMES
 from holdfast.model.server import Http, InProcess, Sse, Stdio, Transport
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from urllib.parse import urlsplit
 
-from holdfast.model.address import how_to_allow, is_loopback_host, why_host_blocked
+from holdfast.model.blocked_addresses import how_to_allow, is_loopback_host, why_host_blocked
 from holdfast.model.context import WORKSPACE_PATH_VARIABLE
 from holdfast.model.process import Confinement, Quota
 from holdfast.model.resolution import Resolution, SessionWarning, Stage

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import islice
 
 from holdfast.model.confined_folders import RootLocks
-from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.opened_path import Identity, OpenedPath
@@ -37,7 +37,7 @@ _MOVED_FROM, _MOVED_TO, _DELETED, _DELETED_SELF, _MOVED_SELF, _ONLY_FOLDERS = (
 )
 _EVENTS = _MOVED_FROM | _MOVED_TO | _DELETED | _DELETED_SELF | _MOVED_SELF | _ONLY_FOLDERS
 _EVENT = struct.Struct("iIII")
-_OVERFLOW = -1  # in place of a watch
+_OVERFLOW = -1  # in place of the number of a watch: the kernel has dropped events
 _READ_BYTES = 64 * 1024  # about 2,000 events
 _PAUSE_SECONDS = 0.02  # between two reads, so that a server that floods its root costs little
 _CHECK_SECONDS = 1.0

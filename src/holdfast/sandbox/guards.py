@@ -14,8 +14,9 @@ from holdfast.model import codes
 from holdfast.model.confined_folders import lock_root
 from holdfast.model.descriptor_limit import descriptor_limit
 from holdfast.model.errors import HoldfastError
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.mounts import is_within
-from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES, Confinement
+from holdfast.model.process import Confinement
 from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import OWN_CODE

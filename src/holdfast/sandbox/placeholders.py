@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from holdfast.model.confined_folders import RootLocks
-from holdfast.model.process import GUARDED_NAMES
+from holdfast.model.guarded_names import GUARDED_NAMES
 from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.mounts import MountPoint, is_within, read_mounts, with_bind_mounts
-from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.real_path import FollowedPath, StepBudget, TooMuchWorkError, follow_links
 from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
 from holdfast.sandbox.own_code import OWN_CODE
@@ -33,7 +33,7 @@ _GIT_FILE_BYTES = 8192
 def find_read_only_names(
     roots: Sequence[str], executed: Iterable[str] = OWN_CODE, writable: Collection[str] = ()
 ) -> Mapping[str, frozenset[str]]:
-    """The names directly in each root that must not be changed, besides the guarded names; `.` for the whole root. Blocks.
+    """The names directly in each root that must not be changed, besides those of `model/guarded_names.py`; `.` for the whole root. Blocks.
 
     `executed` is what the host executes or imports; `writable` are the guarded names that the server may change. If there is
     too much to check, or to mount, whole roots are read-only.

@@ -37,6 +37,8 @@ class TimeUsedUpError(HoldfastError):
 class _Budget(ABC):
     """The budget of an agent. The shares of its sub-agents are parts of it.
 
+    Each limit (on tokens, cents, calls or seconds) is identified by its index in `BudgetLimits.amounts`.
+
     All methods but `limit_time` run on the event loop without waiting, so that no other task runs between a check and its
     reservation.
     """
@@ -135,7 +137,7 @@ class BudgetPool(_Budget):
         self._limits = limits.amounts
         self._taken = [0.0, 0.0, 0.0, 0.0]
         self._running = 0
-        self._since = 0.0
+        self._since = 0.0  # until when `_taken` includes the seconds of the running agents
         self._levels: tuple[BudgetPool, ...] = (self,) if parent is None else (self, *parent._levels)
         """This pool and its ancestors. The last one is the pool of the root session."""
         self._children = 0

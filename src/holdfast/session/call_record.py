@@ -36,7 +36,7 @@ from holdfast.wire.strict_json import decode_json, exceeds_limit
 _LARGE_EVENT_BYTES = 512 * 1024
 """A result that is masked in a thread counts as at least this large: a few bytes of JSON may be thousands of objects in memory."""
 _RAW_SEARCH_BYTES = 4 * 1024
-"""In JSON up to this size, secrets are searched before it is decoded. Longer texts mostly have escapes, which do not allow that."""
+"""JSON up to this size is searched for secrets as text, which is faster than to search its decoded values. Longer JSON is not: it mostly has escapes, which can hide a secret."""
 _MAX_TEXT = 16 * 1024
 _MAX_BLOCKS = 100
 # Read once, because reading an enum member is slow in Python 3.11.

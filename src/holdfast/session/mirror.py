@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.session.session import Session
 
 log = logging.getLogger(__name__)
-# Not ToolStarted: the store counts the server of a started call as used by the session, but these calls went to other servers.
+# Not ToolStarted: the store counts the server of a started call as used by the session, but the sub-agent's own session made these calls.
 _MIRRORED = (Planned, ToolCalled, ToolEnded, PermissionDecided, ModelResponded)
 
 

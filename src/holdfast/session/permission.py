@@ -263,7 +263,7 @@ def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
 
 
 def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
-    """The groups of patterns in a stored session's settings. A tool must match each group."""
+    """The groups of patterns in a stored session's settings. A tool must match each group. A group that cannot be read matches no tool."""
     groups = settings.get("tools", [])
     return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
 
@@ -384,7 +384,7 @@ def _how_to_permit(tool: CatalogTool) -> str:
         return ""
     return (
         " The approval of a server does not permit its calls. Allow them when you are asked, or choose the mode"
-        f" {Mode.AUTO}; your client may answer such questions for you."
+        f" {Mode.AUTO}. If you were not asked, your client has answered for you: see its settings."
     )
 
 

@@ -161,7 +161,7 @@ class Record:
         return self._audit.append_all_callback(records, self.mask)
 
     async def add_mode(self, mode: str) -> None:
-        """Store the mode, in which the session is resumed."""
+        """Store the mode. If the session is resumed, it has this mode again."""
         await self.recover()
         await (
             await self.append(ModeChanged(mode=mode), lambda tx: self._set(tx, "mode", mode))
@@ -222,5 +222,5 @@ def _text_size(event: Event) -> int:
 
 
 def _is_slow_prompt(text: bytes, limit: SizeLimit) -> bool:
-    """Whether a prompt takes long to mask. The arguments of `/call` commands are parsed."""
+    """Whether a prompt takes long to mask: a long one, or one with `/call` commands, whose arguments must be parsed."""
     return len(text) > _SHORT_PROMPT_BYTES and (b"/call" in text or exceeds_limit(text, limit))

@@ -1,4 +1,4 @@
-"""What the users of a session can do with its servers."""
+"""What code that has a session can do with the session's servers."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -135,11 +135,11 @@ class ServerAccess:
         return connection.server_info
 
     def on_tools_listed(self, callback: Callable[[], None]) -> None:
-        """Call this whenever a server's tools were listed."""
+        """Let the session call a function whenever a server's tools were listed."""
         self._servers.on_listed.append(callback)
 
     def on_servers_changed(self, callback: Callable[[], None]) -> None:
-        """Call this whenever the session's servers have changed and the new ones have started."""
+        """Let the session call a function whenever its servers have changed and the new ones have started."""
         self._servers.on_changed.append(callback)
 
     async def forward(

@@ -38,7 +38,7 @@ class ServerTools:
         self.spec = spec
         self.screened: ScreenedTools | None = None
         """None until the first listing has succeeded, or until a lazy server's last list was found."""
-        self.is_waiting = spec.is_lazy
+        self.is_not_started = spec.is_lazy
         """Whether it is lazy, and nothing has needed it yet."""
         self.tool_count = 0
         """How many tools the server has listed, including those that are withheld."""
@@ -61,12 +61,12 @@ class ServerTools:
     @property
     def is_starting(self) -> bool:
         """True until the first listing has ended. False for a lazy server that was not started."""
-        return not self.is_waiting and not self._was_listed
+        return not self.is_not_started and not self._was_listed
 
     def start(self) -> None:
         """Start a lazy server, and list its tools."""
-        if self.is_waiting and not self._is_cancelled:
-            self.is_waiting = False
+        if self.is_not_started and not self._is_cancelled:
+            self.is_not_started = False
             self._up_to_date.clear()
             self._needed.set()
 
@@ -92,7 +92,7 @@ class ServerTools:
 
     async def _run(self) -> None:
         try:
-            if self.is_waiting:
+            if self.is_not_started:
                 await self._wait_until_needed()
             await self._list_once()
             took = 0.0  # the first listing includes the server's start, so its duration does not count
@@ -123,7 +123,7 @@ class ServerTools:
             )
         if self.screened is not None:
             await self._on_listed(self.spec)
-        if self.is_waiting:
+        if self.is_not_started:
             self._up_to_date.set()
         await self._needed.wait()
 

@@ -95,7 +95,7 @@ class Servers:
 
     @property
     def not_started(self) -> tuple[str, ...]:
-        return tuple(name for name, server in self._servers.items() if server.is_waiting)
+        return tuple(name for name, server in self._servers.items() if server.is_not_started)
 
     @property
     def needing_login(self) -> tuple[str, ...]:
@@ -201,7 +201,7 @@ class Servers:
     async def start_unknown(self) -> None:
         """Start the lazy servers whose tools are not known yet, and wait for them."""
         unknown = [
-            server for server in self._servers.values() if server.is_waiting and server.screened is None
+            server for server in self._servers.values() if server.is_not_started and server.screened is None
         ]
         for server in unknown:
             server.start()
@@ -221,7 +221,7 @@ class Servers:
         if (
             tool is None
             or self._deps.links.is_outdated(scope, tool.server)
-            or self._servers[tool.server.name].is_waiting
+            or self._servers[tool.server.name].is_not_started
         ):
             return None
         return tool
@@ -501,7 +501,7 @@ class Servers:
         try:
             await self._stored.store(final=False)
         except HoldfastError as error:
-            # At the latest, the refusals are stored when the session is closed.
+            # This is tried again when a server next lists its tools, and when the session is closed.
             log.warning("could not store the refused servers yet", extra={"reason": error.message})
 
     def _read_state(self) -> ServersResolved:
@@ -516,4 +516,4 @@ class Servers:
 
 def _is_kept(server: ServerTools) -> bool:
     """Whether a server whose entry has not changed keeps running. A refused server is started again; a lazy one that is not needed yet looks up its tools again."""
-    return server.refusal is None and not server.is_waiting
+    return server.refusal is None and not server.is_not_started

@@ -281,7 +281,7 @@ class Session(ServerAccess):
         self.children.own(child)
 
     def on_closed(self, callback: Callable[[], object]) -> None:
-        """Call this once the session is closed."""
+        """Let the session call a function once it is closed."""
         self._resources.callback(callback)
 
     def deliver_messages(self) -> None:
@@ -340,7 +340,7 @@ class Session(ServerAccess):
         return await self._calls.perform(tool_call, timeout=timeout, on_progress=on_progress)
 
     def on_call_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
-        """Call this with a call's id and the params of each progress notification, unless the call has its own `on_progress`."""
+        """Let the session call a function with a call's id and the params of each progress notification, unless the call has its own `on_progress`."""
         self._calls.on_progress(callback)
 
     async def lower_trust(self) -> None:

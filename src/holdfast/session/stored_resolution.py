@@ -36,7 +36,7 @@ class StoredResolution:
 
     async def store(self, *, final: bool = True) -> None:
         """Store the state of the servers if one was newly refused. When `final`, also if anything else changed."""
-        if not self._storing.locked() and self._is_stored(*self._unstored(), final=final):
+        if not self._storing.locked() and self._has_nothing_to_store(*self._unstored(), final=final):
             return
         # Finish even if the caller is cancelled, because `_refusals` must match what is stored.
         await run_to_completion(self._store(final=final))
@@ -45,20 +45,22 @@ class StoredResolution:
         """The event to store when the session is closed; None if nothing has changed."""
         async with self._storing:
             resolved, new = self._unstored()
-            if self._is_stored(resolved, new, final=True):
+            if self._has_nothing_to_store(resolved, new, final=True):
                 return None
             return resolved, self._record.audit_refusals_callback(new)
 
     async def _store(self, *, final: bool) -> None:
         async with self._storing:
             resolved, new = self._unstored()
-            if self._is_stored(resolved, new, final=final):
+            if self._has_nothing_to_store(resolved, new, final=final):
                 return
             await self._record.add_resolution(resolved, new)
             self._refusals += new
             self._last = resolved
 
-    def _is_stored(self, resolved: ServersResolved, new: Sequence[Refusal], *, final: bool) -> bool:
+    def _has_nothing_to_store(
+        self, resolved: ServersResolved, new: Sequence[Refusal], *, final: bool
+    ) -> bool:
         return not new and (not final or resolved == self._last)
 
     def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:

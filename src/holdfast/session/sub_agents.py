@@ -170,7 +170,7 @@ class SubAgentContext(SessionTurnContext):
     def allows(self, server: str, tool: str) -> bool:
         """Whether it may use a tool: its parent, its definition and its task must allow it."""
         task = self._task
-        # A session that it created would have the rights of its session, and not only its own.
+        # A session that the sub-agent created would have all rights of the session, not only those of the sub-agent.
         if task is None or (server, tool) == CREATE_SESSION:
             return False
         if (server, tool) == DELEGATE and not task.can_spawn:

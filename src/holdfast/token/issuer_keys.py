@@ -35,12 +35,15 @@ class IssuerKey:
     def verify(self, algorithm: str, signed: bytes, signature: bytes) -> None:
         """Raise `InvalidSignature` or ValueError unless the key made this signature with this algorithm."""
         if algorithm not in self.algorithms:
-            raise ValueError("the algorithm does not belong to the key")
+            raise ValueError("the key may not be used with this algorithm")
         self.verify_signature(algorithm, signed, signature)
 
 
 def read_key_set(text: bytes) -> dict[str, IssuerKey]:
-    """The keys of a key set that can verify signatures, by id. Other keys, and RSA keys of unusual size, are skipped."""
+    """The keys of a key set that can verify signatures, by id.
+
+    Other keys, RSA keys of unusual size, and all keys after the first `_MAX_KEYS` are skipped.
+    """
     try:
         keys = parse_object(text).get("keys")
     except ValueError:

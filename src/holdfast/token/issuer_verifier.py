@@ -63,7 +63,7 @@ class IssuerVerifier:
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._failure = ""
-        """Why there are no keys: the last fetch failed. Empty if there are keys."""
+        """Why the last fetch failed, if it left no keys to use; else empty."""
         self._fetching = asyncio.Lock()
 
     async def prepare(self, token: str) -> None:
@@ -118,7 +118,7 @@ class IssuerVerifier:
                 "unknown_key", "The token is signed with a key that is not in the issuer's key set."
             )
         if parsed.algorithm not in key.algorithms:
-            raise token_error("algorithm", "The token's algorithm does not belong to its key.")
+            raise token_error("algorithm", "The token's key may not be used with the token's algorithm.")
         return key
 
     def _check_claims(self, payload: JsonObject) -> IssuerClaims:

@@ -38,7 +38,9 @@ class KeyFile:
         self._folder = folder
         self._clock = clock
         self._private = folder / _PRIVATE_NAME
-        self._private_path = str(self._private)  # a string, because it is used for every token
+        self._private_path = str(
+            self._private
+        )  # used for every token: `lstat` is faster with a string than with a `Path`
         self.public_file = folder / _PUBLIC_NAME
 
     def version(self) -> FileVersion | None:

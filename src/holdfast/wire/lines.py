@@ -8,7 +8,7 @@ BOM = b"\xef\xbb\xbf"
 LONG_LINE_BYTES = 64 * 1024
 """A line over this size is long. It is parsed in a thread. If it arrives in several chunks, its memory is counted."""
 LONG_LINE_MEMORY_BYTES = 48 * 1024 * 1024
-"""The most memory that all long lines and HTTP bodies of a session may use."""
+"""The most memory that all long lines and HTTP bodies of one owner may use."""
 _HEAD_BYTES, _TAIL_BYTES = 1024, 256  # how much of an oversized line is kept
 
 
@@ -24,7 +24,7 @@ Line: TypeAlias = bytes | bytearray | OversizedLine
 
 
 class LongLineMemory:
-    """Limits the memory of a session's long lines and HTTP bodies, while they arrive and until they are parsed.
+    """Limits the memory of one owner's long lines and HTTP bodies, while they arrive and until they are parsed.
 
     A line may grow only while at least as much memory is free as it uses, so a few lines cannot take all memory.
     """

@@ -166,7 +166,7 @@ def _find_member_problem(line: bytes | bytearray, raw: _RawMessage) -> str | Non
     if len(line) - _payload_length(raw) > _MAX_BYTES_WITHOUT_PAYLOAD:
         return f'The message has over {_MAX_BYTES_WITHOUT_PAYLOAD} bytes besides its "params", "result" or "error".'
     members = _decode_members(line)
-    # Both sides count the duplicate keys inside of values, which do not matter here.
+    # Duplicate keys inside the values do not matter here. Both counts include them.
     if len(members) + sum(map(count_members, members.values())) != count_members(bytes(line)):
         return "The message has a duplicate key."
     return None

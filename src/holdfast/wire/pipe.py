@@ -73,7 +73,7 @@ def take_stdio() -> tuple[IO[bytes], IO[bytes]]:
     sys.stdout.flush()  # what was printed before, at the import of a module for example, goes to standard error too
     stdout: object = sys.stdout
     if isinstance(stdout, io.TextIOWrapper):
-        # A printed line is in the log at once.
+        # Otherwise printed lines would reach standard error only when the buffer is full.
         cast("io.TextIOWrapper[Any]", stdout).reconfigure(line_buffering=True)
     return source, target
 

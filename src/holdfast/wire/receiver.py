@@ -99,6 +99,7 @@ class Receiver:
             self._splitter.release(line)
         self._backlog.clear()
         self._splitter.clear()
+        # What still arrives is not counted in the owner's memory.
         self._splitter = LineSplitter(self._limits.line_bytes)
 
     def _process(self, started: float, *, has_turn: bool = False) -> None:
@@ -125,7 +126,7 @@ class Receiver:
             line = backlog.popleft()
             if not isinstance(line, OversizedLine) and len(line) > LONG_LINE_BYTES:
                 # `_parse_long` dispatches the message and continues with the next line.
-                self._parse_task = self._loop.create_task(self._parse_long(line))
+                self._parse_task = self._loop.create_task(self._parse_long(line, self._splitter))
             else:
                 self._dispatch(parse_line(line, self._limits))
                 lines_left -= 1
@@ -172,12 +173,12 @@ class Receiver:
         self._is_resume_scheduled = False
         self._process(monotonic(), has_turn=True)
 
-    async def _parse_long(self, line: bytes | bytearray) -> None:
+    async def _parse_long(self, line: bytes | bytearray, splitter: LineSplitter) -> None:
         try:
             message = await parse_in_thread(line, self._limits, self._throttle)
         finally:
             self._parse_task = None
-            self._splitter.release(line)
+            splitter.release(line)  # not `self._splitter`, which `close` replaces
         started = monotonic()
         self._dispatch(message)
         self._process(started)

@@ -215,7 +215,9 @@ def _has_long_number(text: bytes, digits: int) -> bool:
         return False
     too_long = b"0" * (digits + 1)
     if len(text) <= _SLICE_BYTES:
-        return text.translate(_TO_ZEROS).find(too_long) >= 0  # faster than `in`, which first expects a number
+        return (
+            text.translate(_TO_ZEROS).find(too_long) >= 0
+        )  # faster than `in`, which first tries to convert `too_long` to a number
     end_of_previous = b""
     for part in _slices(text):
         zeros = end_of_previous + part.translate(_TO_ZEROS)

@@ -69,7 +69,10 @@ class TaskTurns:
 
 @coroutine
 def run_in_turns(work: Coroutine[Any, Any, T], find_turns: Callable[[], TaskTurns]) -> Generator[Any, Any, T]:
-    """Await the work, and wait for a turn each time before it runs. `find_turns` returns the turns of its owner, which may change."""
+    """Await the work. Before it starts, and each time before it continues, wait for a turn.
+
+    `find_turns` returns the turns of its owner, which may change.
+    """
     steps = work.__await__()
     error: BaseException | None = None
     while True:

@@ -20,7 +20,7 @@ from holdfast.tracing import Tracer
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 24 * 60 * 60.0  # `limit_time` ends requests earlier
 _CUSTOM_FORMATS = ("openai", "openai-responses", "openai-chat", "ollama", "anthropic")
-_WITHOUT_HTTPX = ("bedrock", "xai")  # their libraries need not be installed to say so
+_WITHOUT_HTTPX = ("bedrock", "xai")  # refused even if their libraries are not installed
 _CUSTOM_ENDPOINT = "own"
 """The provider name of `model.base_url` in stored messages. Reasoning is sent back only to the provider that wrote it."""
 

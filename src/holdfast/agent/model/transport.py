@@ -14,7 +14,7 @@ from holdfast.agent.model.answer_events import LONG_EVENT_BYTES, EventSplitter, 
 from holdfast.agent.model.config import ModelConfig, ModelLimits
 from holdfast.agent.model.retries import retry_delay
 from holdfast.connect.http.proxies import Proxies
-from holdfast.model.address import embedded_ipv4, parse_address
+from holdfast.model.blocked_addresses import embedded_ipv4, parse_address
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.parse_threads import PARSE_THREADS
 

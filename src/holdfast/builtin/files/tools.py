@@ -25,9 +25,9 @@ from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.json import JsonObject
 from holdfast.model.meta_keys import PREVIEW_KEY
-from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads, run_in_slices
 from holdfast.resolve.unconfined_paths import UnconfinedPaths

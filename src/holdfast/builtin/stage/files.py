@@ -19,7 +19,7 @@ from holdfast.builtin.files.roots import PathSet, Roots
 from holdfast.builtin.stage.limits import MAX_DOWNLOAD_BYTES, MAX_UPLOAD_BYTES
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.process import GUARDED_IF_PRESENT, GUARDED_NAMES
+from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.real_path import real_path
 from holdfast.toolkit import ToolError
 

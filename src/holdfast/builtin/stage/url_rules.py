@@ -4,7 +4,7 @@ import re
 from urllib.parse import urlsplit
 
 from holdfast.builtin.stage.codes import URL_DENIED
-from holdfast.model.address import is_loopback_host
+from holdfast.model.blocked_addresses import is_loopback_host
 from holdfast.toolkit import ToolError
 
 DENIED_PATTERNS = (

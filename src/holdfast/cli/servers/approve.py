@@ -24,7 +24,7 @@ from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
-from holdfast.model.process import WRITABLE_NAMES
+from holdfast.model.guarded_names import WRITABLE_NAMES
 from holdfast.model.server import Source
 from holdfast.model.trust import Trust
 from holdfast.model.visible_text import quote

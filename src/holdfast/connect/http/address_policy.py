@@ -1,4 +1,7 @@
-"""Checks which addresses may be connected to. A connection uses exactly the address that was checked."""
+"""Checks which addresses may be connected to. A connection uses exactly the address that was checked.
+
+Which addresses are not public is decided in `model/blocked_addresses.py`.
+"""
 
 import ipaddress
 import socket
@@ -9,7 +12,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from holdfast.connect.scope import look_up_owner
 from holdfast.model import codes
-from holdfast.model.address import how_to_allow, why_address_blocked
+from holdfast.model.blocked_addresses import how_to_allow, why_address_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.name_resolver import RESOLVER
 

@@ -23,7 +23,7 @@ from holdfast.connect.http.url import parse_url
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model import codes
-from holdfast.model.address import LOOPBACK_REASON, why_host_blocked
+from holdfast.model.blocked_addresses import LOOPBACK_REASON, why_host_blocked
 from holdfast.model.errors import HoldfastError
 from holdfast.model.server import Http, ServerSpec, Sse
 

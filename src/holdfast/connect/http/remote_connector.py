@@ -13,7 +13,7 @@ from holdfast.connect.http.login_store import login_file, uses_login
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_requests import ServerRequests
 from holdfast.masking.obtained_secrets import ObtainedSecrets
-from holdfast.model.address import is_loopback_host
+from holdfast.model.blocked_addresses import is_loopback_host
 from holdfast.model.context import SessionContext
 from holdfast.model.json import JsonObject
 from holdfast.model.server import Http, ServerSpec, Source, Sse

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.model.address import (
+from holdfast.model.blocked_addresses import (
     LOOPBACK_REASON,
     OWN_REASON,
     PRIVATE_REASON,

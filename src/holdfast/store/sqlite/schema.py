@@ -51,8 +51,8 @@ def migrate(
 ) -> None:
     """Run every section after the file's version, in one transaction.
 
-    `before_upgrade` is called with the version of the file before anything is changed, unless the file is new. Other processes
-    cannot upgrade the file meanwhile, because it is locked.
+    `before_upgrade` is called with the version of the file before anything is changed, unless the file is new. The file is
+    locked then, so that no other process can upgrade it.
     """
     if schema_version(db) == len(steps):
         return

@@ -59,7 +59,7 @@ class Writer:
         self._closed = False
         self._failed: HoldfastError | None = None
         self._hooks: dict[AfterCommit, float | None] = {}
-        """When each hook is to be run again; None: after the next commit."""
+        """When to run each hook again; None: after the next commit."""
         self._holds_leases = False
         self._postponed: list[WorkItem] = []
         """The writes with `must_happen` that have failed so far."""

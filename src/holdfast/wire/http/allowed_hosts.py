@@ -66,7 +66,7 @@ def _name_of(host: str) -> str | None:
 
 
 def is_host_name(name: str) -> bool:
-    """Whether this is a host name, or an IPv6 address in brackets, without a port. Requests for another text never arrive."""
+    """Whether this is a host name, or an IPv6 address in brackets, without a port. Nothing else can equal the name in a `Host` header."""
     match = _HOST.fullmatch(name.lower())
     return match is not None and match["name"] == name.lower()
 

@@ -54,7 +54,9 @@ _THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
 _STRICT_THREAD_BYTES = 16 * 1024  # a larger page of tools is checked strictly in a thread
 DISCOVER_TIMEOUT = 2.0
 """After this many seconds, `initialize` is also sent, because old servers may ignore `server/discover`."""
-_MAX_INSTRUCTIONS = 16 * 1024  # cut first: cleaning takes a microsecond per character
+_MAX_INSTRUCTIONS = (
+    16 * 1024
+)  # characters; the rest is cut off before they are cleaned, which takes a microsecond per character
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

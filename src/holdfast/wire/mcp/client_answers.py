@@ -46,7 +46,7 @@ def wrong_answer(name: str, expected: str, got: str) -> HoldfastError:
 
 
 def _as_object(name: str, expected: str, answer: object) -> JsonObject:
-    """What the function returned, as a JSON object. Of a dataclass or a model, members that are None are left out."""
+    """What the function returned, as a JSON object. Members of a dataclass or a model that are None are left out."""
     kind, is_mapping = type(answer), isinstance(answer, Mapping)
     if not (is_mapping or is_dataclass(kind) or hasattr(kind, "model_dump")):
         raise wrong_answer(name, expected, f"a value of the type {kind.__name__}")
@@ -58,7 +58,7 @@ def _as_object(name: str, expected: str, answer: object) -> JsonObject:
 
 
 def _field_names(params: JsonObject) -> list[str]:
-    """The fields of the form; none if the question is about a page to open."""
+    """The fields of the form; none if the server asks the user to open a web page instead."""
     schema = params.get("requestedSchema")
     fields = schema.get("properties") if isinstance(schema, dict) else None
     return list(fields) if isinstance(fields, dict) else []

@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.model.address import parse_address, why_host_blocked
+from holdfast.model.blocked_addresses import parse_address, why_host_blocked
 
 
 @pytest.mark.parametrize(
