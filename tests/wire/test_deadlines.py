@@ -14,6 +14,12 @@ from holdfast.wire.messages import Id
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture(params=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """Each test runs with both event loops."""
+    return "asyncio", {"use_uvloop": request.param == "uvloop"}
+
+
 async def test_requests_expire_in_order_and_removed_ones_never_do():
     expired: list[Id] = []
     over = asyncio.Event()
@@ -44,6 +50,19 @@ async def test_deadlines_that_are_overdue_together_expire_in_their_order():
             await asyncio.sleep(0)
 
     assert expired == ["first", "second", "last"]
+
+
+async def test_a_deadline_can_be_added_while_the_timer_is_due():
+    expired: list[Id] = []
+    deadlines = Deadlines(asyncio.get_running_loop(), expired.append)
+    deadlines.add("due", 0)  # uvloop gives such a timer no time
+    deadlines.add("later", 60)
+    async with asyncio.timeout(10):
+        while not expired:
+            await asyncio.sleep(0)
+    deadlines.close()
+
+    assert expired == ["due"]
 
 
 class Kept:

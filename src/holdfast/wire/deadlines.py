@@ -10,18 +10,20 @@ from holdfast.wire.messages import Id
 class Deadlines:
     """Calls `on_expire` for each request that is not answered in time. One timer costs less than one per request."""
 
-    __slots__ = ("_expires_at", "_loop", "_on_expire", "_timer")
+    __slots__ = ("_expires_at", "_loop", "_on_expire", "_timer", "_timer_at")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_expire: Callable[[Id], None]) -> None:
         self._loop = loop
         self._on_expire = on_expire
         self._expires_at: dict[Id, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        # When the timer ends. The timer cannot tell: of one that is due, uvloop returns a handle without `when()`.
+        self._timer_at = 0.0
+        self._timer: asyncio.Handle | None = None
 
     def add(self, request_id: Id, seconds: float) -> None:
         """Call `on_expire` with this id after `seconds`, unless the request is removed first."""
         expires_at = self._expires_at[request_id] = self._loop.time() + seconds
-        if self._timer is None or expires_at < self._timer.when():
+        if self._timer is None or expires_at < self._timer_at:
             self._set_timer(expires_at)
 
     def remove(self, request_id: Id) -> None:
@@ -38,6 +40,7 @@ class Deadlines:
     def _set_timer(self, expires_at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._timer_at = expires_at
         # In an empty context: the timer would keep the current context, and with it the current request, in memory.
         self._timer = self._loop.call_at(expires_at, self._expire_overdue, context=Context())
 
