@@ -120,6 +120,9 @@ def terminal(
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (40, 120))
     variables = {**environment(home), "TERM": "xterm-256color", **(environ or {})}
+    for name in ("COLUMNS", "LINES"):  # the size is the terminal's; pytest-xdist sets these
+        if name not in (environ or {}):
+            variables.pop(name, None)
     if command[0] == "holdfast":
         words = [*command[1:], *arguments]
         process = start_holdfast(words, theirs, theirs, theirs, cwd=cwd, env=variables, is_in_terminal=True)

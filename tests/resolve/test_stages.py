@@ -324,11 +324,63 @@ CODE_VARIABLES = (
 )
 @pytest.mark.promise("CTX-04")
 def test_loader_variable_from_a_project_or_client_is_refused(variable: str, source: Source):
-    resolution = validate_entry({"command": "x", "env": {variable: "evil"}}, source=source)
+    resolution = validate_entry({"command": "x", "env": {variable: "/evil"}}, source=source)
 
     assert resolution.servers == ()
     assert reasons(resolution)[0].startswith(f"env: {variable} may not come from /{source}.json: ")
     assert validate_entry({"command": "x", "env": {variable: "mine"}}, source=Source.USER).refusals == ()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "is_covered"),
+    [
+        *(("PYTHONPATH", value, True) for value in ("src", "./src/", ".", "src:lib/more")),
+        *(
+            ("PYTHONPATH", value, False)
+            for value in ("/lib", "../lib", "src/../..", "", "src:", "${HOME}", "~/lib")
+        ),
+        ("PythonPath", "src", False),
+        ("NODE_OPTIONS", "--max-old-space-size=4096 --no-warnings", True),
+        *(
+            ("NODE_OPTIONS", f"--no-warnings {option}", False)
+            for option in ("--require ./x", "--import=tsx", "-r", "x")
+        ),
+        ("NODE_OPTIONS", "--tls-keylog=keys", False),
+        ("PATH", "bin", False),
+        ("UV_PROJECT", "lib", False),
+    ],
+)
+@pytest.mark.promise("CTX-04")
+def test_project_may_set_what_its_approval_covers(variable: str, value: str, *, is_covered: bool):
+    resolution = validate_entry({"command": "x", "env": {variable: value}}, source=Source.PROJECT)
+    answers = ServerAnswers(direct=[one.digest for one in resolution.servers])
+
+    assert [one.transport for one in admit(resolution, Trust.DIRECT).servers] == []
+    assert len(admit(resolution, Trust.DIRECT, answers).servers) == int(is_covered)
+    assert bool(resolution.refusals) is not is_covered
+    if variable == "PYTHONPATH" and not is_covered:
+        assert "An approval covers only folders of the project, as relative paths" in reasons(resolution)[0]
+
+
+@pytest.mark.promise("CTX-04")
+def test_approved_variables_of_a_project_are_refused_in_sandboxed_sessions():
+    resolution = validate_entry({"command": "x", "env": {"PYTHONPATH": "src"}}, source=Source.PROJECT)
+    answers = ServerAnswers(confined={resolution.servers[0].digest: ConfinedGrant()})
+
+    assert admit(resolution, Trust.DIRECT, answers).refusals == ()
+    (reason,) = reasons(admit(resolution, Trust.SANDBOXED, answers))
+    assert reason.startswith("env: PYTHONPATH may not come from /project.json in a sandboxed session: ")
+
+
+@pytest.mark.promise("CTX-04")
+def test_python_path_of_a_project_means_folders_of_the_project():
+    local = Stdio(command="x", env={"PYTHONPATH": "src:."}, module_folders=("src", "."))
+    project = server(source=Source.PROJECT, origin="/work/.mcp.json", transport=local)
+    resolution = confine(Resolution(servers=(project,)), Trust.DIRECT, ConfinePolicy())
+
+    (found,) = resolution.servers
+    assert isinstance(found.transport, Stdio)
+    assert found.transport.env == {"PYTHONPATH": "/work/src:/work"}
 
 
 @pytest.mark.parametrize("variable", CODE_VARIABLES)

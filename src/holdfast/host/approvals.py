@@ -170,9 +170,11 @@ class Approvals:
         for approval in filter(needs_record, approvals):
             self._audit.append(tx, approval_record(approval))
 
-    async def read_program(self, command: Sequence[str], folder: str) -> Program:
-        """Read the program that a command runs in a project's folder."""
-        return await self._read_program(command, folder)
+    async def read_program(
+        self, command: Sequence[str], folder: str, module_folders: Sequence[str] = ()
+    ) -> Program:
+        """Read the program that a command runs in a project's folder. `module_folders` are those that its `PYTHONPATH` names."""
+        return await self._read_program(command, folder, module_folders=module_folders)
 
     async def _read_program(self, command: Sequence[str], folder: str, **options: Any) -> Program:
         work = partial(read_program, command, folder, os.environ.get("PATH", ""), **options)
@@ -215,11 +217,12 @@ class Approvals:
             return approved, covers_later_edits(tx, *key, spec.digest), read_ended_edits(tx, *key)
 
         approved, is_followed, ended_by = await self._store.read(read)
-        program = await self._read_program(argv, folder, hashes=hashes, approved=approved.all_hashes)
+        read_again = partial(self._read_program, argv, folder, module_folders=stdio.module_folders)
+        program = await read_again(hashes=hashes, approved=approved.all_hashes)
         why = _why_not_approved(program, approved)
         if why and is_followed and not program.problem and spec.confinement is None and not spec.grant:
             # Read it again, now with the parts that are not approved.
-            program = await self._read_program(argv, folder, hashes=hashes)
+            program = await read_again(hashes=hashes)
             why = _why_not_checked(program) or await run_with_file_timeout(
                 why_edits_need_approval, program, folder, approved.all_hashes, path=folder
             )

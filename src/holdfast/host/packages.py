@@ -128,15 +128,17 @@ class Packages:
             )
         fetched = await self.fetch(spec.origin, spec.name, command, granted=spec.package)
         env = stdio.env
-        if BYTECODE_VARIABLE in env and not await self._runs_files_of_project(argv, folder):
+        if BYTECODE_VARIABLE in env and not await self._runs_files_of_project(stdio, folder):
             # It would hide the compiled modules of the package and of Python, and each start would compile them again.
             env = {name: value for name, value in env.items() if name != BYTECODE_VARIABLE}
         transport = replace(stdio, command=fetched.argv[0], args=fetched.argv[1:], env=env)
         return replace(spec, transport=transport, confinement=fetched.apply_to(spec.confinement))
 
-    async def _runs_files_of_project(self, argv: Sequence[str], folder: str) -> bool:
+    async def _runs_files_of_project(self, stdio: Stdio, folder: str) -> bool:
         """Whether the command names files of the project, which are checked, or may do so."""
-        search_path = self._environ.get("PATH", "")
+        if stdio.module_folders:
+            return True
+        argv, search_path = (stdio.command, *stdio.args), self._environ.get("PATH", "")
         program = await run_with_file_timeout(read_program, argv, folder, search_path, path=folder)
         return bool(program.parts or program.problem)
 

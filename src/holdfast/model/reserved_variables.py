@@ -2,7 +2,8 @@
 
 A risky variable changes which code a program runs, where it looks for programs and settings, or which certificates it
 trusts. Entries from `server.TRUSTED_SOURCES` may set them. The client of a direct session may set all but those of the dynamic
-loader: an editor is its user's own program. Leading underscores of a name are ignored: interpreters
+loader: an editor is its user's own program. A project may set two of them if its approval covers what they name
+(`resolve.approved_variables`). Leading underscores of a name are ignored: interpreters
 have undocumented variables such as `_PYTHON_SYSCONFIGDATA_NAME`.
 
 No such list is complete. It stops the known ways to make an approved program run other code; limiting what a server's
@@ -137,7 +138,7 @@ def risky_variable_reason(name: str) -> str | None:
 
 
 def project_variable_reason(name: str) -> str | None:
-    """Why a project's entry may not set this variable; None if it may."""
+    """Why a project's entry may not set this variable, unless its approval covers what the value names; None if it may."""
     return risky_variable_reason(name) or (_TEMPORARY_REASON if name.upper() in _TEMPORARY_NAMES else None)
 
 

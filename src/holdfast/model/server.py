@@ -69,6 +69,8 @@ class Stdio:
     `.` stands for a whole folder that is read-only because it contains the program of a direct server."""
     cwd: str = ""
     """The folder it is started in, as its entry names it: an absolute path, or `.` for the session's folder."""
+    module_folders: tuple[str, ...] = ()
+    """For a project's server: the folders of the project that its `PYTHONPATH` names, as relative paths. They belong to its program."""
     has_empty_folder: bool = False
     """Whether it is started in its own empty folder. If not, it is started in `cwd`, or in the session's folder if `cwd` is empty."""
 

@@ -9,7 +9,7 @@ The other files:
   entries from the config files of other MCP clients; `last_good` keeps the entries of a config file while it is damaged.
 - What a command runs: `read_program` finds the files of a `program`, with `collect_commands`, `collect_packages` and `collect_files`;
   they use `command_words`, `manifests`, `program_imports`, `bytecode`, `project_folders`, `script_kinds`,
-  `version_managers` and `file_hashes`; `package_runner` is for `npx` and the like.
+  `version_managers` and `file_hashes`; `approved_variables` says which variables belong to the program; `package_runner` is for `npx` and the like.
 - Approvals: `approval_store`, `grant`; `screen_tools` checks the definitions of tools.
 - Paths that sandboxed sessions must not change or see: `unconfined_paths`, `executed_paths`, `protected_paths`.
 - Where a server starts: `relative_code` finds variables that make it load code from its working folder.

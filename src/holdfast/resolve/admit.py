@@ -87,10 +87,19 @@ def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
 
 
 def _why_variables_refused(server: ServerSpec, trust: Trust) -> str | None:
-    """Why a client's server may not set its variables in a sandboxed session: because one of the variables can change which code runs."""
-    if server.source is not Source.CLIENT or not isinstance(server.transport, Stdio):
+    """Why a client's or project's server may not set its variables in a sandboxed session: because one of the variables can change which code runs."""
+    if not isinstance(server.transport, Stdio):
         return None
-    if server.trust_in(trust) is Trust.DIRECT:
+    match server.source:
+        case Source.CLIENT:
+            is_refused = server.trust_in(trust) is Trust.SANDBOXED
+        case (
+            Source.PROJECT
+        ):  # a person has approved the variables, also for a confined server, but for direct sessions only
+            is_refused = trust is Trust.SANDBOXED
+        case _:
+            is_refused = False
+    if not is_refused:
         return None
     for name in server.transport.env:
         if why := risky_variable_reason(name):

@@ -54,6 +54,9 @@ _MAX_SOURCE_ENTRIES = 50_000  # in all folders that are searched for sources
 _TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")  # they may be included
 _MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")
 _OTHER_SUFFIXES = (".rb", ".lua", ".pl", ".php")  # interpreters add them: `ruby -r./hook`
+_NOT_IMPORTED = ("__pycache__", "node_modules")  # `bytecode` looks after the former
+# Python looks for the plug-ins of installed packages in each folder of the `PYTHONPATH`, too.
+_MODULES_AND_PLUGINS = (*PYTHON_MODULES, "entry_points.txt", ".egg", ".egg-link")
 _COMPUTED_NAME = re.compile(r"[$*?%]")
 
 # For a word that is not a valid path, these functions return False; those of `pathlib` raise an error.
@@ -65,12 +68,18 @@ class CommandCollector:
     """Adds the files that commands run to a program."""
 
     def __init__(
-        self, files: FileCollector, packages: PackageCollector, *, has_version_manager: bool
+        self,
+        files: FileCollector,
+        packages: PackageCollector,
+        *,
+        has_version_manager: bool,
+        module_folders: Sequence[str] = (),
     ) -> None:
         self._files = files
         self._project = files.project
         self._packages = packages
         self._has_version_manager = has_version_manager
+        self._module_folders = module_folders
         self._task_files: set[tuple[str, str]] = set()
 
     def add_command(self, argv: Sequence[str], folder: str) -> list[str]:
@@ -88,7 +97,7 @@ class CommandCollector:
                     errno.EFBIG, "changed into with too many others; write one `cd`", word
                 )
         self._files.reads_bytecode |= not is_bytecode_elsewhere(
-            argv, lambda name: self._has_module(name, bases), folder
+            argv, lambda name: self._has_module(name, (*bases, *self._module_folders)), folder
         )
         for base in bases:
             self._add_named(argv, base)
@@ -103,6 +112,35 @@ class CommandCollector:
             if suffixes := source_suffixes(argv):
                 self._add_sources(base, suffixes)
         return bases
+
+    def add_module_folder(self, folder: str) -> None:
+        """Add all Python modules in a folder that `PYTHONPATH` names, and below it. Each Python that the command starts may import them."""
+        if not self._project.has_folder(folder):
+            if _exists(folder):
+                raise UnusableFileError(
+                    errno.ENOTDIR, "in the PYTHONPATH, but not a folder; remove it there", folder
+                )
+            return
+        entries = 0
+        for inner, folders, names in walk_folders(folder):
+            self._files.hashes.check_deadline(inner)
+            if linked := _linked_folder(inner):
+                raise UnusableFileError(
+                    errno.ELOOP, "a link to a folder, in a folder of the PYTHONPATH; remove it", linked
+                )
+            folders[:] = sorted(
+                name for name in folders if not name.startswith(".") and name not in _NOT_IMPORTED
+            )
+            entries += len(folders) + len(names)
+            found = [f"{inner}/{name}" for name in names if name.endswith(_MODULES_AND_PLUGINS)]
+            if entries > _MAX_SOURCE_ENTRIES or len(self._files.files) + len(found) > MAX_FILES:
+                raise UnusableFileError(
+                    errno.EFBIG,
+                    "too large to check all Python modules in it; let PYTHONPATH name a smaller folder, such as src",
+                    folder,
+                )
+            for path in sorted(found):
+                self._files.add(path)
 
     def _add_named(self, argv: Sequence[str], base: str) -> None:
         self._add_launcher_files(argv, base)
@@ -243,6 +281,18 @@ class CommandCollector:
         """Whether Python finds a module in the project when it is started in one of these folders."""
         places = (f"{base}/{name.replace('.', '/')}" for base in bases)
         return any(_is_file(f"{place}.py") or _is_file(f"{place}/__main__.py") for place in places)
+
+
+def _linked_folder(folder: str) -> str:
+    """The path of a link to a folder, directly in a folder, under a name that Python can import; empty if there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            linked = (entry for entry in entries if entry.is_symlink() and entry.is_dir())
+            return next(
+                (each.path for each in linked if each.name not in _NOT_IMPORTED and each.name[0] != "."), ""
+            )
+    except OSError:
+        return ""
 
 
 def _files_in(folder: str) -> list[str]:

@@ -13,6 +13,7 @@ from holdfast.model.process import Confinement, Quota
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
+from holdfast.resolve.approved_variables import PYTHON_PATH, absolute_python_path
 from holdfast.resolve.command_words import named_scripts, runs_absolute_script, runs_relative_script
 from holdfast.resolve.relative_code import loads_relative_code
 from holdfast.resolve.server_environment import confined_environment, direct_environment
@@ -210,6 +211,17 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     return replace(server, transport=replace(stdio, env=env), confinement=confinement)
 
 
+def _python_variables(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> dict[str, str]:
+    """Where Python looks for the modules, and for the compiled modules, of a project's server."""
+    variables: dict[str, str] = {}
+    if stdio.module_folders:
+        project = str(PurePath(server.origin).parent)
+        variables[PYTHON_PATH] = absolute_python_path(stdio.module_folders, project)
+    if policy.bytecode_folder:
+        variables[BYTECODE_VARIABLE] = policy.bytecode_folder
+    return variables
+
+
 def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> Stdio:
     """Start a server in an empty folder, unless its entry names a folder, or the script to run.
 
@@ -218,9 +230,7 @@ def _choose_start_folder(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy
     compiled modules of such a server elsewhere.
     """
     if server.source is Source.PROJECT:
-        if not policy.bytecode_folder:
-            return stdio
-        return replace(stdio, env={**stdio.env, BYTECODE_VARIABLE: policy.bytecode_folder})
+        return replace(stdio, env={**stdio.env, **_python_variables(server, stdio, policy)})
     argv = (stdio.command, *stdio.args)
     is_named = bool(stdio.cwd) or runs_relative_script(argv)
     if not is_named and runs_absolute_script(argv):

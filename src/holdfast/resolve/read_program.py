@@ -38,17 +38,19 @@ def read_program(
     folder: str,
     search_path: str = "",
     *,
+    module_folders: Sequence[str] = (),
     hashes: FileHashes | None = None,
     approved: Mapping[str, Collection[str]] | None = None,
 ) -> Program:
     """Read the program of a command that runs in this folder. Call this in a thread, because it reads files.
 
+    `module_folders` are those that the entry's `PYTHONPATH` names. All Python modules in them belong to the program.
     If a file cannot be read, the result has a `problem`. `approved` has the approved hashes of each part. If it is given,
     reading stops at the first part that is not approved, so that only approved files are searched for imports.
     """
     files = FileCollector(folder, hashes or FileHashes(), approved)
     try:
-        _collect(files, argv, search_path)
+        is_named = _collect(files, argv, search_path, module_folders)
     except UnapprovedPartError as error:
         return Program(files=files.files, unapproved_part=str(error))
     except UnusableFileError as error:
@@ -58,7 +60,7 @@ def read_program(
     return Program(
         files=files.files,
         problem=problem_with_workspace_option(argv)
-        or ("" if files.files else problem_with_missing_script(argv)),
+        or ("" if is_named else problem_with_missing_script(argv)),
         stamps=frozenset(files.stamps),
         is_partial=files.is_partial,
         sibling_modules=frozenset(files.sibling_modules),
@@ -66,14 +68,37 @@ def read_program(
     )
 
 
-def _collect(files: FileCollector, argv: Sequence[str], search_path: str) -> None:
+def _collect(
+    files: FileCollector, argv: Sequence[str], search_path: str, module_folders: Sequence[str]
+) -> bool:
+    """Collect all files. Return whether the command names some of them."""
     argv = [_find_in_path(argv[0], search_path), *argv[1:]] if argv else []
     files.is_partial |= names_files_by_pattern(argv)
     packages = PackageCollector(files)
-    collector = CommandCollector(files, packages, has_version_manager=has_version_manager(search_path))
+    added = [files.project.absolute(name) for name in module_folders]
+    collector = CommandCollector(
+        files, packages, has_version_manager=has_version_manager(search_path), module_folders=added
+    )
     bases = collector.add_command(argv, files.folder)
-    roots = [*bases, *(f"{base}/src" for base in bases)]
+    roots = [*bases, *added, *(f"{base}/src" for base in bases)]
     roots += [_parent(path) for path, _, _ in files.to_scan]
+    _search(files, packages, collector, roots)
+    is_named = bool(files.files)
+    if added:
+        for folder in added:
+            collector.add_module_folder(folder)
+        _search(files, packages, collector, roots)
+    for source in files.python_sources if files.reads_bytecode else ():
+        files.hashes.check_deadline(source)
+        for compiled in compiled_modules(source):
+            files.add(compiled)
+    return is_named
+
+
+def _search(
+    files: FileCollector, packages: PackageCollector, collector: CommandCollector, roots: list[str]
+) -> None:
+    """Read the commands and sources that were found, and those that they lead to. Add to `roots` where Python finds modules."""
     while files.commands or files.to_scan:
         if files.commands:
             collector.add_command(*files.commands.popleft())
@@ -95,10 +120,6 @@ def _collect(files: FileCollector, argv: Sequence[str], search_path: str) -> Non
         for imported in import_candidates(path, start, kinds, dict.fromkeys(roots)):
             if not packages.look_up(imported, runner="" if imported.endswith(_NOT_SOURCES) else runner):
                 break
-    for source in files.python_sources if files.reads_bytecode else ():
-        files.hashes.check_deadline(source)
-        for compiled in compiled_modules(source):
-            files.add(compiled)
 
 
 def _added_roots(files: FileCollector, path: str, start: bytes, roots: Collection[str]) -> list[str]:

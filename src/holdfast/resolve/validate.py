@@ -29,6 +29,7 @@ from holdfast.model.server import (
     app_service,
 )
 from holdfast.model.trust import Trust, parse_trust
+from holdfast.resolve.approved_variables import how_to_be_covered, is_covered_by_approval, module_folders
 from holdfast.resolve.check_transport import RefusedEntryError, check_transport, quote_name
 from holdfast.resolve.expand import find_variables
 from holdfast.resolve.load import LoadedEntries
@@ -228,12 +229,12 @@ def _transport(entry: ServerEntry, fields: EntryFields) -> Transport:
 
 
 def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
-    for name in fields.env:
+    for name, value in fields.env.items():
         if not _VARIABLE.fullmatch(name):
             raise RefusedEntryError(
                 f"env: {quote_name(name)} is not a valid variable name. Use letters, digits and _."
             )
-        if why := _why_variable_refused(name, entry.source):
+        if why := _why_variable_refused(entry, name, value):
             raise RefusedEntryError(
                 f"env: {name} may not come from {entry.origin}: {why}. Remove it there, or {COPY_HELP}."
             )
@@ -257,14 +258,18 @@ def _stdio(entry: ServerEntry, fields: EntryFields, command: str) -> Stdio:
         readable=tuple(fields.readable) if may_request_access else (),
         writable=tuple(fields.writable) if is_trusted else (),
         cwd=fields.cwd if is_trusted else "",
+        module_folders=module_folders(fields.env) if entry.source is Source.PROJECT else (),
     )
 
 
-def _why_variable_refused(name: str, source: Source) -> str | None:
-    """Why an entry from this source may not set the variable. For clients' entries in sandboxed sessions, `admit` refuses further variables."""
-    if source is Source.PROJECT:
-        return project_variable_reason(name)
-    return loader_variable_reason(name) if source is Source.CLIENT else None
+def _why_variable_refused(entry: ServerEntry, name: str, value: str) -> str | None:
+    """Why the entry may not set the variable. In sandboxed sessions, `admit` refuses further variables of projects and clients."""
+    if entry.source is Source.PROJECT:
+        reason = project_variable_reason(name)
+        if reason is None or is_covered_by_approval(name, value, os.path.dirname(entry.origin)):  # noqa: PTH120 - a text, not a `Path`
+            return None
+        return reason + how_to_be_covered(name)
+    return loader_variable_reason(name) if entry.source is Source.CLIENT else None
 
 
 def _min_trust(fields: EntryFields) -> Trust:

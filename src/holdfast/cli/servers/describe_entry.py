@@ -7,6 +7,7 @@ from holdfast.cli.terminal_text import shorten
 from holdfast.masking.configured_secrets import secrets_in_mapping
 from holdfast.masking.likely_secrets import MASKED
 from holdfast.masking.secret_shapes import looks_generated
+from holdfast.model.reserved_variables import risky_variable_reason
 from holdfast.model.visible_text import quote
 from holdfast.resolve.entry_summary import EntrySummary
 
@@ -29,7 +30,9 @@ def describe_entry(summary: EntrySummary, environ: Mapping[str, str] | None = No
         lines.append(f"cwd:       {quote(summary.cwd)}")
     if summary.url:
         lines.append(f"url:       {quote(ascii_host(summary.url))}")
-    lines += _column("env:", _pairs(summary.env))
+    decisive = {name: value for name, value in summary.env.items() if risky_variable_reason(name)}
+    lines += _column("env:", _pairs({k: v for k, v in summary.env.items() if k not in decisive}))
+    lines += _column("code from:", (f"{pair}, which decides which code runs" for pair in _pairs(decisive)))
     lines += _column("headers:", _pairs(summary.headers))
     if summary.host_variables:
         values = (_with_value(name, environ) for name in summary.host_variables)

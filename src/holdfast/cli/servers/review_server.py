@@ -23,6 +23,7 @@ from holdfast.model.search_path import absolute_search_path
 from holdfast.model.server import PackageGrant, Source
 from holdfast.model.visible_text import quote
 from holdfast.resolve.approval_store import ServerApproval
+from holdfast.resolve.approved_variables import module_folders
 from holdfast.resolve.entry_summary import (
     EntrySummary,
     entry_command,
@@ -231,7 +232,8 @@ class _Review:
         return await run_with_file_timeout(why_not_mounted, paths, hidden, path=self._folder)
 
     async def _read_files(self, words: Sequence[str]) -> _ProgramFiles:
-        program = await self._host.approvals.read_program(words, self._folder)
+        folders = module_folders(self._summary.env)
+        program = await self._host.approvals.read_program(words, self._folder, folders)
         if not words or program.problem or await self._package_to_fetch(words) is not None:
             return _ProgramFiles(program=program)
         try:
