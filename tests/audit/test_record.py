@@ -1,5 +1,6 @@
 """Audit records: their content, encoding and masking."""
 
+import hmac
 import json
 import stat
 from datetime import UTC, datetime
@@ -70,6 +71,23 @@ def test_arguments_are_hashed_and_stored_only_if_given(tmp_path: Path) -> None:
     assert json.loads(written)["arguments_hash"] == ArgumentHasher(tmp_path / "keys")(arguments)
     assert json.loads(written)["arguments"] is None
     assert hash_arguments(arguments) != hash_arguments(b'{"path":"a"}')
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 65, 1000])
+def test_hash_of_arguments_is_an_hmac_of_the_standard_library(tmp_path: Path, size: int) -> None:
+    arguments = b"x" * size
+
+    hashed = ArgumentHasher(tmp_path)(arguments)
+
+    key = bytes.fromhex((tmp_path / "audit-key").read_text())
+    assert hashed == f"hmac-sha256:{hmac.digest(key, arguments, 'sha256').hex()}"
+
+
+@given(at=st.datetimes(timezones=st.just(UTC)))
+def test_time_of_a_record_has_microseconds_and_the_offset(at: datetime) -> None:
+    written = encode_record(record(at=at), Mask())
+
+    assert json.loads(written)["at"] == at.isoformat(timespec="microseconds")
 
 
 def test_key_for_hashes_is_private_and_one_that_is_damaged_is_an_error(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ async def test_timeout_cwd_and_era_of_a_server_are_honoured(tmp_path: Path):
     async with make_host(tmp_path, servers) as host, host.session() as session:
         seen = (await session.call("old.whoami")).data
         late = await session.call("slow.wait")
-        links = {link.spec.name: link.live_connection for link in host.links._iter_links()}
+        links = {link.spec.name: link.find_live_connection() for link in host.links._iter_links()}
         eras = {name: link.server_info.era for name, link in links.items() if link is not None}
 
     assert (seen["cwd"], late.code) == (str(folder), "TIMEOUT")

@@ -156,35 +156,39 @@ def interrupted_record(
 def encode_record(record: AuditRecord, mask: Mask) -> str:
     """Encode a record as one line of ASCII, with secrets masked."""
     names = (record.user_id, record.server, record.tool, record.call_id, record.outcome)
-    if mask.contains("\n".join(names)):  # one search is faster than one for each name
-        names = tuple(map(mask.mask_known, names))
+    text = "\n".join(names)  # one search is faster than one for each name
+    if len(text) > _MAX_NAME or mask.contains(text):
+        names = tuple(mask.mask_known(name)[:_MAX_NAME] for name in names)
     user_id, server, tool, call_id, outcome = names
     at = record.at if record.at.tzinfo is UTC else record.at.astimezone(UTC)
     fields = _Fields(
         arguments=None if record.arguments is None else mask.mask_all_in_json(record.arguments),
         arguments_hash=record.arguments_hash,
-        at=at.isoformat() if at.microsecond else at.isoformat(timespec="microseconds"),  # the first is faster
-        call_id=call_id[:_MAX_NAME],
+        # Like `isoformat`, but five times as fast.
+        at=f"{msgspec.to_builtins(at)[:-1]}+00:00"
+        if at.microsecond
+        else at.isoformat(timespec="microseconds"),
+        call_id=call_id,
         duration_ms=record.duration_ms,
         kind=record.kind,
-        outcome=outcome[:_MAX_NAME],
+        outcome=outcome,
         reason=mask.mask_all(record.reason)[:_MAX_REASON] if record.reason else "",
-        server=server[:_MAX_NAME],
+        server=server,
         session_id=record.session_id,
-        tool=tool[:_MAX_NAME],
+        tool=tool,
         trust_level=record.trust_level,
-        user_id=user_id[:_MAX_NAME],
+        user_id=user_id,
         workspace_id=record.workspace_id,
     )
     try:
         line = _encode(fields)
         if line.isascii():
-            return line.decode().replace("\x7f", "\\u007f")
+            return (line if line.find(b"\x7f") < 0 else line.replace(b"\x7f", b"\\u007f")).decode()
     except UnicodeEncodeError:
         pass
     # Escape characters outside of ASCII, and replace lone surrogates, which JSON parsers refuse.
-    text = json.dumps(structs.asdict(fields), ensure_ascii=False).encode("utf-8", "replace")
-    return _encode_as_ascii(json.loads(text)).replace("\x7f", "\\u007f")
+    replaced = json.dumps(structs.asdict(fields), ensure_ascii=False).encode("utf-8", "replace")
+    return _encode_as_ascii(json.loads(replaced)).replace("\x7f", "\\u007f")
 
 
 class _Fields(msgspec.Struct, gc=False):

@@ -141,9 +141,12 @@ class Link:
         """Wait until the link is live. Raise if connecting fails."""
         return await asyncio.shield(self._ready)
 
-    @property
-    def live_connection(self) -> Connection | None:
-        return self._connection if self.state is _LIVE else None
+    def find_live_connection(self) -> Connection | None:
+        """The connection, if the link is live, is not being closed, and its server has not ended; else None."""
+        connection = self._connection
+        if connection is None or self._is_closing or self.state is not _LIVE or connection.ended.is_set():
+            return None
+        return connection
 
     def touch(self) -> None:
         """Restart the idle time."""

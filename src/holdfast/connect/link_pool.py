@@ -66,14 +66,16 @@ class LinkPool:
     def restart_error(self, scope: Scope, spec: ServerSpec) -> HoldfastError | None:
         """The error that a call would get now because the server keeps failing; None if the server may be started."""
         link = self._find(scope, spec)
-        if link is None or link.is_usable or link.spec != spec or link.is_outdated:
+        if link is None or link.find_live_connection() is not None:  # the usual case
+            return None
+        if link.is_usable or link.spec != spec or link.is_outdated:
             return None
         return link.restart_error()
 
     def is_outdated(self, scope: Scope, spec: ServerSpec) -> bool:
         """Whether a script in a server's command was changed since the server was started."""
         link = self._find(scope, spec)
-        return link is not None and link.is_outdated
+        return link is not None and bool(link.scripts.stamps) and link.is_outdated
 
     def find_usable(self, scope: Scope, spec: ServerSpec) -> Link | None:
         """The live or connecting link to the server; None if there is none."""
@@ -91,19 +93,20 @@ class LinkPool:
         None if the link is still connecting, and for a shared server, because only `connect` checks that it reads the context.
         """
         link = self._find(scope, spec)
+        connection = None if link is None else link.find_live_connection()
         if (
             link is None
+            or connection is None
             or link.spec is not spec
             or link.scripts.stamps
-            or not link.is_usable
             or scope.is_closed
             or scope.session_scope.is_closed
             or not spec.may_be_connected_by(scope.context.trust_level)
         ):
             link = self.get_or_open(scope, spec)  # also finds out why it may not be used
+            connection = link.find_live_connection()
         else:  # the usual case
             link.touch()
-        connection = link.live_connection
         return (link, connection) if connection is not None and spec.lifetime is not _HOST else None
 
     async def connect(

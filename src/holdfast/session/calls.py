@@ -14,7 +14,7 @@ from holdfast.connect.connection import ForwardOptions
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
 from holdfast.model import codes
-from holdfast.model.call import ToolCall
+from holdfast.model.call import Forwarding, ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Outcome
 from holdfast.model.ids import new_call_id
@@ -235,7 +235,9 @@ class Calls:
             label, kind = self._describe(tool)
             await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
             answer = await self._find_early_failure(scope, tool_call, tool, decoded)
-            if answer is None and not self._was_permitted(tool_call, tool):
+            if answer is None and (
+                tool_call.forwarding is None or not self._was_permitted(tool_call.forwarding, tool)
+            ):
                 permission = self._permission.decide_without_asking(
                     tool_call, tool
                 ) or await self._ask_permission(scope, tool, tool_call)
@@ -319,10 +321,9 @@ class Calls:
                 await self._servers.list_again(scope, tool.server.name)
         return permission
 
-    def _was_permitted(self, tool_call: ToolCall, tool: CatalogTool) -> bool:
-        """Whether the user permitted this call before it was interrupted to ask for input, and no rule or mode refuses it now."""
-        forwarding = tool_call.forwarding
-        if forwarding is None or not forwarding.is_permitted:
+    def _was_permitted(self, forwarding: Forwarding, tool: CatalogTool) -> bool:
+        """Whether the user permitted a forwarded call before it was interrupted to ask for input, and no rule or mode refuses it now."""
+        if not forwarding.is_permitted:
             return False
         return self._permission.decide(tool).access is not Access.REFUSED
 

@@ -126,7 +126,7 @@ class PermissionPolicy:
 
     def decide(self, tool: CatalogTool, tool_call: ToolCall | None = None) -> AccessDecision:
         """Whether the tool may be called now, and why. With `tool_call`, its `max_mode` and remembered answers about its arguments also count."""
-        mode = self.mode
+        mode = self._mode if self._parent is None else self.mode
         if tool_call is not None and (_is_shell(tool) or tool_call.max_mode is not _AUTO):
             key, mode = remembered_key(tool, tool_call), lowest_mode(mode, tool_call.max_mode)
             return decide(tool, mode, self.rules, self._always_allowed, key)

@@ -248,7 +248,8 @@ class Appender:
             else:
                 last = results[-1]
                 feed.advance(last.seq if last.is_new else max(result.seq for result in results))
-        for entry, result in zip(entries, results, strict=True):
+        for index, entry in enumerate(entries):  # `zip` with `strict` takes twice as long
+            result = results[index]
             entry.set_durable(result)
             self.bytes += result.size - entry.size
         self._free += len(entries)

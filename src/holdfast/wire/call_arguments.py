@@ -19,7 +19,10 @@ __all__ = ["Arguments", "encode_arguments", "not_a_tool_name"]
 def encode_arguments(arguments: Arguments | None) -> bytes:
     """Encode arguments as the JSON text that is sent and hashed."""
     try:
-        plain: object = {} if arguments is None else _plain(arguments)
+        if arguments is None:
+            plain: object = {}
+        else:  # a dict is checked first, because the check for a mapping is slow
+            plain = arguments if isinstance(arguments, dict) else _plain(arguments)
         encoded = msgspec.json.encode(plain, enc_hook=_encode_value)
         if b"null" in encoded and not is_all_finite(
             msgspec.to_builtins(plain, enc_hook=_encode_value, str_keys=True)
@@ -40,8 +43,6 @@ def not_a_tool_name(name: object) -> HoldfastError:
 
 
 def _plain(arguments: object) -> object:
-    if isinstance(arguments, dict):  # checked first, because the check for a mapping is slow
-        return cast("dict[str, Any]", arguments)
     if isinstance(arguments, Mapping):
         return dict(cast("Mapping[str, Any]", arguments))
     if is_dataclass(arguments) and not isinstance(arguments, type):
