@@ -54,7 +54,8 @@ async def test_module_that_is_added_to_a_folder_of_the_python_path_needs_approva
     mark, module = folder / "mark", folder / "src" / name
     (folder / "src").mkdir()
     imported = name.removesuffix(".py").replace("/", ".")
-    load = f"import importlib\ntry: importlib.import_module({imported!r})\nexcept ImportError: pass\n"
+    # Backwards, so that the search for imports in the source does not find the name.
+    load = f"import importlib\ntry: importlib.import_module({imported[::-1]!r}[::-1])\nexcept ImportError: pass\n"
     (folder / "server.py").write_text(load + SERVER)
     (folder / "tools.txt").write_text(json.dumps(TOOLS))
     entry = {"command": sys.executable, "args": ["server.py", "tools.txt"], "env": {"PYTHONPATH": "src"}}
