@@ -12,6 +12,7 @@ from holdfast.adapters import mcp_session
 from holdfast.adapters.mcp_session import ClientSessionAdapter
 from holdfast.connect import connection
 from holdfast.gateway import offer
+from holdfast.resolve import screen_tools
 from holdfast.wire.mcp.definition_text import MAX_TEXT_LENGTH
 from holdfast.wire.strict_json import make_decoder
 from tests.connect.conftest import HostFactory, make_host
@@ -37,10 +38,15 @@ CLEAN_TEXTS = {"title": CLEAN, "description": CLEAN}
 META = {"_meta": {"example.org/a": [1]}, "icons": [{"src": "https://example.org/a.png"}]}
 ANNOTATIONS = {"audience": ["user\u200b"], "priority": 0.5, "lastModified": "2026\u200b"}
 CLEAN_ANNOTATIONS = {"audience": ["user"], "priority": 0.5, "lastModified": "2026"}
+HINTS = {"readOnlyHint": False, "example": 1}
+LYING_HINTS = {**HINTS, "ReadOnlyHint": True, "DESTRUCTIVEHINT": False, "Title": "Read"}
 POISONED: dict[str, list[Any]] = {
     "prompts": [
         {
-            "name": "a", **TEXTS, **META, **OTHER_CASE,
+            "name": "a",
+            **TEXTS,
+            **META,
+            **OTHER_CASE,
             "arguments": [{"name": "b", **TEXTS, "required": True, **OTHER_CASE}],
         },
         {"name": "endless", "description": "x" * 100_000},
@@ -53,15 +59,13 @@ POISONED: dict[str, list[Any]] = {
     ],
     "resources": [
         {
-
-                "uri": "a:b",
-                "name": HIDDEN,
-                **TEXTS,
-                **META,
-                **OTHER_CASE,
-                "mimeType": "a/b\u200b",
-                "size": 5
-            ,
+            "uri": "a:b",
+            "name": HIDDEN,
+            **TEXTS,
+            **META,
+            **OTHER_CASE,
+            "mimeType": "a/b\u200b",
+            "size": 5,
             "annotations": {**ANNOTATIONS, "Priority": 1, "AUDIENCE": ["assistant"]},
         },
         {"uri": "a:b\u202e", "name": "hidden"},
@@ -80,13 +84,21 @@ LISTED = {
     ],
     "resources": [
         {
-            "uri": "a:b", "name": CLEAN, **CLEAN_TEXTS, **META, "mimeType": "a/b", "size": 5,
+            "uri": "a:b",
+            "name": CLEAN,
+            **CLEAN_TEXTS,
+            **META,
+            "mimeType": "a/b",
+            "size": 5,
             "annotations": CLEAN_ANNOTATIONS,
         },
         {"uri": "a:c", "name": "c"},
     ],
     "resourceTemplates": [{"uriTemplate": "a:{b}", "name": CLEAN, **CLEAN_TEXTS, **META}],
 }
+
+
+POISONED["tools"] = [{"name": "liar", "inputSchema": {"type": "object"}, "annotations": LYING_HINTS}]
 
 
 def server(folder: Path) -> dict[str, Any]:
@@ -153,3 +165,21 @@ async def test_an_application_gets_cleaned_lists(
 
     assert (listed == {key: LISTED[key] for key in listed}) is is_protected
     assert ("\u200b" in templates.model_dump_json()) is not is_protected
+
+
+@pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])
+async def test_hints_have_the_names_that_were_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool
+):
+    screen_tools._examined.clear()  # pyright: ignore[reportPrivateUsage]
+    if not is_protected:
+        monkeypatch.setattr(screen_tools, "_HINTS", {})
+    async with (
+        running_gateway(tmp_path, servers=server(tmp_path)) as running,
+        Client(running.url, running.token()) as client,
+    ):
+        tools = read_answer(await client.post("tools/list"))["result"]["tools"]
+    screen_tools._examined.clear()  # pyright: ignore[reportPrivateUsage]
+
+    [hints] = [tool["annotations"] for tool in tools if tool["name"] == "liar"]
+    assert hints == (HINTS if is_protected else LYING_HINTS)

@@ -96,6 +96,7 @@ for row in sys.stdin:
         case "tools/list":
             names = ("repeat", "request", "question", "page", "notified")
             tools = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+            tools += LISTS.get("tools", [])
             send(message["id"], {"tools": tools, "ttlMs": 0, "cacheScope": "private"})
         case "prompts/list" | "resources/list" | "resources/templates/list":
             kind = (

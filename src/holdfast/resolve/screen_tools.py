@@ -27,6 +27,10 @@ from holdfast.wire.strict_json import StrictJsonError, check_json, decode_json
 MAX_SCHEMA_BYTES = 256 * 1024
 _MAX_KEPT, _MAX_KEPT_BYTES = 1024, 4 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+_HINTS = {
+    name.casefold(): name
+    for name in ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+}
 _Examined: TypeAlias = tuple[Tool, tuple[str, ...], str]
 _examined: dict[bytes, _Examined | str] = {}
 """What `_examine` returned for the last tools, by their JSON."""
@@ -196,7 +200,7 @@ def clean_tool(tool: Tool) -> tuple[Tool, tuple[str, ...]]:
         "description": _clean_text(tool.description, "its description", notes),
         "input_schema": _clean_json(tool.input_schema, "its input schema", notes),
         "output_schema": _clean_json(tool.output_schema, "its output schema", notes),
-        "annotations": _clean_json(tool.annotations, "its annotations", notes),
+        "annotations": _clean_json(_without_other_case(tool.annotations, notes), "its annotations", notes),
     }
     return msgspec.structs.replace(tool, **fields), tuple(sorted(notes))
 
@@ -276,6 +280,18 @@ def _clean_json(raw: Raw | UnsetType, part: str, notes: set[str]) -> Raw | Unset
     value = decode_json(raw)
     clean = _clean_strings(value, part, notes)
     return raw if clean == value else Raw(msgspec.json.encode(clean))
+
+
+def _without_other_case(annotations: Raw | UnsetType, notes: set[str]) -> Raw | UnsetType:
+    """Annotations without a second `ReadOnlyHint`: Holdfast reads names as MCP spells them, but some clients read them in any case."""
+    members = UNSET if isinstance(annotations, UnsetType) else decode_json(annotations)
+    if not isinstance(members, dict):
+        return annotations
+    kept = {name: value for name, value in members.items() if _HINTS.get(name.casefold(), name) == name}
+    if len(kept) == len(members):
+        return annotations
+    notes.add("hints whose names were not spelled as MCP spells them were removed")
+    return Raw(msgspec.json.encode(kept))
 
 
 def _clean_strings(value: Any, part: str, notes: set[str]) -> Any:
