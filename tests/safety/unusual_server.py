@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 ERA = sys.argv[1]
-LISTS = json.loads(Path(sys.argv[2]).read_text()) if sys.argv[2:] else {}
+LISTS: dict[str, Any] = json.loads(Path(sys.argv[2]).read_text()) if sys.argv[2:] else {}
 INFO = {"name": "unusual", "version": "1"}
 ASK: dict[str, Any] = {
     "method": "elicitation/create",
@@ -95,7 +95,7 @@ for row in sys.stdin:
             send(message["id"], {**answer, "cacheScope": "private", "instructions": INSTRUCTIONS})
         case "tools/list":
             names = ("repeat", "request", "question", "page", "notified")
-            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+            tools: list[dict[str, Any]] = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
             tools += LISTS.get("tools", [])
             send(message["id"], {"tools": tools, "ttlMs": 0, "cacheScope": "private"})
         case "prompts/list" | "resources/list" | "resources/templates/list":
