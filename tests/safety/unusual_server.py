@@ -95,7 +95,9 @@ for row in sys.stdin:
             send(message["id"], {**answer, "cacheScope": "private", "instructions": INSTRUCTIONS})
         case "tools/list":
             names = ("repeat", "request", "question", "page", "notified")
-            tools: list[dict[str, Any]] = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+            tools: list[dict[str, Any]] = [
+                {"name": name, "inputSchema": {"type": "object"}} for name in names
+            ]
             tools += LISTS.get("tools", [])
             send(message["id"], {"tools": tools, "ttlMs": 0, "cacheScope": "private"})
         case "prompts/list" | "resources/list" | "resources/templates/list":
