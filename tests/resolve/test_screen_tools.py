@@ -5,12 +5,12 @@ import msgspec
 import pytest
 
 from holdfast.resolve.screen_tools import (
-    MAX_TEXT_LENGTH,
     ApprovedTools,
     clean_tool,
     fingerprint,
     screen_tools,
 )
+from holdfast.wire.mcp.definition_text import MAX_TEXT_LENGTH
 from holdfast.wire.mcp.tools import Tool
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.resolve.screen_tools import MAX_TEXT_LENGTH
+from holdfast.wire.mcp.definition_text import MAX_TEXT_LENGTH
 from tests.connect.conftest import HostFactory, make_host
 from tests.safety.test_14_changed_tools import changing_tools_server
 

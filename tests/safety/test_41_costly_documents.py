@@ -32,7 +32,7 @@ from holdfast.model.event import Outcome, Thought, ToolCalled, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, NEGOTIATION_LIMIT, STORED_LIMIT, Limits, SizeLimit
 from holdfast.resolve.load import load
-from holdfast.resolve.screen_tools import MAX_TEXT_LENGTH, clean_tool
+from holdfast.resolve.screen_tools import clean_tool
 from holdfast.session.subscription import EventFeed
 from holdfast.store.open_store import open_store
 from holdfast.store.sqlite import read_tx, write_tx
@@ -40,6 +40,7 @@ from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import Hold
 from holdfast.testing.store_contract.factories import hold_session
 from holdfast.wire import strict_json
+from holdfast.wire.mcp.definition_text import MAX_TEXT_LENGTH
 from holdfast.wire.mcp.tools import CallResult, Tool
 from holdfast.wire.messages import Raw, parse_line
 from holdfast.wire.strict_json import (

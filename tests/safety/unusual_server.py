@@ -1,10 +1,12 @@
-"""An MCP server that repeats what it was sent, and asks in unusual ways. Its argument is its era: `handshake` or `modern`."""
+"""An MCP server that repeats what it was sent, and asks in unusual ways. Its arguments: its era (`handshake` or `modern`), and a file with its lists."""
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 ERA = sys.argv[1]
+LISTS: dict[str, Any] = json.loads(Path(sys.argv[2]).read_text()) if sys.argv[2:] else {}
 INFO = {"name": "unusual", "version": "1"}
 ASK: dict[str, Any] = {
     "method": "elicitation/create",
@@ -93,13 +95,16 @@ for row in sys.stdin:
             send(message["id"], {**answer, "cacheScope": "private", "instructions": INSTRUCTIONS})
         case "tools/list":
             names = ("repeat", "request", "question", "page", "notified")
-            tools = [{"name": name, "inputSchema": {"type": "object"}} for name in names]
+            tools: list[dict[str, Any]] = [
+                {"name": name, "inputSchema": {"type": "object"}} for name in names
+            ]
+            tools += LISTS.get("tools", [])
             send(message["id"], {"tools": tools, "ttlMs": 0, "cacheScope": "private"})
         case "prompts/list" | "resources/list" | "resources/templates/list":
             kind = (
                 "resourceTemplates" if "templates" in message["method"] else message["method"].split("/")[0]
             )
-            send(message["id"], {kind: [], "ttlMs": 0, "cacheScope": "private"})
+            send(message["id"], {kind: LISTS.get(kind, []), "ttlMs": 0, "cacheScope": "private"})
         case "completion/complete" | "resources/subscribe" | "resources/unsubscribe":
             send(
                 message["id"],

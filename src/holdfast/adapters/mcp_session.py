@@ -13,6 +13,7 @@ from holdfast.connect.catalog import CatalogTool
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.session.session import Session
+from holdfast.wire.mcp.listed_items import clean_page
 from holdfast.wire.messages import PeerError
 
 ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -135,7 +136,8 @@ class ClientSessionAdapter:
         given = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
         with _errors_of_the_sdk():
             raw = await self._session.forward(self._server, "resources/templates/list", given)
-        return types.ListResourceTemplatesResult.model_validate_json(bytes(raw))
+            page = clean_page(raw, "resourceTemplates")
+        return types.ListResourceTemplatesResult.model_validate_json(bytes(page))
 
     async def complete(
         self,

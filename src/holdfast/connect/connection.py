@@ -24,6 +24,7 @@ from holdfast.settings import DEFAULT_LINK_SETTINGS
 from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.client import Client, ServerInfo
 from holdfast.wire.mcp.eras import Era
+from holdfast.wire.mcp.listed_items import clean_items
 from holdfast.wire.mcp.tools import CallResult, Tool
 from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.parse_threads import PARSE_THREADS
@@ -267,18 +268,19 @@ class _InterimResult(msgspec.Struct, rename="camel"):
 
 
 _decode_interim = make_decoder(_InterimResult)
-_decode_fields = make_decoder(dict[str, Json])
+_decode_fields = make_decoder(dict[str, Raw])
+_decode_object = make_decoder(dict[str, Json])
 
 
 def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
     found: list[JsonObject] = []
     for page in pages:
         try:
-            items: Json = _decode_fields(page).get(key)
+            items = clean_items(_decode_fields(page).get(key, Raw(b"[]")), key)
         except DECODE_ERRORS as error:
             why = describe_decode_error(error)
             raise HoldfastError(codes.BAD_ANSWER, f"The server sent an invalid list: {why}.") from None
-        found += [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+        found += map(_decode_object, items)
     return found
 
 

@@ -21,6 +21,7 @@ from holdfast.model.visible_text import to_line
 from holdfast.session.session import Session
 from holdfast.wire.mcp.client import MAX_LIST_BYTES, MAX_LIST_VALUES, ServerInfo
 from holdfast.wire.mcp.eras import Era
+from holdfast.wire.mcp.listed_items import clean_items
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import DECODE_ERRORS, count_values, has_more_values, make_decoder
 
@@ -31,10 +32,9 @@ _MAX_PAGES = 200
 _MAX_ROUTES = 1024  # resources whose server is remembered
 _MAX_ITEMS = 10_000  # of one server's list
 _MAX_TEMPLATES = 1000  # that URIs are compared with
-_THREAD_BYTES = 64 * 1024  # a longer page is read in a thread
+_THREAD_BYTES = 16 * 1024  # a longer page is read in a thread
 _DIGEST_BYTES = 16
 _decode_members = make_decoder(dict[str, Raw])
-_decode_items = make_decoder(list[Raw])
 
 
 class _Named(msgspec.Struct):
@@ -267,13 +267,12 @@ class _Page(msgspec.Struct):
 
 
 def _read_page(page: Raw, key: str, max_values: int) -> _Page | None:
-    """Read one page of a list. None if it has too many values."""
+    """Read one page of a list, and clean its items. None if it has too many values."""
     if has_more_values(page, max_values):
         return None
     members = _decode_members(page)
-    return _Page(
-        _decode_items(members.get(key, Raw(b"[]"))), members.get("nextCursor"), values=count_values(page)
-    )
+    items = clean_items(members.get(key, Raw(b"[]")), key)
+    return _Page(items, members.get("nextCursor"), values=count_values(page))
 
 
 def _digest(uri: str) -> bytes:

@@ -20,13 +20,17 @@ from holdfast.model.json import Json
 from holdfast.model.limits import DEFAULT_LIMITS
 from holdfast.model.visible_text import display_name, strip_invisible
 from holdfast.wire.loop_throttle import LoopThrottle, run_steps, run_steps_in_slices
+from holdfast.wire.mcp.definition_text import clean_text
 from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import StrictJsonError, check_json, decode_json
 
-MAX_TEXT_LENGTH = 8 * 1024  # a longer text in a definition is shortened
 MAX_SCHEMA_BYTES = 256 * 1024
 _MAX_KEPT, _MAX_KEPT_BYTES = 1024, 4 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+_HINTS = {
+    name.casefold(): name
+    for name in ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+}
 _Examined: TypeAlias = tuple[Tool, tuple[str, ...], str]
 _examined: dict[bytes, _Examined | str] = {}
 """What `_examine` returned for the last tools, by their JSON."""
@@ -196,7 +200,7 @@ def clean_tool(tool: Tool) -> tuple[Tool, tuple[str, ...]]:
         "description": _clean_text(tool.description, "its description", notes),
         "input_schema": _clean_json(tool.input_schema, "its input schema", notes),
         "output_schema": _clean_json(tool.output_schema, "its output schema", notes),
-        "annotations": _clean_json(tool.annotations, "its annotations", notes),
+        "annotations": _clean_json(_without_other_case(tool.annotations, notes), "its annotations", notes),
     }
     return msgspec.structs.replace(tool, **fields), tuple(sorted(notes))
 
@@ -267,16 +271,7 @@ def _as_dict(tool: Tool) -> dict[str, Any]:
 
 
 def _clean_text(text: str | None, part: str, notes: set[str]) -> str | None:
-    if text is None:
-        return None
-    start = text[: 2 * MAX_TEXT_LENGTH]  # cut first: cleaning takes a microsecond per character
-    clean = strip_invisible(start)
-    if clean != start:
-        notes.add(f"invisible characters were removed from {part}")
-    if len(clean) > MAX_TEXT_LENGTH or len(text) > len(start):
-        notes.add(f"a text of {len(text)} characters in {part} was shortened to {MAX_TEXT_LENGTH}")
-        clean = clean[:MAX_TEXT_LENGTH] + "…"
-    return clean
+    return None if text is None else clean_text(text, part, notes)
 
 
 def _clean_json(raw: Raw | UnsetType, part: str, notes: set[str]) -> Raw | UnsetType:
@@ -287,11 +282,23 @@ def _clean_json(raw: Raw | UnsetType, part: str, notes: set[str]) -> Raw | Unset
     return raw if clean == value else Raw(msgspec.json.encode(clean))
 
 
+def _without_other_case(annotations: Raw | UnsetType, notes: set[str]) -> Raw | UnsetType:
+    """Annotations without a second `ReadOnlyHint`: Holdfast reads names as MCP spells them, but some clients read them in any case."""
+    members = UNSET if isinstance(annotations, UnsetType) else decode_json(annotations)
+    if not isinstance(members, dict):
+        return annotations
+    kept = {name: value for name, value in members.items() if _HINTS.get(name.casefold(), name) == name}
+    if len(kept) == len(members):
+        return annotations
+    notes.add("hints whose names were not spelled as MCP spells them were removed")
+    return Raw(msgspec.json.encode(kept))
+
+
 def _clean_strings(value: Any, part: str, notes: set[str]) -> Any:
     """Clean every string, at any depth: the description of a parameter or an example may hide instructions too."""
     match value:
         case str():
-            return _clean_text(value, part, notes)
+            return clean_text(value, part, notes)
         case list():
             return [_clean_strings(inner, part, notes) for inner in value]  # pyright: ignore[reportUnknownVariableType]
         case dict():

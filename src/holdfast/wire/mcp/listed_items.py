@@ -1,0 +1,144 @@
+"""Clean the prompts, resources and templates that a server lists, like its tools, before a client or a model gets them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from holdfast.model import codes
+from holdfast.model.errors import HoldfastError
+from holdfast.model.visible_text import is_visible
+from holdfast.wire.mcp.definition_text import MAX_TEXT_LENGTH, clean_text
+from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
+
+_decode_page = make_decoder(dict[str, Raw])
+_decode_items = make_decoder(list[Raw])
+
+
+class _Definition(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True):
+    """Has only the members that MCP defines: some clients read names of members in any case, such as `Name`."""
+
+    title: str | None = None
+    description: str | None = None
+
+
+class _Argument(_Definition, kw_only=True):
+    name: str
+    required: bool | None = None
+
+
+class _Annotations(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True):
+    audience: list[str] | None = None
+    priority: Raw | UnsetType = UNSET
+    last_modified: str | None = None
+
+
+class _Item(_Definition, kw_only=True):
+    icons: Raw | UnsetType = UNSET
+    meta: Raw | UnsetType = msgspec.field(default=UNSET, name="_meta")
+
+
+class _Prompt(_Item, kw_only=True):
+    name: str
+    arguments: list[_Argument] | None = None
+
+
+class _Contents(_Item, kw_only=True):
+    name: str | None = None
+    mime_type: str | None = None
+    annotations: _Annotations | None = None
+
+
+class _Resource(_Contents, kw_only=True):
+    uri: str
+    size: Raw | UnsetType = UNSET
+
+
+class _Template(_Contents, kw_only=True):
+    uri_template: str
+
+
+_DECODERS = {
+    "prompts": make_decoder(_Prompt),
+    "resources": make_decoder(_Resource),
+    "resourceTemplates": make_decoder(_Template),
+}
+
+
+def clean_items(items: Raw, key: str) -> list[Raw]:
+    """The items that a page lists under this key, with cleaned texts. Those that cannot be used or cleaned are left out.
+
+    A prompt, an argument and a resource cannot be used by a cleaned name or URI: the server expects it unchanged. So a name or
+    a URI that has invisible characters, or is too long, leaves out its item. Raise one of `DECODE_ERRORS` if `items` is no list.
+    """
+    decode = _DECODERS[key]
+    return [clean for raw in _decode_items(items) if (clean := _clean(raw, decode)) is not None]
+
+
+def clean_page(page: Raw, key: str) -> Raw:
+    """A page of a list, with cleaned items."""
+    try:
+        members = _decode_page(page)
+        items = clean_items(members.get(key, Raw(b"[]")), key)
+    except DECODE_ERRORS:
+        raise HoldfastError(codes.BAD_ANSWER, f"The server sent an invalid list of {key}.") from None
+    return Raw(msgspec.json.encode({**members, key: items}))
+
+
+def _clean(raw: Raw, decode: Any) -> Raw | None:
+    try:
+        item = decode(raw)
+    except DECODE_ERRORS:
+        return None
+    if not all(map(_is_usable, _identifiers(item))):
+        return None
+    _clean_texts(item)
+    if isinstance(item, _Prompt):
+        for argument in item.arguments or ():
+            _clean_texts(argument)
+    else:
+        _clean_annotations(item)
+    return Raw(msgspec.json.encode(item))
+
+
+def _identifiers(item: _Prompt | _Resource | _Template) -> Iterable[str]:
+    """What a client sends back to the server."""
+    match item:
+        case _Prompt():
+            return (item.name, *(argument.name for argument in item.arguments or ()))
+        case _Resource():
+            return (item.uri,)
+        case _Template():
+            return (item.uri_template,)
+
+
+def _is_usable(identifier: str) -> bool:
+    return 0 < len(identifier) <= MAX_TEXT_LENGTH and is_visible(identifier)
+
+
+def _clean_texts(item: _Definition) -> None:
+    item.title = _clean_text(item.title)
+    item.description = _clean_text(item.description)
+
+
+def _clean_annotations(item: _Resource | _Template) -> None:
+    item.name = _clean_text(item.name)
+    item.mime_type = _clean_text(item.mime_type)
+    if isinstance(item, _Resource):
+        item.size = _number(item.size)
+    if (annotations := item.annotations) is not None:
+        annotations.audience = annotations.audience and [
+            clean_text(who, "", set()) for who in annotations.audience
+        ]
+        annotations.priority = _number(annotations.priority)
+        annotations.last_modified = _clean_text(annotations.last_modified)
+
+
+def _clean_text(text: str | None) -> str | None:
+    return None if text is None else clean_text(text, "", set())
+
+
+def _number(raw: Raw | UnsetType) -> Raw | UnsetType:
+    """The number, undecoded: some are slow to decode. Anything else is left out."""
+    return raw if not isinstance(raw, UnsetType) and bytes(raw)[:1].strip(b"-0123456789") == b"" else UNSET
