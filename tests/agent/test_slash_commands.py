@@ -381,6 +381,44 @@ async def test_why_shows_refusals_warnings_and_unapproved_tools():
     ]
 
 
+@pytest.mark.parametrize(
+    ("command", "suggestion"),
+    [
+        ("/tools wikki", "'wiki'"),
+        ("/tools wiki.edti", "'wiki.edit'"),
+        ("/why wikki", "'wiki'"),
+        ("/why gonne", "'gone'"),
+        ("/resources wikki", "'wiki'"),
+        ("/prompts wikki", "'wiki'"),
+    ],
+)
+async def test_unknown_name_gets_a_suggestion(command: str, suggestion: str):
+    (answer,) = await run(command)
+    assert f" here. Did you mean {suggestion}? /" in answer
+
+
+async def test_why_there_is_no_log_ends_with_its_command_on_a_line_of_its_own():
+    class Refused(FakeTurn):
+        async def read_log(self, server: str) -> str:
+            raise HoldfastError(codes.SERVER_REFUSED, "To review it, run: holdfast servers approve")
+
+    assert await run("/logs gone", turn=Refused()) == [
+        "To review it, run: holdfast servers approve\n/servers lists the servers.\n"
+    ]
+
+
+async def test_result_of_a_tool_called_by_its_model_name_is_shown_with_its_own_name():
+    assert await run("/call wiki__list", "/call wiki.list") == ["wiki.list:\ndone\n"] * 2
+
+
+async def test_text_of_several_lines_that_a_tool_returned_is_shown_as_lines():
+    turn = FakeTurn()
+    data = msgspec.Raw(b'{"ok":true,"_meta":{},"result":"one\\ntwo"}')
+    turn.result = ToolResult(result=CallResult(structured_content=data), outcome=Outcome.COMPLETED)
+
+    assert await run("/call wiki.list", turn=turn) == ["wiki.list:\none\ntwo\n"]
+
+
 async def test_long_result_is_shown_in_parts():
     turn, agent = FakeTurn(), ManualAgent()
     text = "".join(f"line {number}\\n" for number in range(900))

@@ -11,6 +11,7 @@ from holdfast.agent.agent import TurnContext
 from holdfast.agent.describe_arguments import describe_json_error, example_object, shorten
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.similar_names import suggest_name
 
 _MAX_LINE = 200
 _MAX_LISTED = 1000
@@ -71,7 +72,7 @@ async def _missing_arguments(turn: TurnContext, server: str, name: str, given: M
 async def _list(turn: TurnContext, kind: Kind, server: str) -> str:
     available = turn.server_status().available
     if server and server not in available:
-        return f"There is no server {server[:80]!r} here. /servers lists them.\n"
+        return f"There is no server {server[:80]!r} here.{suggest_name(server, available)} /servers lists them.\n"
     lines: list[str] = []
     for name in (server,) if server else available:
         try:

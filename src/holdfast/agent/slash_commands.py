@@ -30,6 +30,7 @@ from holdfast.model.json import Json, JsonObject
 from holdfast.model.limits import DEFAULT_LIMITS, STORED_LIMIT, SizeLimit
 from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.model.server import FILES_SERVER
+from holdfast.model.similar_names import closest_tool, suggest_name
 from holdfast.model.visible_text import display_name
 from holdfast.resolve.screen_tools import approve_command, describe_hints_awaiting_approval
 from holdfast.wire.lines import LONG_LINE_BYTES
@@ -68,6 +69,7 @@ _MAX_BLOCKS = 100
 _MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40  # of content that is not shown
 _MAX_LINE = 200  # characters of a line in a list of tools
 _MAX_LOG_LINES = 40
+_MAX_COMPARED = 300  # difflib is slow with more names
 _INDENT = 4  # the chat puts a bar before lines that are indented by one or two spaces
 _ACCESS_COST = 4096  # in bytes: finding the rule for a tool can take as long as reading this many
 
@@ -164,6 +166,8 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
     result = await turn.call(name, arguments)
     if not result.ok:
         turn.report_failure(HoldfastError(codes.find(result.code) or codes.TOOL_FAILED, result.message))
+    if "." not in name:  # the name that models see: the reply shows the one that users see
+        name = next((tool.name for tool in await turn.tools() if tool.model_name == name), name)
     is_large = result.exceeds(_MAX_ON_LOOP)
     log_hint = await _log_hint(turn, name) if result.code == codes.INTERNAL_ERROR.name else ""
     return await _run_in_thread_if_large(turn, _format_result, name, result, log_hint, is_large=is_large)
@@ -237,6 +241,13 @@ def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject], lo
                     return shown
                 data.pop("diff", None)  # it is shown separately
             others = _other_texts(texts, envelope)
+            match data:
+                case {"result": str(lines)} if (
+                    len(data) == 1 and "\n" in lines
+                ):  # JSON would show it as one line
+                    return "\n".join((lines, *others))
+                case _:
+                    pass
             if not data and len(blocks) > 1:
                 return "\n".join(others)
             return "\n".join((json.dumps(data, indent=_INDENT, ensure_ascii=False), *others))
@@ -325,7 +336,7 @@ async def _list_tools(turn: TurnContext, name: str) -> str:
     is_large = size > LONG_LINE_BYTES
     if name:
         shown = await _run_in_thread_if_large(turn, _describe_named, turn, tools, name, is_large=is_large)
-        return shown + _list_awaiting_approval(turn, name) or _explain_no_tools(turn, name)
+        return shown + _list_awaiting_approval(turn, name) or _explain_no_tools(turn, name, tools)
     shown = await _run_in_thread_if_large(turn, _list_all, turn, tools, is_large=is_large)
     unapproved = _list_awaiting_approval(turn)
     no_tools = "This session has no tools. /servers lists the servers and their state.\n"
@@ -391,12 +402,17 @@ def _list_starting(turn: TurnContext) -> str:
     )
 
 
-def _explain_no_tools(turn: TurnContext, name: str) -> str:
+def _explain_no_tools(turn: TurnContext, name: str, tools: Sequence[CatalogTool]) -> str:
     if name in turn.server_status().starting:
         return f"{name} is still starting; its tools are not known yet.\n"
     if name in dict(_server_states(turn)):
         return f"{name} has no tools now. /why {name} may show the reason.\n"
-    return f"There is no server or tool {name[:80]!r} here. /tools lists the tools, /servers the servers.\n{_list_starting(turn)}"
+    if meant := closest_tool(name, (tool.name for tool in tools[:_MAX_COMPARED])) if "." in name else "":
+        suggestion = f" Did you mean {meant!r}?"
+    else:
+        suggestion = suggest_name(name, dict(_server_states(turn)))
+    unknown = f"There is no server or tool {name[:80]!r} here.{suggestion}"
+    return f"{unknown} /tools lists the tools, /servers the servers.\n{_list_starting(turn)}"
 
 
 def _list_servers(turn: TurnContext) -> str:
@@ -438,7 +454,8 @@ async def _explain_server(turn: TurnContext, server: str) -> str:
         since = "approved or corrected" if lines else "added"
         lines.append(f"{server} was {since} after this session began. To use it, open a new session.")
     if not lines:
-        unknown = f"There is no server {server[:80]!r} here. /servers lists them."
+        suggestion = suggest_name(server, dict(_server_states(turn)))
+        unknown = f"There is no server {server[:80]!r} here.{suggestion} /servers lists them."
         lines = [f"{server} was not refused." if known else unknown]
     return "\n".join(lines) + "\n"
 
@@ -449,7 +466,7 @@ async def _show_log(turn: TurnContext, server: str) -> str:
     try:
         lines = (await turn.read_log(server)).splitlines()
     except HoldfastError as error:
-        return f"{error.message} /servers lists the servers.\n"
+        return f"{_add_sentence(error.message, '/servers lists the servers.')}\n"
     if not lines:
         return f"{server} has written nothing to standard error in this session.\n"
     shown = "\n".join(lines[-_MAX_LOG_LINES:])

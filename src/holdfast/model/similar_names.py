@@ -1,4 +1,4 @@
-"""Find the tool that a mistyped name may have meant."""
+"""Find the tool or the server that a mistyped name may have meant."""
 
 from collections.abc import Iterable
 
@@ -21,6 +21,14 @@ def closest_tool(name: str, tools: Iterable[str]) -> str:
         for similar_tool in get_close_matches(tool, by_server[similar_server], n=1):
             return f"{similar_server}.{similar_tool}"
     return ""
+
+
+def suggest_name(name: str, names: Iterable[str]) -> str:
+    """` Did you mean …?` with the most similar of these names; empty if none is."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name[:80], [*names], n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def suggest_tool(name: str, tools: Iterable[str]) -> str:

@@ -26,6 +26,7 @@ from holdfast.model.event import Event, ServersResolved, TrustLowered
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, Lifetime, ServerSpec, Source, Stdio
+from holdfast.model.similar_names import suggest_name
 from holdfast.model.trust import Trust
 from holdfast.resolve.screen_tools import (
     ScreenedTools,
@@ -153,10 +154,7 @@ class Servers:
         if refused := [refusal for refusal in self.refusals if refusal.server == name]:
             reason = self._record.mask.mask_all(refused[0].reason)
             raise HoldfastError(codes.SERVER_REFUSED, f"{name!r} is not available in this session. {reason}")
-        from difflib import get_close_matches
-
-        close = get_close_matches(name[:80], [*self._servers], n=1)
-        suggestion = f" Did you mean {close[0]!r}?" if close else ""
+        suggestion = suggest_name(name, self._servers)
         raise HoldfastError(codes.UNKNOWN_SERVER, f"This session has no server {name[:80]!r}.{suggestion}")
 
     async def read_log(self, name: str) -> str:
