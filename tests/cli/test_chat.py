@@ -147,7 +147,16 @@ async def test_without_a_user_every_request_is_rejected():
 
 def test_a_conversation_is_printed_event_by_event(capsys: pytest.CaptureFixture[str]):
     events: list[Event] = [
-        Prompted(turn_id="t", message_id="m", blocks=({"type": "text", "text": "do it"}, {"type": "image"})),
+        Prompted(
+            turn_id="t",
+            message_id="m",
+            blocks=(
+                {"type": "text", "text": "do it"},
+                {"type": "image"},
+                {"type": "resource_link", "uri": "file:///notes.md", "name": "notes"},
+                {"type": "resource", "resource": {"uri": "file:///main.py", "text": "x = 1"}},
+            ),
+        ),
         Thought(message_id="m", text="hm"),
         Planned(
             entries=({"content": "first", "status": "completed"}, {"content": "then", "status": "pending"})
@@ -168,6 +177,8 @@ def test_a_conversation_is_printed_event_by_event(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.splitlines() == [
         "› do it",
         "… [image]",
+        "… [file:///notes.md]",
+        "… [file:///main.py]",
         "hm",
         "  [x] first",
         "  [ ] then",

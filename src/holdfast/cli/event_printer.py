@@ -374,7 +374,7 @@ def _block_text(block: JsonObject) -> str:
     match block:
         case {"type": "text", "text": str(text)}:
             return text
-        case {"type": "resource_link", "uri": str(uri)}:
+        case {"type": "resource_link", "uri": str(uri)} | {"type": "resource", "resource": {"uri": str(uri)}}:
             return f"[{uri}]"
         case _:
             return f"[{block.get('type')}]"
