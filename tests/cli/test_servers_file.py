@@ -75,6 +75,26 @@ def test_what_is_wrong_with_an_added_server_is_said_at_once(
     assert ("url" in json.dumps(entries(tmp_path / "mcp.json"))) is words[0].startswith("https")
 
 
+@pytest.mark.parametrize("words", [("sh", "notes.sh"), ("./notes.sh",)])
+def test_a_file_that_only_sessions_of_this_folder_find_is_named(tmp_path: Path, words: tuple[str, ...]):
+    project = tmp_path / "project"
+    project.mkdir()
+    script = project / "notes.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+
+    relative = run(tmp_path, "servers", "add", "a", "--", *words, cwd=project)
+    absolute = run(tmp_path, "servers", "add", "b", "--", "sh", str(script), cwd=project)
+    at_a_folder = run(tmp_path, "servers", "add", "c", "--cwd", str(project), "--", *words, cwd=project)
+    of_the_project = run(tmp_path, "servers", "add", "d", "--project", "--", *words, cwd=project)
+
+    assert f"Warning: Only sessions in this folder find {words[-1]!r}." in relative.stderr
+    assert str(script) in relative.stderr
+    assert [
+        done.stderr.count("Only sessions in this folder") for done in (absolute, at_a_folder, of_the_project)
+    ] == [0, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

@@ -159,7 +159,7 @@ def test_a_file_that_does_not_call_main_is_named_as_the_reason(home: Path, cwd: 
     assert "probably does not call box.main()" in probed.stderr
     assert "probably does not call box.main()" in tried.stderr
     assert "| Error: the box is broken" in broken.stderr
-    assert "Hint: Correct what the server wrote to standard error" in broken.stderr
+    assert "Hint: Correct the error that the server wrote to standard error" in broken.stderr
 
 
 def test_the_failure_of_a_remote_server_names_no_log(home: Path, cwd: Path):

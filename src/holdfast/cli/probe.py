@@ -97,7 +97,7 @@ async def _probe_command(command: tuple[str, ...], timeout: float, limits: Limit
             reason = "The server ended before it answered." if has_ended else error.message
             hint = "Check that this command starts an MCP server on standard input and output."
             if has_ended and written:
-                hint = "Correct what the server wrote to standard error, and try again."
+                hint = "Correct the error that the server wrote to standard error, and try again."
             elif has_ended and await WorkerThreads("wait", threads=1).run(_exit_status, process) == 0:
                 hint = WHY_SILENT
             raise HoldfastError(error.code, f"{command[0]!r}: {reason}{written}", hint=hint) from None

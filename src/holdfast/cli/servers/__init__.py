@@ -52,6 +52,7 @@ def servers() -> None:
     Examples:
       holdfast servers list                         list the servers of this folder
       holdfast servers explain github               show why a server is refused
-      holdfast servers add notes -- python notes.py add a server of your own
+      holdfast servers add notes -- python /home/me/notes.py
+                                                  add a server of your own
       holdfast servers import --from claude-desktop
     """

@@ -133,7 +133,7 @@ def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     print_line(f"Added {name} to {file}.")
     for warning in checked.warnings:
         print_line(f"Warning: {warning}", err=True)
-    if problem := _why_not_found(entry):
+    if problem := _why_not_found(entry) or ("" if project else _why_not_elsewhere(entry)):
         print_line(f"Warning: {problem}", err=True)
     next_step = ["holdfast", "servers", "approve"] if project else ["holdfast", "tools", name]
     print_line(f"Next: {shlex.join(next_step)}", err=True)
@@ -194,16 +194,31 @@ def _why_not_found(entry: JsonObject) -> str:
     if not isinstance(command, str) or "$" in command or cwd:
         return ""
     if "/" not in command:
-        found = shutil.which(command, path=absolute_search_path(os.environ.get("PATH", "")))
-        return (
-            "" if found else f"There is no program {command!r} on your PATH. Correct the name, or install it."
-        )
+        if not shutil.which(command, path=absolute_search_path(os.environ.get("PATH", ""))):
+            return f"There is no program {command!r} on your PATH. Correct the name, or install it."
+        return ""
     if not command.startswith("/"):
         return ""  # relative to the folder of the session
     path = Path(command)
     if not path.exists():
         return f"There is no file {command!r}. Correct the path."
     return "" if os.access(path, os.X_OK) else f"{command!r} cannot be run: it is not executable."
+
+
+def _why_not_elsewhere(entry: JsonObject) -> str:
+    """Which file of an entry only sessions of the current folder find; empty if there is none."""
+    command, arguments = entry.get("command"), entry.get("args", [])
+    if not isinstance(command, str) or not isinstance(arguments, list) or entry.get("cwd"):
+        return ""
+    words = [command] if "/" in command else []  # without a slash, it is a program on the PATH
+    words += [word for word in arguments if isinstance(word, str) and Path(word).suffix]
+    found = next((word for word in words if not Path(word).is_absolute() and Path(word).is_file()), None)
+    if found is None:
+        return ""
+    return (
+        f"Only sessions in this folder find {found!r}. For sessions in other folders, give the whole path: "
+        f"{str(Path.cwd() / found)!r}."
+    )
 
 
 def _check(entry: ServerEntry) -> Resolution:
