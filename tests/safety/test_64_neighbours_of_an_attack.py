@@ -111,7 +111,10 @@ async def oversized_bodies(url: str, token: str) -> AsyncIterator[None]:
     async def flood() -> None:
         while True:
             for head in heads:
-                await asyncio.wait_for(send(head), 60)
+                async with asyncio.timeout(
+                    60
+                ):  # `wait_for` of Python 3.11 may ignore a cancellation, and this never ends
+                    await send(head)
 
     async with _repeated(flood, 2):
         yield
