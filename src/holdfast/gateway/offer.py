@@ -13,7 +13,6 @@ from msgspec import Raw
 from holdfast.connect.catalog import CatalogTool
 from holdfast.gateway.names import NameTable, ServerItem, build_names
 from holdfast.gateway.offered_tools import OfferedTools
-from holdfast.gateway.params import MAX_URI
 from holdfast.gateway.status import has_missing, status_definition
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -35,6 +34,7 @@ _MAX_TEMPLATES = 1000  # that URIs are compared with
 _THREAD_BYTES = 16 * 1024  # a longer page is read in a thread
 _DIGEST_BYTES = 16
 _decode_members = make_decoder(dict[str, Raw])
+_decode_list = make_decoder(list[Raw])
 
 
 class _Named(msgspec.Struct):
@@ -165,8 +165,7 @@ class Offer:
         """All resource templates."""
         listed = await self._list("resources", "resources/templates/list", "resourceTemplates")
         found = ((_read(raw).uri_template, server) for server, raw in listed)
-        usable = (one for one in found if len(one[0]) <= MAX_URI)
-        self._templates = [*islice(usable, _MAX_TEMPLATES)]
+        self._templates = [*islice(found, _MAX_TEMPLATES)]
         return self._keep_first(listed, lambda raw: _read(raw).uri_template, lambda template, server: None)
 
     async def servers_of_resource(self, uri: str) -> list[str]:
@@ -235,14 +234,14 @@ class Offer:
         """The items of all pages of one server."""
         items: list[Raw] = []
         cursor: Raw | None = None
-        size = values = 0
+        size = values = listed = 0
         for _ in range(_MAX_PAGES):
             params = {} if cursor is None else {"cursor": cursor}
             page = await self.session.forward(server, method, params, timeout=60.0)
             size += len(page)
             if size > MAX_LIST_BYTES:
                 break
-            args = (page, key, MAX_LIST_VALUES - values)
+            args = (page, key, MAX_LIST_VALUES - values, _MAX_ITEMS - listed)
             try:
                 if len(page) <= _THREAD_BYTES:
                     found = _read_page(*args)
@@ -250,9 +249,10 @@ class Offer:
                     found = await PARSE_THREADS.run(_read_page, *args, owner=self.session.context.session_id)
             except DECODE_ERRORS:
                 raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent an invalid list of {key}.") from None
-            if found is None or len(items) + len(found.items) > _MAX_ITEMS:
+            if found is None:
                 break
             items += found.items
+            listed += found.listed
             values += found.values
             cursor = found.cursor
             if cursor is None or cursor == Raw(b"null"):
@@ -262,17 +262,22 @@ class Offer:
 
 class _Page(msgspec.Struct):
     items: list[Raw]
+    listed: int
+    """How many items the server listed, including those that are left out of `items`."""
     cursor: Raw | None
     values: int
 
 
-def _read_page(page: Raw, key: str, max_values: int) -> _Page | None:
-    """Read one page of a list, and clean its items. None if it has too many values."""
+def _read_page(page: Raw, key: str, max_values: int, max_items: int) -> _Page | None:
+    """Read one page of a list, and clean its items. None if it has too many values or items."""
     if has_more_values(page, max_values):
         return None
     members = _decode_members(page)
-    items = clean_items(members.get(key, Raw(b"[]")), key)
-    return _Page(items, members.get("nextCursor"), values=count_values(page))
+    items = members.get(key, Raw(b"[]"))
+    listed = len(_decode_list(items))
+    if listed > max_items:
+        return None
+    return _Page(clean_items(items, key), listed, members.get("nextCursor"), values=count_values(page))
 
 
 def _digest(uri: str) -> bytes:
