@@ -204,6 +204,18 @@ async def test_compiled_schemas_are_kept_within_bounds(kind: str):
     assert checks._memory == sum(compiled.memory for compiled in kept) <= 32 * 1024 * 1024
 
 
+async def test_tool_is_checked_by_its_own_schema_whatever_was_called_before():
+    checks = ArgumentChecker()
+    text, number = make_tool(with_a({"type": "string"})), make_tool(with_a({"type": "number"}))
+
+    async def fits(tool: CatalogTool) -> bool:
+        return await checks.find_error(tool, b'{"a": 1}', owner="session", decoded={"a": 1}) is None
+
+    found = [await fits(tool) for tool in (text, text, number, text, number, number, text)]
+
+    assert found == [False, False, True, False, True, True, False]
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("#") | st.just("#/$defs/a"),
     lambda inner: st.lists(inner, max_size=3)

@@ -79,6 +79,8 @@ class ArgumentChecker:
         if find_spec(_LIBRARY) is None:
             raise _missing_library("it is not installed")
         self._compiled: OrderedDict[bytes, CompiledSchema] = OrderedDict()
+        self._newest: tuple[CatalogTool, CompiledSchema] | None = None
+        """The tool of the last call, and its schema: to copy and hash the text of a schema takes longer than a check."""
         self._memory = 0
         self._warned: OrderedDict[tuple[str, str, int], None] = OrderedDict()
 
@@ -120,6 +122,9 @@ class ArgumentChecker:
         )
 
     def _find_compiled(self, tool: CatalogTool) -> "CompiledSchema | None":
+        newest = self._newest
+        if newest is not None and newest[0] is tool:
+            return newest[1]
         raw = tool.definition.input_schema
         if len(raw) > MAX_SCHEMA_BYTES:
             raise UncheckableSchemaError(f"it has more than {MAX_SCHEMA_BYTES // 1024} KiB")
@@ -127,6 +132,7 @@ class ArgumentChecker:
         compiled = self._compiled.get(key)
         if compiled is not None:
             self._compiled.move_to_end(key)
+            self._newest = tool, compiled
         return compiled
 
     async def _compile(self, tool: CatalogTool, owner: str) -> "CompiledSchema":
@@ -136,6 +142,7 @@ class ArgumentChecker:
         return compiled
 
     def _add(self, key: bytes, compiled: "CompiledSchema") -> None:
+        self._newest = None  # its schema may be the one that is removed
         replaced = self._compiled.pop(key, None)  # another call may have compiled it at the same time
         self._memory += compiled.memory - (replaced.memory if replaced is not None else 0)
         self._compiled[key] = compiled

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from os import F_OK, access, stat
+from os import F_OK, access, fsdecode, fsencode, stat
 from pathlib import Path
 
 from holdfast.audit.argument_hash import audit_key_secrets
@@ -43,15 +43,16 @@ class SecretFiles:
     def __init__(self, settings: Settings, registry: Registry, obtained: ObtainedSecrets) -> None:
         data, servers = settings.data_dir, settings.servers
         self._logins = data / LOGIN_FOLDER
-        self._readers: dict[str, Callable[[], Iterable[str]]] = {
-            str(servers.host_file): lambda: _secrets_in_list(Source.OPERATOR, servers.host_file),
-            str(servers.user_file): lambda: _secrets_in_list(Source.USER, servers.user_file),
-            str(data / KEYS_FOLDER): lambda: _secrets_in_keys(data / KEYS_FOLDER),
-            str(data / WORKSPACES_FOLDER): lambda: _secrets_in_workspaces(registry),
+        # The paths are bytes: each system call would encode a text again.
+        self._readers: dict[bytes, Callable[[], Iterable[str]]] = {
+            fsencode(servers.host_file): lambda: _secrets_in_list(Source.OPERATOR, servers.host_file),
+            fsencode(servers.user_file): lambda: _secrets_in_list(Source.USER, servers.user_file),
+            fsencode(data / KEYS_FOLDER): lambda: _secrets_in_keys(data / KEYS_FOLDER),
+            fsencode(data / WORKSPACES_FOLDER): lambda: _secrets_in_workspaces(registry),
         }
         """By path: reads the secrets in this file or folder."""
         self._obtained = obtained
-        self._versions: dict[str, FileVersion] = dict.fromkeys((*self._readers, str(self._logins)))
+        self._versions: dict[bytes, FileVersion] = dict.fromkeys((*self._readers, fsencode(self._logins)))
         """By path: the version of each file or folder when it was read. A folder changes when one of its files is replaced."""
         self._next_check = self._next_read = 0.0
         self._is_checked = False
@@ -90,15 +91,15 @@ class SecretFiles:
                 self._next_read = time.monotonic() + _RETRY_SECONDS
                 return
             for path, secrets in found.items():
-                self._obtained.set_in_file(path, secrets)
+                self._obtained.set_in_file(fsdecode(path), secrets)
             for file, tokens in logins:
                 self._obtained.add_credentials(file, tokens)
             # The versions from before the files were read: what was written after that is read the next time.
             self._versions |= changed
 
-    def _changed(self) -> dict[str, FileVersion]:
+    def _changed(self) -> dict[bytes, FileVersion]:
         """The files that have changed, with their versions."""
-        changed: dict[str, FileVersion] = {}
+        changed: dict[bytes, FileVersion] = {}
         for path, known in self._versions.items():  # no function per file: every call waits for this
             if known is None and not access(path, F_OK):  # fast for a file that does not exist
                 continue
@@ -112,11 +113,11 @@ class SecretFiles:
         return changed
 
     def _read(
-        self, changed: Iterable[str]
-    ) -> tuple[dict[str, tuple[str, ...]], list[tuple[Path, list[str]]]]:
+        self, changed: Iterable[bytes]
+    ) -> tuple[dict[bytes, tuple[str, ...]], list[tuple[Path, list[str]]]]:
         """The secrets in these files, and in the saved logins if they are among them."""
         found = {path: Mask.of(self._readers[path]()).secrets for path in changed if path in self._readers}
-        return found, [*saved_credentials(self._logins)] if str(self._logins) in changed else []
+        return found, [*saved_credentials(self._logins)] if fsencode(self._logins) in changed else []
 
 
 def _secrets_in_list(source: Source, file: Path) -> Iterator[str]:

@@ -96,7 +96,8 @@ class SecretIndex:
 
     def contains(self, text: str) -> bool:
         """Whether there is a secret in the text. Usually there is none, and then this is faster than `find`."""
-        if len(self._counts) > min(_MAX_SEPARATE_SEARCHES, 4 * len(text)):
+        count = len(self._counts)
+        if count > _MAX_SEPARATE_SEARCHES or count > 4 * len(text):
             return bool(self._find_together(text))
         changes, beginnings = self._snapshot
         if changes != self._changes:

@@ -237,11 +237,7 @@ def searchable_json(raw: bytes) -> str | None:
 def mask_by_name(value: Json) -> Json:
     """Mask every value under a secret name, and passwords in URLs."""
     match value:
-        case str():
-            return mask_url_passwords(value)
-        case list():
-            return [mask_by_name(item) for item in value]
-        case dict():
+        case dict():  # first, because the arguments of every call are one
             return {
                 key: MASKED
                 if is_secret_value(key if key != "value" else value_name(key, value), item)
@@ -250,6 +246,10 @@ def mask_by_name(value: Json) -> Json:
                 else mask_by_name(item)
                 for key, item in value.items()
             }
+        case str():
+            return mask_url_passwords(value)
+        case list():
+            return [mask_by_name(item) for item in value]
         case _:
             return value
 

@@ -229,7 +229,8 @@ class CallRecord:
             call_id=tool_call.call_id,
             outcome=result.outcome,
             reason=result.code,
-            duration_ms=round(seconds * 1000, 3),
+            # To microseconds. To round to three digits takes five times as long.
+            duration_ms=round(seconds * 1_000_000) / 1000,
             arguments_hash=self._audit.hash_arguments(tool_call.arguments),
             arguments=self._arguments_for_audit(tool_call),
         )

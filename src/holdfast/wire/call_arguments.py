@@ -24,7 +24,7 @@ def encode_arguments(arguments: Arguments | None) -> bytes:
         else:  # a dict is checked first, because the check for a mapping is slow
             plain = arguments if isinstance(arguments, dict) else _plain(arguments)
         encoded = msgspec.json.encode(plain, enc_hook=_encode_value)
-        if b"null" in encoded and not is_all_finite(
+        if encoded.find(b"null") >= 0 and not is_all_finite(
             msgspec.to_builtins(plain, enc_hook=_encode_value, str_keys=True)
         ):
             raise ValueError("they have a NaN or an infinity")
