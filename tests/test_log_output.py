@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -282,6 +283,39 @@ def test_signal_handler_can_log_in_the_middle_of_a_line() -> None:
     lines = [line for line in done.stderr.splitlines() if line.startswith("{")]
     assert "in the middle" in done.stderr
     assert json.loads(lines[-1])["event"] == "the last"
+
+
+def test_line_of_a_signal_handler_is_counted_wherever_it_interrupts_another() -> None:
+    reading, writing = os.pipe()
+    stream = log_output.NonBlockingStream(writing)
+    counted: list[int] = []
+
+    def interrupt_after(calls: int) -> Callable[[FrameType, str, object], None]:
+        left = calls
+
+        def interrupt(_: FrameType, event: str, what: object) -> None:
+            nonlocal left
+            left -= event == "c_return"  # Python runs signal handlers after a call
+            if left == 0:
+                sys.setprofile(None)
+                stream.write("y" * 10_000)
+
+        return interrupt
+
+    for calls in range(1, 13):
+        stream.reset()
+        stream._thread = threading.current_thread()  # what is queued stays queued
+        sys.setprofile(interrupt_after(calls))
+        stream.write("x" * 10_000)
+        sys.setprofile(None)
+        counted.append(stream._queued_bytes)
+    stream._thread = None
+    stream.close()
+    for descriptor in (reading, writing):
+        os.close(descriptor)
+
+    assert set(counted) == {10_000, 20_000}
+    assert counted == sorted(counted, reverse=True), "only after the end is there no second line"
 
 
 def test_forked_process_can_log() -> None:

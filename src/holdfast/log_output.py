@@ -92,7 +92,9 @@ class NonBlockingStream:
         if self._queued_bytes - self._written_bytes > _MAX_BUFFERED_BYTES:
             self._dropped_lines += 1
             return len(text)
-        self._queued_bytes += len(data)
+        size = len(data)
+        # No call in this statement: a signal handler that logs could run after it, and what it adds would be lost.
+        self._queued_bytes += size
         self._lines.put(data)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="holdfast-log", daemon=True)
