@@ -64,7 +64,7 @@ class NonBlockingStream:
     """A stream that never blocks, even if its pipe is not read.
 
     A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. There are no
-    locks, because a signal handler may log in the middle of a line.
+    locks, because a signal handler that logs may interrupt `write`, and would wait forever for a lock that `write` holds.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -93,7 +93,8 @@ class NonBlockingStream:
             self._dropped_lines += 1
             return len(text)
         size = len(data)
-        # No call in this statement: a signal handler that logs could run after it, and what it adds would be lost.
+        # Python runs signal handlers after calls. If this statement contained a call, a handler could log in the middle of the
+        # statement, and the bytes that it counts would be lost.
         self._queued_bytes += size
         self._lines.put(data)
         if self._thread is None:
@@ -134,7 +135,7 @@ class NonBlockingStream:
         os.close(self._descriptor)
 
     def _is_writable(self, wait: float | None) -> bool:
-        """Whether a line can be written without blocking; with `wait=None`, wait until it can."""
+        """Whether a line can be written without blocking. With `wait=0`, return at once; with `wait=None`, wait until it can."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(wait))

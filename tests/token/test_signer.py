@@ -163,7 +163,7 @@ def test_key_file_that_others_can_open_is_refused_even_while_running(
     for refused in (signer, Signer(tmp_path / "keys")):
         with pytest.raises(
             HoldfastError,
-            match=r"Other users can open it\. Remove it or, if you are sure that none did, run: chmod 600",
+            match=r"Other users can open it\. Remove it or, if you are sure that no other user has opened it, run: chmod 600",
         ) as caught:
             refused.sign(CONTEXT, FILES)
         assert caught.value.code == codes.BAD_KEY

@@ -26,7 +26,7 @@ _MAX_FILE_BYTES = 1024
 
 
 class ArgumentHasher:
-    """Hashes with a key that is stored in a folder. Without a folder, or if the key cannot be read or stored, the key is a new one."""
+    """Hashes with a key that is stored in a folder. Without a folder, or if the key cannot be read or stored, it generates a key for itself."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -72,7 +72,9 @@ def audit_key_secrets(folder: Path) -> Iterator[str]:
 def _begin_hmac(key: bytes) -> tuple[Any, Any]:
     """The two hashes of HMAC-SHA-256 (RFC 2104) for a key of up to 64 bytes, before any data."""
     padded = key.ljust(_BLOCK_BYTES, b"\0")
-    inner, outer = (bytes(byte ^ mark for byte in padded) for mark in (0x36, 0x5C))
+    inner, outer = (
+        bytes(byte ^ pad for byte in padded) for pad in (0x36, 0x5C)
+    )  # `ipad` and `opad` of the RFC
     return hashlib.sha256(inner), hashlib.sha256(outer)
 
 

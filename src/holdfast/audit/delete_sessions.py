@@ -20,11 +20,11 @@ _PAUSE_SECONDS = 0.05  # between two sessions, so that other writes are not dela
 
 
 async def delete_session(store: Store, audit: Audit, session_id: SessionId, *, reason: str = "") -> None:
-    """Delete a session, and audit that. Raise SESSION_HELD if it is open."""
+    """Delete a session, and append a record of that to the audit. Raise SESSION_HELD if the session is open."""
 
     def delete(tx: Tx) -> Hold | None:
         """Delete the session. If it is large, delete a part, and return the hold for the rest."""
-        # Audit interrupted calls first: deleting the session deletes their events.
+        # Record the interrupted calls first: deleting the session deletes their events.
         hold = acquire_and_close(tx, audit, session_id)
         stored = tx.session(session_id)
         if stored is not None:

@@ -15,7 +15,7 @@ _HEADER_FLAGS = {"-H", "--header", "--headers"}
 _USER_FLAGS = {"-u", "--user"}
 _PASSWORD_FLAG = "-p"
 _NOT_A_PASSWORD = re.compile(r"\d{1,5}(?:[:-]\d{1,5})*(?:/\w+)?|.*[/@].*|-.*")  # a port, a path or a package
-_OPTION = re.compile(r"--.*|-.{0,2}", re.DOTALL)
+_OPTION = re.compile(r"--.*|-.{0,2}", re.DOTALL)  # after a flag: the next option, so not the flag's value
 _PROGRAMS_WITH_JOINED_PASSWORD = {"mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass"}  # `-pPASSWORD`
 _HARMLESS_HEADERS = {"accept", "accept-language", "content-type", "user-agent", "host", "origin"}
 _AUTH_SCHEMES = {"bearer", "basic", "token", "digest", "apikey"}
@@ -34,7 +34,10 @@ def secrets_in_spec(spec: ServerSpec) -> tuple[str, ...]:
 
 
 def secrets_in_json(value: Json) -> Iterator[str]:
-    """The secrets in a server's entry, as it is written in the file. A reference such as `${TOKEN}` is not a secret, but the text around it is."""
+    """The secrets in a server's entry, as it is written in the file.
+
+    If a secret value contains a reference such as `${TOKEN}`, only the text around the reference is a secret.
+    """
     match value:
         case dict():
             for key, inner in value.items():

@@ -15,9 +15,10 @@ MAX_PIECE_LENGTH = 64
 """Longer secrets are split into pieces of at most this length. Each piece is masked wherever it occurs."""
 # Up to this number of secrets, one search per secret is faster than one look-up per character of a long text.
 _MAX_SEPARATE_SEARCHES = 1000
-# A search begins with a table of what it searches for, which takes most of the time of a search for 64 characters.
+# `contains` first searches for the beginnings of secrets only. Searching for 64 characters takes longer, because `str` first prepares
+# a table of them.
 _BEGINNING_LENGTH = 8
-_LINE = re.compile(r"(?!-----)[!-~]{16,}")
+_LINE = re.compile(r"(?!-----)[!-~]{16,}")  # not the first or last line of a PEM file
 _UNCHANGED_BY_ESCAPING = re.compile(r"[A-Za-z0-9._~-]+")
 
 Span = tuple[int, int]
@@ -97,6 +98,7 @@ class SecretIndex:
     def contains(self, text: str) -> bool:
         """Whether there is a secret in the text. Usually there is none, and then this is faster than `find`."""
         count = len(self._counts)
+        # In a short text, one look-up per character is faster than many searches.
         if count > _MAX_SEPARATE_SEARCHES or count > 4 * len(text):
             return bool(self._find_together(text))
         changes, beginnings = self._snapshot

@@ -212,6 +212,7 @@ def _value_after_flag(found: re.Match[str]) -> tuple[int, int, str] | None:
 
 
 def _unless_harmless(text: str, begin: int, end: int, masked: str) -> tuple[int, int, str] | None:
+    """The span and its replacement; None if the value there is no secret, such as `true` or `${TOKEN}`."""
     value = text[begin:end]
     is_placeholder = value.strip("-}.") == "…"  # in advice: "give a default: ${TOKEN:-…}."
     if not value or is_placeholder or value in _NOT_VALUES or value.startswith(MASKED) or is_reference(value):

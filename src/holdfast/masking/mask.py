@@ -157,6 +157,7 @@ _indexes: WeakValueDictionary[tuple[str, ...], _SharedIndex] = WeakValueDictiona
 
 
 def _share_index(secrets: tuple[str, ...]) -> tuple[tuple[str, ...], SecretIndex]:
+    """The tuple of these secrets and their index, as all masks with the same secrets share them."""
     index = _indexes.get(secrets)
     if index is None:
         index = _indexes[secrets] = _SharedIndex(secrets)
@@ -237,7 +238,7 @@ def searchable_json(raw: bytes) -> str | None:
 def mask_by_name(value: Json) -> Json:
     """Mask every value under a secret name, and passwords in URLs."""
     match value:
-        case dict():  # first, because the arguments of every call are one
+        case dict():  # checked first, because the arguments of every call are a dict
             return {
                 key: MASKED
                 if is_secret_value(key if key != "value" else value_name(key, value), item)
@@ -255,7 +256,7 @@ def mask_by_name(value: Json) -> Json:
 
 
 def _number_text(value: float) -> str:
-    """The ways to write a number: `1e+16` is also `10000000000000000`."""
+    """All ways to write a number, separated by spaces: `1e+16` is also `10000000000000000`."""
     text = str(value)
     return f"{text} {int(value)}" if isinstance(value, float) and value.is_integer() else text
 

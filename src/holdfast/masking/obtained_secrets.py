@@ -47,10 +47,12 @@ class ObtainedSecrets:
 
     def __init__(self) -> None:
         self._credentials: dict[object, dict[str, tuple[str, ...]]] = {}
+        """By login: its credentials, each with the pieces that are masked for it."""
         self._in_files: dict[str, tuple[str, ...]] = {}
+        """By file: the pieces that are masked for its secrets."""
         self._from_servers: dict[str, _ValuesFromServers] = {}
         """By session id; "" for the links that sessions share."""
-        self._signs_tokens = False
+        self._masks_context_tokens = False
 
     def __enter__(self) -> Self:
         return self
@@ -58,9 +60,9 @@ class ObtainedSecrets:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._signs_tokens:
+        if self._masks_context_tokens:
             _change(removed=[CONTEXT_TOKEN_START])
-            self._signs_tokens = False
+            self._masks_context_tokens = False
         for login in self._credentials.values():
             for pieces in login.values():
                 _change(removed=pieces)
@@ -72,8 +74,8 @@ class ObtainedSecrets:
 
     def add_context_tokens(self) -> None:
         """Mask all signed context tokens. They are recognised by their first characters."""
-        if not self._signs_tokens:
-            self._signs_tokens = True
+        if not self._masks_context_tokens:
+            self._masks_context_tokens = True
             _change(added=[CONTEXT_TOKEN_START])
 
     def add_credentials(self, login: object, values: Iterable[str | None]) -> None:
@@ -188,7 +190,7 @@ def is_nearly_whole(prefix: str, session_id: str = "") -> bool:
 
 
 def skip_token(text: str) -> str:
-    """Remove the rest of a signed token from the beginning of a text that continues the token."""
+    """Remove the rest of a signed token from the beginning of a text, if an earlier piece ended within the token."""
     rest = _TOKEN_REST.match(text)
     return text[rest.end() :] if rest is not None else text
 

@@ -126,6 +126,7 @@ def _lookup(meta: Mapping[str, object], key: str) -> tuple[object, ...]:
 
 
 def _path(key: str) -> list[str]:
+    """The names on the nested path of a key. A key with a prefix, such as `example.org/key`, has no nested path."""
     return [key] if "/" in key else key.split(".")
 
 
@@ -138,7 +139,9 @@ def _as_text(value: object) -> str:
 
 
 def _check_variable(name: str, alias: str) -> None:
-    from holdfast.model.reserved_variables import reserved_variable_reason
+    from holdfast.model.reserved_variables import (
+        reserved_variable_reason,
+    )  # here, because most hosts have no aliases
 
     if not _VARIABLE.fullmatch(name):
         raise HoldfastError(
@@ -157,6 +160,7 @@ def _check_key(key: str) -> None:
             codes.BAD_SETTINGS,
             f"The alias {key[:80]!r} is not a valid `_meta` key. Use letters, digits, dots, hyphens and underscores.",
         )
+    # MCP reserves the prefixes whose second label is one of `_MCP_PREFIXES`, such as `api.mcp.io/`.
     if key in _STANDARD_KEYS or _MCP_PREFIXES & set(labels[1:2]) or labels[:2] == ["dev", "holdfast"]:
         raise HoldfastError(
             codes.BAD_SETTINGS, f"{key!r} cannot be an alias: the key is reserved. Choose another key."

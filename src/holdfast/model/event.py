@@ -131,6 +131,7 @@ class ToolCalled(msgspec.Struct, frozen=True, kw_only=True):
     arguments: JsonObject
     title: str = ""
     kind: str = "other"
+    """What the tool does, in the terms of ACP, such as `read` or `edit`."""
 
 
 class ToolStarted(msgspec.Struct, frozen=True, kw_only=True):

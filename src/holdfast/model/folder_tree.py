@@ -63,7 +63,7 @@ def remove_tree(folder: str | Path) -> None:
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove everything but the folders in an open folder. Return their names."""
+    """Remove everything in an open folder except its folders. Return the names of these folders."""
     with os.scandir(folder) as entries:
         kinds = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_folder in kinds:

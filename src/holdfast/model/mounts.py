@@ -16,7 +16,9 @@ class MountPoint:
 
     device: str
     source: str
+    """The folder in the file system."""
     path: str
+    """Where the folder is mounted."""
     is_read_only: bool = False
     file_system: str = field(default="", compare=False)
     """Its type, such as `ext4` or `proc`."""
@@ -69,9 +71,9 @@ def visible_file_systems(path: str, mounts: Iterable[MountPoint]) -> Iterator[st
 
 def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:
     """The file system that contains a real path, and the path within that file system."""
-    found = _find_mount(path, mounts)
-    rest = path.removeprefix(found.path.rstrip("/"))
-    return found.device, (found.source.rstrip("/") + rest) or "/"
+    mount = _find_mount(path, mounts)
+    rest = path.removeprefix(mount.path.rstrip("/"))
+    return mount.device, (mount.source.rstrip("/") + rest) or "/"
 
 
 def _find_mount(path: str, mounts: Iterable[MountPoint]) -> MountPoint:

@@ -30,8 +30,8 @@ class Confinement:
     at a private or loopback address, but never for link-local and metadata addresses."""
     denied_ports: tuple[int, ...] = ()
     """Ports that it may not reach at private and loopback addresses, even if the host is granted: Holdfast's own."""
-    ports_folder: str = ""
-    """The data folder of the Holdfast processes whose ports are denied, too, from the moment that they listen; empty for none."""
+    ports_data_dir: str = ""
+    """A data folder of Holdfast. The ports on which its processes listen are also denied, even if they start to listen later. Empty for none."""
     unix_sockets: bool = False
     """Whether it may create Unix sockets. Only for a program whose roots contain no socket of another program. The container
     backend never allows them."""

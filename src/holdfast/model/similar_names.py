@@ -11,7 +11,7 @@ def closest_tool(name: str, tools: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     known = [*tools]
-    server, dot, tool = name[:120].rpartition(".")
+    server, dot, tool = name[:120].rpartition(".")  # cut, because comparing long names takes long
     if not dot:
         return next(iter(get_close_matches(tool, known, n=1)), "")
     by_server: dict[str, list[str]] = {}
@@ -32,7 +32,10 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
 
 
 def suggest_tool(name: str, tools: Iterable[str]) -> str:
-    """` Did you mean …?` with the most similar of these names; empty if none is. A prefix that another host or server gives its tools is ignored."""
+    """` Did you mean …?` with the most similar of these tools; empty if none is similar.
+
+    A prefix before the tool's name, as some hosts and servers add it, is ignored.
+    """
     from difflib import get_close_matches
 
     known = [*tools]

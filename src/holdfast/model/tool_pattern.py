@@ -62,7 +62,7 @@ def parse_tool_pattern(text: str) -> ToolPattern:
 
 def parse_tool_patterns(raw: object) -> tuple[ToolPattern, ...]:
     """Parse a list of patterns. The message of the ValueError is meant to follow the name of the setting."""
-    patterns = cast("list[object]", raw) if isinstance(raw, list) else [None]
+    patterns = cast("list[object]", raw) if isinstance(raw, list) else [None]  # None is refused below
     if len(patterns) > MAX_PATTERNS:
         raise ValueError(f"must be a list of at most {MAX_PATTERNS} patterns")
     parsed: list[ToolPattern] = []

@@ -1,4 +1,4 @@
-"""One budget for a root session and all agents below it. Parts of it are reserved, used, and given back."""
+"""One budget for a root session, its child sessions, and all of their sub-agents. Shares of it are reserved, used and given back."""
 
 import asyncio
 import time
@@ -97,16 +97,19 @@ class _Budget(ABC):
         return BudgetShare(self, reserved, wanted.seconds)
 
     def start_request(self, tokens: int = 0) -> None:
+        """Count a request to a model that starts. `tokens` is how many it is expected to use."""
         self.check()
         expected = (float(tokens), tokens * self.root.cents_per_token)
         self._expected.append(expected)
         self._take_usage(*expected)
 
     def start_call(self) -> None:
+        """Count a tool call that starts."""
         self.check()
         self.take(_CALLS, 1)
 
     def add_usage(self, usage: _Usage) -> None:
+        """Count what a request has used, in place of what was expected."""
         self._end_request()
         tokens, cents = usage.input_tokens + usage.output_tokens, usage.cost * 100
         self._take_usage(tokens, cents)
@@ -133,10 +136,10 @@ class BudgetPool(_Budget):
         self, limits: BudgetLimits = NO_LIMITS, *, max_children: int = 4, parent: "BudgetPool | None" = None
     ) -> None:
         super().__init__()
-        self._priced = (0, 0.0)
+        self._priced = (0, 0.0)  # the tokens and the cents of all requests whose price is known
         self._limits = limits.amounts
         self._taken = [0.0, 0.0, 0.0, 0.0]
-        self._running = 0
+        self._running = 0  # agents
         self._since = 0.0  # until when `_taken` includes the seconds of the running agents
         self._levels: tuple[BudgetPool, ...] = (self,) if parent is None else (self, *parent._levels)
         """This pool and its ancestors. The last one is the pool of the root session."""
@@ -213,12 +216,15 @@ class BudgetPool(_Budget):
             level._since = now
 
     def _used(self, index: int) -> float:
-        is_passing = index == _SECONDS and self._running
-        return self._taken[index] + (time.monotonic() - self._since if is_passing else 0.0)
+        is_increasing = index == _SECONDS and self._running
+        return self._taken[index] + (time.monotonic() - self._since if is_increasing else 0.0)
 
 
 class BudgetShare(_Budget):
-    """What was reserved for one sub-agent and those that it starts. If nothing of a kind was reserved, they use the parent's budget of that kind."""
+    """What was reserved for one sub-agent and those that it starts.
+
+    If no tokens, for example, were reserved, they use the tokens of the parent's budget. The same holds for cents and calls.
+    """
 
     def __init__(self, parent: _Budget, reserved: BudgetLimits, seconds: int = 0) -> None:
         super().__init__()
@@ -261,7 +267,7 @@ class BudgetShare(_Budget):
         """Give back what was not used."""
         if self._is_ended:
             return
-        while self._expected:  # of an agent that did not say what its requests used
+        while self._expected:  # requests for which `add_usage` was not called
             self._end_request()
         self._is_ended = True
         for index in self._own:

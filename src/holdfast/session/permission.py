@@ -46,7 +46,9 @@ from holdfast.session.permission_rules import (
 )
 from holdfast.session.record import Record
 
-_PROGRAM_MODE = "program_mode"
+_PROGRAM_MODE = (
+    "program_mode"  # the setting of a stored session in which the mode `auto` of an application is stored
+)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_NAME = 128
 _MAX_TITLE = 80
@@ -170,28 +172,30 @@ class PermissionPolicy:
                     was_asked = True
             except HoldfastError as error:
                 if error.code is codes.NO_ANSWER:
-                    return _refused(self._no_answer(tool, decision, error))
+                    return _refused(self._describe_no_answer(tool, decision, error))
                 if error.code is not codes.TOO_LARGE:
                     raise
                 return _refused(
                     f"{tool.name} needs permission, and its arguments are too long to be shown. Make them shorter."
                 )
-        return self._permission(
-            self.decide(tool, tool_call), was_asked=was_asked
-        )  # the mode may have changed
+        # Decide again, because the mode may have changed while the user was asked.
+        return self._permission(self.decide(tool, tool_call), was_asked=was_asked)
 
-    def _no_answer(self, tool: CatalogTool, decision: AccessDecision, error: HoldfastError) -> str:
-        needed = f"{tool.name} needs permission. {error.message}"
+    def _describe_no_answer(self, tool: CatalogTool, decision: AccessDecision, error: HoldfastError) -> str:
+        """The message for a call that is refused because no door has answered: why it needs permission, and how to give it."""
+        message = f"{tool.name} needs permission. {error.message}"
         if "function" in error.details:  # the application has a function that answers; it must be corrected
-            return needed
+            return message
         if decision.rule is not None:  # the rule applies in every mode
-            needed = f"{needed} {decision.reason}"
+            message = f"{message} {decision.reason}"
         if self.how_to_answer:
-            needed = f"{needed} {self.how_to_answer}"
-            return needed if decision.rule is not None else f"{needed} {self.how_to_stop_asking}".rstrip()
+            message = f"{message} {self.how_to_answer}"
+            return message if decision.rule is not None else f"{message} {self.how_to_stop_asking}".rstrip()
         if decision.rule is not None:
-            return f"{needed} Answer at a terminal or in an editor."
-        return f"{needed} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
+            return f"{message} Answer at a terminal or in an editor."
+        return (
+            f"{message} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
+        )
 
     def _permission(self, decision: AccessDecision, *, was_asked: bool) -> Permission:
         if decision.access is _ACCESS_REFUSED:
@@ -265,6 +269,7 @@ def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
 def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
     """The groups of patterns in a stored session's settings. A tool must match each group. A group that cannot be read matches no tool."""
     groups = settings.get("tools", [])
+    # If the setting is no list, it is read as one group that matches no tool.
     return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
 
 

@@ -1,4 +1,4 @@
-"""A prompt, as an application gives it: a text, or a list of content blocks."""
+"""A prompt, as an application gives it: a string, or a list of content blocks."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -7,7 +7,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 
-_EXAMPLE = 'a text, or a list of content blocks: [{"type": "text", "text": "…"}]'
+_EXAMPLE = 'a string, or a list of content blocks: [{"type": "text", "text": "…"}]'
 
 _REQUIRED = {"text": ("text",), "image": ("data", "mimeType"), "audio": ("data", "mimeType")}
 

@@ -1,4 +1,4 @@
-"""What code that has a session can do with the session's servers."""
+"""The part of `Session` that is about its servers: which there are, and their tools, resources and prompts."""
 
 import asyncio
 from collections.abc import Callable, Mapping

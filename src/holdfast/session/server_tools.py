@@ -101,7 +101,7 @@ class ServerTools:
                 await self._on_listed(self.spec)
                 took += time.monotonic() - began
                 self._up_to_date.set()
-                if self._relist_requested.is_set():
+                if self._relist_requested.is_set():  # the tools have changed during the listing
                     self._up_to_date.clear()
                 await asyncio.sleep(max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * took))
                 await self._relist_requested.wait()

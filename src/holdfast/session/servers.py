@@ -61,6 +61,7 @@ class Servers:
         self._deps = deps
         self._servers: dict[str, ServerTools] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
+        """By server: the group of servers that it belongs to, see `group_servers`."""
         self._catalogs: dict[tuple[str, ...], Catalog] = {}
         """The catalog of each group of servers. If one server's tools change, only the catalog of its group is built again."""
         self._catalog = Catalog()
@@ -243,6 +244,7 @@ class Servers:
                 reason = self._record.mask.mask_all(refusal.reason)
                 message = f"{refusal.server!r} is not available in this session. {reason}"
                 raise HoldfastError(codes.SERVER_REFUSED, message) from None
+            # Not a tool of one of the session's servers: perhaps of a built-in server that the session does not have.
             if name.partition(".")[0].partition("__")[0] not in self._servers and (
                 advice := self._deps.describe_missing(name)
             ):
@@ -299,9 +301,11 @@ class Servers:
         return any(spec.name == server for spec in resolution.servers)
 
     async def update(self, *, screen_again: bool) -> None:
+        """See `ServerAccess.update_servers`."""
         async with self._lowering:
             if self._lowering_unfinished:
-                return  # `lower_trust` resolves them
+                return  # `lower_trust` resolves the servers
+            # Resolve again. Servers whose spec has not changed are kept.
             old, resolution = self._servers, await self._deps.resolve(self._scope.context)
             kept = {
                 spec.name: old[spec.name]
@@ -312,15 +316,17 @@ class Servers:
                 tuple(server.spec for server in old.values()) == resolution.servers
                 and resolution.refusals == self._resolution.refusals
             )
-            ended = [server for name, server in old.items() if name not in kept]
-            for server in ended:
+            # Stop listing the tools of the others, and start the new ones.
+            removed = [server for name, server in old.items() if name not in kept]
+            for server in removed:
                 server.cancel()
-            for server in ended:
+            for server in removed:
                 await server.wait_cancelled()
             async with self._building:
                 self._resolution = resolution
                 await self._start_servers(kept)
-            gone = {server.spec.name for server in ended} - {spec.name for spec in resolution.servers}
+            # End the servers that the session does not get any more.
+            gone = {server.spec.name for server in removed} - {spec.name for spec in resolution.servers}
             await self._deps.links.close_links(self._scope, gone)
             for server in kept.values() if screen_again else ():
                 server.mark_changed()
@@ -414,9 +420,9 @@ class Servers:
 
     def is_current(self, tool: CatalogTool) -> bool:
         """Whether the tool is still offered with the same definition, by the same server."""
-        now = self._catalog.get(tool.name)
-        return now is tool or (
-            now is not None and (now.definition, now.server) == (tool.definition, tool.server)
+        current = self._catalog.get(tool.name)
+        return current is tool or (
+            current is not None and (current.definition, current.server) == (tool.definition, tool.server)
         )
 
     def _screened(self) -> Iterator[tuple[str, ScreenedTools]]:
@@ -449,14 +455,15 @@ class Servers:
         ]
         return await run_steps_in_slices(catalog_steps(listed), self._scope.throttle)
 
-    async def _list_tools(self, spec: ServerSpec, is_opening: bool) -> ScreenedTools:  # noqa: FBT001
+    async def _list_tools(self, spec: ServerSpec, may_start: bool) -> ScreenedTools:  # noqa: FBT001
+        """List and screen a server's tools. With `may_start`, start the server if it is not running; otherwise raise."""
         links = self._deps.links
-        if not is_opening and links.find_usable(self._scope, spec) is None:
+        if not may_start and links.find_usable(self._scope, spec) is None:
             raise HoldfastError(
                 codes.CONNECTION_CLOSED,
                 f"{spec.name!r} is not running. Its tools will be listed again after a call has restarted it.",
             )
-        link, connection = await links.connect(self._scope, spec, ignore_back_off=is_opening)
+        link, connection = await links.connect(self._scope, spec, ignore_back_off=may_start)
         with link.use(), self._translate_timeout(spec.name, "tools"):
             async with asyncio.timeout(self._deps.options.list_seconds):
                 tools = await connection.list_tools(meta=build_meta(self._scope, spec, links.aliases))
@@ -513,5 +520,8 @@ class Servers:
 
 
 def _is_kept(server: ServerTools) -> bool:
-    """Whether a server whose entry has not changed keeps running. A refused server is started again; a lazy one that is not needed yet looks up its tools again."""
+    """Whether a server whose spec has not changed keeps its `ServerTools`.
+
+    A refused server gets a new one, and is started again. So does a lazy server that was not started: its last tools are looked up again.
+    """
     return server.refusal is None and not server.is_not_started

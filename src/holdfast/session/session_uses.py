@@ -49,7 +49,10 @@ class SessionUses:
         return use
 
     def _drop_left_open(self) -> None:
-        """Keep at most one of the uses that were left open, so that the list does not grow."""
+        """Remove all but one of the uses that were left open, so that the list does not grow.
+
+        The one that stays keeps the session open for these callers when the blocks of others end.
+        """
         without_block = [use for use in self._uses if use.is_left_open]
         for use in without_block[1:]:
             self._uses.remove(use)

@@ -35,7 +35,7 @@ class StoredResolution:
             return tuple(self._refusals)
 
     async def store(self, *, final: bool = True) -> None:
-        """Store the state of the servers if one was newly refused. When `final`, also if anything else changed."""
+        """Store the state of the servers if one was newly refused or, with `final`, if anything has changed."""
         if not self._storing.locked() and self._has_nothing_to_store(*self._unstored(), final=final):
             return
         # Finish even if the caller is cancelled, because `_refusals` must match what is stored.
@@ -64,6 +64,7 @@ class StoredResolution:
         return not new and (not final or resolved == self._last)
 
     def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:
+        """The current state of the servers, and the refusals in it that are not stored yet."""
         resolved = self._read_state()
         return resolved, _new_refusals(resolved.refusals, self._refusals)
 

@@ -57,9 +57,8 @@ class EventFeed:
 
     def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
         """Pass on events that have just been stored: in order, each with its size in bytes."""
-        if (
-            not events or events[-1].seq <= self.last
-        ):  # subscribers read these from the store, after `advance`
+        # After `advance`, subscribers read these events from the store.
+        if not events or events[-1].seq <= self.last:
             return
         if events[0].seq != self.last + 1:
             self._forget_recent()
@@ -99,7 +98,7 @@ class EventFeed:
             return [recent[-index] for index in range(count, max(0, count - fitting), -1)]
         if count == len(recent):
             return [*islice(recent, MAX_BATCH)]
-        # A deque is fast near its ends.
+        # Indexed from the end, because most subscribers need only the newest events, and a deque is fast near its ends.
         return [recent[-index] for index in range(count, max(0, count - MAX_BATCH), -1)]
 
     async def read_stored(self, after: int) -> Sequence[StoredEvent]:

@@ -21,7 +21,7 @@ from holdfast.model.ids import new_message_id, new_turn_id
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import STORED_LIMIT
 from holdfast.session.doors import AttachedDoor
-from holdfast.session.inbox import Inbox, message_blocks
+from holdfast.session.mailbox import Mailbox, message_blocks
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.session_spans import SessionSpans, describe_turn
@@ -92,10 +92,10 @@ class Turns:
         new_context: Callable[[str], SessionTurnContext],
         *,
         has_title: bool,
-        inbox: Inbox | None = None,
+        mailbox: Mailbox | None = None,
     ) -> None:
         self.agent = agent
-        self._inbox = inbox or Inbox(record)
+        self._mailbox = mailbox or Mailbox(record)
         self._scope = scope
         self._record = record
         self._new_context = new_context
@@ -211,7 +211,7 @@ class Turns:
         prompt, context, record = pending.prompt, self._new_context(turn_id), self._record
         async with record.turn():
             if prompt.is_from_inbox:
-                received = await self._inbox.take(turn_id)
+                received = await self._mailbox.deliver(turn_id)
                 if not received:  # an earlier turn got them
                     return TurnResult(reason=StopReason.END_TURN, last_seq=record.events.last)
                 context.sender = received[0].sender

@@ -45,11 +45,11 @@ class KeySetSource:
                 continue
             except ValueError:
                 continue
-            found = metadata.get("jwks_uri")
+            jwks_uri = metadata.get("jwks_uri")
             # The metadata of another issuer could name other keys (RFC 8414, section 3.3).
-            if metadata.get("issuer") == self._issuer and isinstance(found, str):
-                check_url(found)
-                return found
+            if metadata.get("issuer") == self._issuer and isinstance(jwks_uri, str):
+                check_url(jwks_uri)
+                return jwks_uri
         raise failure or HoldfastError(
             codes.BAD_KEY, f"The metadata of the issuer {self._issuer!r} names no key set of this issuer."
         )
@@ -78,6 +78,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _metadata_urls(issuer: str) -> tuple[str, ...]:
+    """The addresses of an issuer's metadata: that of RFC 8414, then that of OpenID Connect."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
 
@@ -91,6 +92,8 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: it could lead to an address that `check_url` refuses."""
+
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 

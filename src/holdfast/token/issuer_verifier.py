@@ -15,6 +15,7 @@ from holdfast.token.issuer_keys import IssuerKey, read_key_set
 from holdfast.token.jws import MAX_TOKEN_BYTES, decode_base64url, parse_object, token_error
 
 LEEWAY = 30.0
+"""By how many seconds the issuer's clock may differ from the clock of this machine."""
 _TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _MIN_FETCH_SECONDS = 30.0
 """The keys are fetched at most once in this time, even if tokens name unknown keys."""
@@ -183,6 +184,7 @@ def _read_time(payload: JsonObject, name: str) -> float | None:
     value: Json = payload.get(name)
     if value is None:
         return None
+    # A float is exact only below 2**53.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
         raise token_error("claims", f"The token's `{name}` is not a time.")
     return float(value)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 LEEWAY = 5.0
+"""By how many seconds the clocks of the host and the server may differ."""
 _MAX_LEEWAY = 30.0
 _MAX_FILE_BYTES = 1024 * 1024
 
@@ -118,8 +119,8 @@ class Verifier:
 
     def _reload(self, file: Path) -> None:
         try:
-            found = file.stat()
-            version = (found.st_ino, found.st_mtime_ns, found.st_size)
+            status = file.stat()
+            version = (status.st_ino, status.st_mtime_ns, status.st_size)
             if version == self._file_version:
                 return
             self.replace(read_untrusted_file(file, limit=_MAX_FILE_BYTES))

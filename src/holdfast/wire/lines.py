@@ -26,7 +26,7 @@ Line: TypeAlias = bytes | bytearray | OversizedLine
 class LongLineMemory:
     """Limits the memory of one owner's long lines and HTTP bodies, while they arrive and until they are parsed.
 
-    A line may grow only while at least as much memory is free as it uses, so a few lines cannot take all memory.
+    A line may grow only if the free memory is at least its new size, so a few lines cannot take all memory.
     """
 
     __slots__ = ("_free",)
@@ -47,7 +47,7 @@ class LongLineMemory:
 
 
 class MessageMemory:
-    """Counts the memory of one message that arrives in parts, until it is parsed. The memory of short messages is not counted."""
+    """Counts the memory of one HTTP body or event that arrives in parts, until it is parsed. The memory of short ones is not counted."""
 
     __slots__ = ("_counted", "_long_line_memory")
 

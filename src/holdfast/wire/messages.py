@@ -75,7 +75,7 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     has_result_or_error: bool = False
     """Whether a result or an error was found and no method. The id, if there is one, is then that of a request that we sent."""
     excerpt: str = ""
-    """The beginning of a line that is no message, for a log. A server may have printed it."""
+    """The beginning of a line that is not JSON, for a log: probably a text that the server printed."""
 
 
 class PeerError(HoldfastError):
@@ -221,7 +221,7 @@ def _read_id(raw: Raw) -> Id | None:
     if not raw:
         return None
     text = bytes(raw)
-    if text.isdigit() and len(text) < 19:
+    if text.isdigit() and len(text) < 19:  # most ids; every such number fits into 64 bits
         return int(text)
     if len(text) > MAX_ID_BYTES:
         return None
@@ -232,6 +232,7 @@ def _read_id(raw: Raw) -> Id | None:
 
 
 def _is_string_or_integer(text: bytes) -> bool:
+    # A number of 64 bits has at most 19 digits. A longer one is not used as an id.
     return text[:1] == b'"' or (text.lstrip(b"-").isdigit() and len(text) < 20)
 
 
@@ -246,7 +247,7 @@ def _invalid(reason: str, raw: _RawMessage, request_id: Id | None) -> Malformed:
 
 
 def _describe_wrong_type(line: bytes | bytearray) -> Malformed:
-    # Valid JSON of the wrong type: a batch, a bare value, or a method that is not a string.
+    """Describe a line with valid JSON of the wrong type: a batch, a bare value, or a method that is not a string."""
     first = line.lstrip()[:1]
     if first == b"[":
         return Malformed(codes.INVALID_REQUEST, "Batches are not supported: send one object per line.")
@@ -265,7 +266,10 @@ _MEMBER = re.compile(rb'"(\w+)"\s*:\s*(%s)' % _SCALAR)
 
 
 def _malformed(code: Code, reason: str, head: bytes | bytearray, tail: bytes | None = None) -> Malformed:
-    """Describe a line that cannot be parsed. Look for its id in `head` and `tail`, its first and last bytes."""
+    """Describe a line that cannot be parsed. Look for its id in its first and last bytes, `head` and `tail`.
+
+    Without a `tail`, the `head` is the whole line.
+    """
     members = _find_members(bytes(head[:1024]), bytes((head if tail is None else tail)[-256:]))
     request_id = _read_id(Raw(members[b"id"])) if b"id" in members else None
     may_be_response = request_id is not None and b"method" not in members

@@ -131,6 +131,7 @@ class Peer:
         answers_malformed: bool = False,
         throttle: LoopThrottle | None = None,
     ) -> None:
+        """`answers_malformed` says whether every malformed line gets an error response; otherwise only malformed requests with an id get one."""
         self._on_notification = on_notification
         self._cancel_method = cancel_method
         self._limits = limits
@@ -273,10 +274,12 @@ class Peer:
             else:
                 written = self._unsent.add(line, owner)
                 await asyncio.wait([written, future], return_when=asyncio.FIRST_COMPLETED)
+                # If the request fails before its line is written, the line is removed from the queue.
                 if not written.cancel():
-                    written.result()
+                    written.result()  # raises if the line could not be written
             return await future
         except (asyncio.CancelledError, _DeadlineError):
+            # A line that is still in the queue is removed, and then needs no cancellation.
             if is_sent or (written is not None and not written.cancel()):
                 self._send_cancel(request_id)
             raise
@@ -359,9 +362,9 @@ class Peer:
     # Receiving
 
     def _must_wait_for_reader(self) -> bool:
-        """Whether the remote peer must read our answers before we read more: too many of them are unread.
+        """Whether to stop reading until the remote peer has read more of our answers, because too many of them are unread.
 
-        False while we wait for an answer ourselves, because that answer could then not be read.
+        False while one of our own requests is pending, because its answer must be read.
         """
         incoming = self._incoming
         return not self._pending and (
@@ -441,7 +444,8 @@ class Peer:
                 )
                 return
         if self._answers_malformed or (message.id is not None and not message.may_be_response):
-            # A response has the id of our own request. An error with this id would look like an answer to one of the remote peer's requests.
+            # A response has the id of our own request. If we sent this id back, our error would look like the answer to one of the remote
+            # peer's requests, which may have the same id.
             self._send_error(
                 None if message.has_result_or_error else message.id, message.code.rpc_code, message.reason
             )

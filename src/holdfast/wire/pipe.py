@@ -50,9 +50,10 @@ async def connect_pipes(
 async def connect_stdio(
     peer: Peer, *, grace: float = 5.0, stdio: tuple[IO[bytes], IO[bytes]] | None = None
 ) -> AsyncIterator[Peer]:
-    """Connect the peer to standard input and output, or to what `take_stdio` returned. No other code can use them any more.
+    """Connect the peer to standard input and output, or to the files that `take_stdio` returned before.
 
-    `print` then writes to standard error, and child processes get an empty standard input.
+    Other code can no longer use standard input and output: `print` writes to standard error, and child processes get an empty
+    standard input.
     """
     source, target = stdio or take_stdio()
     copiers = _Copiers()

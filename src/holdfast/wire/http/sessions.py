@@ -44,7 +44,7 @@ class HttpSession:
         return bool(self.running or self.is_listening)
 
 
-def _ignore(session_id: str) -> None:
+def _do_nothing(session_id: str) -> None:
     pass
 
 
@@ -54,7 +54,7 @@ class HttpSessions:
     A session that was never used after `initialize` expires sooner, and is ended to make room for a new session.
     """
 
-    def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
+    def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _do_nothing) -> None:
         self._limits = limits
         self._on_end = on_end
         self._quota = CallerQuota(total=limits.sessions, share=limits.sessions_per_caller)
@@ -121,7 +121,7 @@ class HttpSessions:
             self._sweep = None
 
     def expire(self) -> None:
-        """End the sessions that were not used for too long."""
+        """End the sessions whose last use is longer ago than their limit allows."""
         now = time.monotonic()
         for sessions, seconds in (
             (self._used, self._limits.idle_seconds),
@@ -137,6 +137,7 @@ class HttpSessions:
                 self.end(session)
 
     def _schedule_sweep(self) -> None:
+        # Often enough that a session ends soon after its limit, but not so often that the sweeps need much time.
         seconds = max(0.05, min(30.0, self._limits.idle_seconds / 4, self._limits.unused_seconds / 4))
         # In an empty context: the timer would keep the current context, and with it the current request, in memory.
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._expire_again, context=Context())
