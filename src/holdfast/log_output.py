@@ -1,5 +1,6 @@
 """Logging to standard error, as text for people or as JSON lines."""
 
+import _thread
 import atexit
 import json
 import logging
@@ -77,7 +78,8 @@ class NonBlockingStream:
         """Start with an empty buffer and no thread, as a forked process must."""
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         self._queued_bytes = self._written_bytes = self._dropped_lines = 0
-        self._thread: threading.Thread | None = None
+        # Held from its start by the thread that writes the queued lines. A second thread ends at once.
+        self._thread_lock = threading.Lock()
 
     def write(self, text: str) -> int:
         data = text.encode(errors="backslashreplace")
@@ -97,9 +99,7 @@ class NonBlockingStream:
         # statement, and the bytes that it counts would be lost.
         self._queued_bytes += size
         self._lines.put(data)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="holdfast-log", daemon=True)
-            self._thread.start()
+        self._start_thread()
         return len(text)
 
     def flush(self) -> None:
@@ -108,6 +108,8 @@ class NonBlockingStream:
     def drain(self, seconds: float = 0.5) -> None:
         """Wait until everything is written, for at most this many seconds."""
         deadline = time.monotonic() + seconds
+        if self._queued_bytes != self._written_bytes:
+            self._start_thread()
         while self._queued_bytes != self._written_bytes and time.monotonic() < deadline:
             time.sleep(0.005)
 
@@ -117,11 +119,20 @@ class NonBlockingStream:
             return
         self._is_open = False
         atexit.unregister(self.drain)
-        if self._thread is None:
-            os.close(self._descriptor)
         self._lines.put(None)
+        if self._queued_bytes == self._written_bytes and self._thread_lock.acquire(blocking=False):
+            os.close(self._descriptor)  # no thread runs that would close it
+        else:
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        if not self._thread_lock.locked():
+            # Not `Thread.start`: if a signal handler raises in it, the thread may never run.
+            _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
+        if not self._thread_lock.acquire(blocking=False):
+            return  # another thread writes already
         lines = self._lines
         while (data := lines.get()) is not None:
             size = len(data)
