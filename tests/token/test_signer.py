@@ -187,7 +187,7 @@ def test_key_file_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     key = folder / "context-keys.json"
 
     key.symlink_to(tmp_path / "real" / "context-keys.json")
-    with pytest.raises(HoldfastError, match="must be a regular file"):
+    with pytest.raises(HoldfastError, match=r"It must be a regular file that you own \(a link\)"):
         Signer(folder).sign(CONTEXT, FILES)
     key.unlink()
     os.mkfifo(key, 0o600)

@@ -133,9 +133,9 @@ class ClientSessionAdapter:
         self, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListResourceTemplatesResult:
         """The server's resource templates."""
-        given = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        members = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
         with _as_sdk_errors():
-            raw = await self._session.forward(self._server, "resources/templates/list", given)
+            raw = await self._session.forward(self._server, "resources/templates/list", members)
             page = clean_page(raw, "resourceTemplates")
         return types.ListResourceTemplatesResult.model_validate_json(bytes(page))
 
@@ -186,8 +186,8 @@ def _as_sdk_errors() -> Iterator[None]:
     try:
         yield
     except HoldfastError as error:
-        known = error.rpc_code if isinstance(error, PeerError) else error.details.get("rpc_code")
-        rpc_code = known if isinstance(known, int) else error.code.rpc_code
+        sent_code = error.rpc_code if isinstance(error, PeerError) else error.details.get("rpc_code")
+        rpc_code = sent_code if isinstance(sent_code, int) else error.code.rpc_code
         raise MCPError(rpc_code, error.message, {"code": error.code.name, "hint": error.hint}) from error
 
 

@@ -64,8 +64,8 @@ def _describe_grant(text: str) -> str:
         grant = msgspec.json.decode(text, type=_Grant)
     except msgspec.DecodeError:
         return ""
-    parts = {"network": grant.network, "readable": grant.readable, "writable": grant.writable}
-    return "".join(f", {name}: {' '.join(values)[:_MAX_GRANT]}" for name, values in parts.items() if values)
+    granted = {"network": grant.network, "readable": grant.readable, "writable": grant.writable}
+    return "".join(f", {name}: {' '.join(values)[:_MAX_GRANT]}" for name, values in granted.items() if values)
 
 
 class _Grant(msgspec.Struct):

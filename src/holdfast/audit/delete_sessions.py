@@ -57,12 +57,12 @@ async def delete_session(store: Store, audit: Audit, session_id: SessionId, *, r
 async def find_unused(store: Store, age: timedelta) -> list[StoredSession]:
     """The sessions that were last used more than `age` ago, the most recent first. Open sessions are left out."""
     query = SessionQuery(visibility=ALL_SESSIONS, updated_before=store.now() - age, limit=MAX_PAGE_SIZE)
-    found: list[StoredSession] = []
+    unused: list[StoredSession] = []
     while True:
         page = await store.sessions(query)
-        found += [stored for stored in page.items if stored.lease is None]
+        unused += [stored for stored in page.items if stored.lease is None]
         if page.cursor is None:
-            return found
+            return unused
         query = replace(query, cursor=page.cursor)
 
 

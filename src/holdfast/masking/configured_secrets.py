@@ -10,7 +10,7 @@ from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 
 _REFERENCE = re.compile(r"\$\{(\w*+)(?::-([^}$]*+))?\}")
-_PARTS = re.compile(r"[;\s]+")
+_BETWEEN_WORDS = re.compile(r"[;\s]+")
 _HEADER_FLAGS = {"-H", "--header", "--headers"}
 _USER_FLAGS = {"-u", "--user"}
 _PASSWORD_FLAG = "-p"
@@ -25,8 +25,7 @@ def secrets_in_spec(spec: ServerSpec) -> tuple[str, ...]:
     """The secrets in a server's environment, arguments, headers and URL."""
     match spec.transport:
         case Stdio(command=command, env=env, args=args):
-            found = secrets_in_arguments((command, *args))
-            return (*spec.secrets, *secrets_in_mapping(env), *found)
+            return (*spec.secrets, *secrets_in_mapping(env), *secrets_in_arguments((command, *args)))
         case Http(headers=headers, url=url) | Sse(headers=headers, url=url):
             return (*spec.secrets, *secrets_in_mapping(headers), *secrets_in_urls(url))
         case InProcess():
@@ -61,27 +60,27 @@ def secrets_in_json(value: Json) -> Iterator[str]:
 
 def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
     """The secrets in environment variables or headers of a server: by name, in URLs and settings such as `Password=abc;`, and values that look random."""
-    found = [*secrets_by_name(entries)]
+    secrets = [*secrets_by_name(entries)]
     for value in entries.values():
-        for part in _PARTS.split(value):
-            name, equals, content = part.partition("=")
+        for word in _BETWEEN_WORDS.split(value):
+            name, equals, content = word.partition("=")
             if equals and is_secret_name(name):
-                found.append(content)
-            elif looks_generated(part):
-                found.append(part)
+                secrets.append(content)
+            elif looks_generated(word):
+                secrets.append(word)
             elif equals and looks_generated(content):
-                found.append(content)
-    return tuple(found)
+                secrets.append(content)
+    return tuple(secrets)
 
 
 def secrets_by_name(entries: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables or headers with a secret name, and the secrets in URLs. `Bearer abc` gives both `Bearer abc` and `abc`."""
-    found: list[str] = []
+    secrets: list[str] = []
     for name, value in entries.items():
         if is_secret_name(name):
-            found += _with_and_without_scheme(value)
-        found += secrets_in_urls(value)
-    return tuple(found)
+            secrets += _with_and_without_scheme(value)
+        secrets += secrets_in_urls(value)
+    return tuple(secrets)
 
 
 def secrets_in_arguments(args: Sequence[str]) -> Iterator[str]:

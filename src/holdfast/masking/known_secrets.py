@@ -29,9 +29,9 @@ def encode_secrets(values: Iterable[str]) -> tuple[str, ...]:
 
     Of a secret of several lines, such as a private key, each line is also a secret: it may be indented or wrapped elsewhere.
     """
-    given = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
-    found = {*given, *(line for value in given for line in _secret_lines(value))}
-    encodings = {encoding for value in found for encoding in _encodings(value)}
+    whole = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
+    secrets = {*whole, *(line for value in whole for line in _secret_lines(value))}
+    encodings = {encoding for secret in secrets for encoding in _encodings(secret)}
     return tuple(sorted({piece for encoding in encodings for piece in split_secret(encoding)}))
 
 
@@ -235,12 +235,12 @@ def _base64(raw: bytes) -> set[str]:
     There is one for each of the three alignments of base64, and also in the URL-safe alphabet. What is left out at each end
     has less than one byte of the value.
     """
-    found: set[str] = set()
+    encodings: set[str] = set()
     for shift in range(3):
         bits = 8 * (shift + len(raw))
         first = -(-8 * shift // 6)  # the first character with bits of the value only
         core = base64.b64encode(b"\0" * shift + raw).decode()[first : bits // 6]
         if len(core) >= MIN_SECRET_LENGTH:
-            found.add(core)
-            found.add(core.replace("+", "-").replace("/", "_"))
-    return found
+            encodings.add(core)
+            encodings.add(core.replace("+", "-").replace("/", "_"))
+    return encodings

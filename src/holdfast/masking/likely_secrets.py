@@ -80,14 +80,14 @@ def mask_url_passwords(text: str) -> str:
 def secrets_in_urls(text: str) -> Iterator[str]:
     """The secrets in the URLs of a value of the configuration: passwords, query values and parts of the path."""
     for url in _URL.findall(text) if "://" in text else ():
-        found: list[str] = []
+        secrets: list[str] = []
 
-        def collect(secret: str, found: list[str] = found) -> str:
-            found.append(secret)
+        def collect(secret: str, secrets: list[str] = secrets) -> str:
+            secrets.append(secret)
             return secret
 
         _replace_in_url(url[3:], collect, every_query_value=False)
-        yield from found
+        yield from secrets
 
 
 def is_reference(value: str) -> bool:

@@ -95,8 +95,11 @@ def _find(text: str, session_id: str) -> list[Span]:
         *obtained_secrets.find(text, session_id or obtained_secrets.ANY_SESSION),
     ]
     if _by_session:
-        own = [_by_session.get(session_id, ())] if session_id else _by_session.copy().values()
+        by_session = [_by_session.get(session_id, ())] if session_id else _by_session.copy().values()
         spans += (
-            span for added in own for secrets in added for span in secrets.in_own_records.index.find(text)
+            span
+            for of_session in by_session
+            for secrets in of_session
+            for span in secrets.in_own_records.index.find(text)
         )
     return join_spans(spans) if spans else spans

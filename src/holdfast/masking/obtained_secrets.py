@@ -178,8 +178,8 @@ def find(text: str, session_id: str = "") -> list[Span]:
 def find_partial_at_end(text: str, session_id: str = "") -> int:
     """The index at which an unfinished obtained secret may begin at the end of the text; the length of the text if there is none."""
     partial = _PARTIAL_CLIENT_TOKEN.search(text, max(0, len(text) - _CLIENT_TOKEN_LENGTH + 1))
-    found = len(text) if partial is None else partial.start()
-    return min([found, *(index.find_partial_at_end(text) for index in _indexes(session_id))])
+    partial_token = len(text) if partial is None else partial.start()
+    return min([partial_token, *(index.find_partial_at_end(text) for index in _indexes(session_id))])
 
 
 def is_nearly_whole(prefix: str, session_id: str = "") -> bool:

@@ -20,8 +20,10 @@ class BudgetLimits:
 
     def lowest(self, *others: "BudgetLimits") -> "BudgetLimits":
         """The lowest limit of each kind, where 0 is no limit."""
-        given = [self.amounts, *(other.amounts for other in others)]
-        lowest = [min(filter(None, [one[kind] for one in given]), default=0) for kind in range(4)]
+        all_amounts = [self.amounts, *(other.amounts for other in others)]
+        lowest = [
+            min(filter(None, [amounts[index] for amounts in all_amounts]), default=0) for index in range(4)
+        ]
         return BudgetLimits(tokens=lowest[0], cents=lowest[1], calls=lowest[2], seconds=lowest[3])
 
 

@@ -60,8 +60,8 @@ class ContextAliases:
     @property
     def folded_keys(self) -> frozenset[str]:
         """Every `_meta` key that the aliases use, case-folded. Only the host may set them."""
-        named = (*self.workspace_keys, *self.session_keys)
-        return frozenset(name.casefold() for name in (*named, *(_path(key)[0] for key in named)))
+        keys = (*self.workspace_keys, *self.session_keys)
+        return frozenset(name.casefold() for name in (*keys, *(_path(key)[0] for key in keys)))
 
     def env(self, context: SessionContext) -> dict[str, str]:
         """The context as environment variables, under the aliases."""
@@ -92,10 +92,10 @@ class ContextAliases:
 
         The client may send any value. `Registry.find` looks up the workspace that it names.
         """
-        own = _as_mapping(meta.get(META_KEY))
-        named = (own.get("workspace_id"), own.get("workspace"))
+        own_fields = _as_mapping(meta.get(META_KEY))
+        own_values = (own_fields.get("workspace_id"), own_fields.get("workspace"))
         aliased = (value for key in self.workspace_keys for value in _lookup(meta, key))
-        return next((text for value in (*named, *aliased) if (text := _as_text(value))), "")
+        return next((text for value in (*own_values, *aliased) if (text := _as_text(value))), "")
 
 
 NO_ALIASES = ContextAliases()

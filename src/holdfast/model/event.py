@@ -91,7 +91,7 @@ class ModeChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted:
-    """The user sent a prompt, which starts a turn. `blocks` are its content blocks as received."""
+    """The user sent a prompt, which starts a turn. `blocks` are its content blocks, with secrets masked."""
 
     turn_id: str
     message_id: str

@@ -15,8 +15,8 @@ def closest_tool(name: str, tools: Iterable[str]) -> str:
     if not dot:
         return next(iter(get_close_matches(tool, known, n=1)), "")
     by_server: dict[str, list[str]] = {}
-    for one in known:
-        by_server.setdefault(one.rpartition(".")[0], []).append(one.rpartition(".")[2])
+    for full_name in known:
+        by_server.setdefault(full_name.rpartition(".")[0], []).append(full_name.rpartition(".")[2])
     for similar_server in get_close_matches(server, by_server, n=1):
         for similar_tool in get_close_matches(tool, by_server[similar_server], n=1):
             return f"{similar_server}.{similar_tool}"

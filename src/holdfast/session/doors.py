@@ -40,7 +40,10 @@ class AttachedDoor:
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription, and forget those that have ended."""
-        self.subscriptions = [*(one for one in self.subscriptions if not one.is_closed), subscription]
+        self.subscriptions = [
+            *(earlier for earlier in self.subscriptions if not earlier.is_closed),
+            subscription,
+        ]
 
     async def wait_handled(self, seq: int) -> None:
         """Wait until the door has shown every event up to this number."""

@@ -18,12 +18,12 @@ def parse_prompt(prompt: str | Sequence[JsonObject]) -> Sequence[JsonObject]:
         if not prompt.strip():
             raise _bad_prompt("the text is empty")
         return [{"type": "text", "text": prompt}]
-    given = cast("object", prompt)
-    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
-        raise _bad_prompt(f"it is a value of the type {type(given).__name__}")
-    if not given:
+    blocks = cast("object", prompt)
+    if not isinstance(blocks, Sequence) or isinstance(blocks, bytes | bytearray):
+        raise _bad_prompt(f"it is a value of the type {type(blocks).__name__}")
+    if not blocks:
         raise _bad_prompt("the list is empty")
-    for index, block in enumerate(cast("Sequence[object]", given)):
+    for index, block in enumerate(cast("Sequence[object]", blocks)):
         if not isinstance(block, Mapping):
             raise _bad_prompt(f"block {index} is a value of the type {type(block).__name__}")
         members = cast("Mapping[str, object]", block)

@@ -149,9 +149,9 @@ class Servers:
         return listed
 
     def spec(self, name: str) -> ServerSpec:
-        known = self._servers.get(name)
-        if known is not None:
-            return known.spec
+        server = self._servers.get(name)
+        if server is not None:
+            return server.spec
         if refused := [refusal for refusal in self.refusals if refusal.server == name]:
             reason = self._record.mask.mask_all(refused[0].reason)
             raise HoldfastError(codes.SERVER_REFUSED, f"{name!r} is not available in this session. {reason}")
@@ -269,29 +269,29 @@ class Servers:
 
     def _find_refusal(self, name: str) -> Refusal | None:
         """The refusal of the server that a tool with this name would belong to."""
-        found = [
+        matching = [
             refusal
             for refusal in self.refusals
             if could_belong_to(refusal.server, name) and refusal.server not in self.available
         ]
-        return max(found, key=lambda refusal: len(refusal.server)) if found else None
+        return max(matching, key=lambda refusal: len(refusal.server)) if matching else None
 
     async def list_again(self, scope: Scope, server: str) -> None:
         """Start a server if it is not running, and list its tools again. A failure is ignored: the next call reports it."""
-        known = self._servers.get(server)
-        if known is None:
+        server_tools = self._servers.get(server)
+        if server_tools is None:
             return
         try:
-            await self._deps.links.connect(scope, known.spec)
+            await self._deps.links.connect(scope, server_tools.spec)
         except HoldfastError:
             return
-        known.mark_changed()
-        await known.wait_ready()
+        server_tools.mark_changed()
+        await server_tools.wait_ready()
 
     def refresh_tools(self, server: str) -> None:
-        known = self._servers.get(server)
-        if known is not None:
-            known.mark_changed()
+        server_tools = self._servers.get(server)
+        if server_tools is not None:
+            server_tools.mark_changed()
 
     async def was_added_later(self, server: str) -> bool:
         """Whether this session does not have the server, but would get it if it were opened now."""
@@ -411,9 +411,9 @@ class Servers:
         """Send a notification of the session's client. Other methods are refused, because a server might run them."""
         if not method.startswith("notifications/"):
             raise HoldfastError(codes.BAD_ARGUMENT, f"{method[:80]!r} is not a notification.")
-        given = read_meta(params)
+        client_meta = read_meta(params)
         _, connection = await self.connection(server)
-        meta = build_meta(self.scope_of_caller(), self.spec(server), self._deps.links.aliases, given)
+        meta = build_meta(self.scope_of_caller(), self.spec(server), self._deps.links.aliases, client_meta)
         members: dict[str, Any] = {**_decode_members(params)}
         members.pop("_meta", None)
         await connection.notify(method, {**members, "_meta": meta} if meta else members)

@@ -102,9 +102,9 @@ class SessionSpans:
         span = self._calls.pop(tool_call.call_id)
         span.set({"holdfast.outcome": result.outcome.value})
         if not result.ok:
-            known = codes.find(result.code)
+            code = codes.find(result.code)
             # A code that the tool defines itself may be any string.
-            span.fail(known.name if known is not None else "tool_error")
+            span.fail(code.name if code is not None else "tool_error")
         span.end()
 
     def find_call(self, call_id: str) -> Span | None:

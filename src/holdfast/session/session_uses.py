@@ -71,6 +71,7 @@ class SessionUses:
         return bool(self._uses)
 
     def _find(self, *, is_in_block: bool) -> SessionUse | None:
-        found = [use for use in self._uses if use.is_in_block is is_in_block]
-        own = [use for use in found if use.task is asyncio.current_task()]
-        return (own or found or [None])[-1]
+        """The latest such use of the current task, or else of any task."""
+        matching = [use for use in self._uses if use.is_in_block is is_in_block]
+        own = [use for use in matching if use.task is asyncio.current_task()]
+        return (own or matching or [None])[-1]

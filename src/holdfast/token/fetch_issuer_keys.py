@@ -101,22 +101,22 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _get(url: str) -> bytes:
     opener = urllib.request.build_opener(_NoRedirects)
     deadline = time.monotonic() + _TIMEOUT_SECONDS
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     size = 0
     try:
         with opener.open(
             urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_SECONDS
         ) as answer:
-            while part := answer.read1(65536):
-                size += len(part)
+            while chunk := answer.read1(65536):
+                size += len(chunk)
                 if size > _MAX_BYTES or time.monotonic() > deadline:
                     raise _cannot_fetch(url, "the answer is too large or too slow")
-                parts.append(part)
+                chunks.append(chunk)
     except urllib.error.HTTPError as error:
         raise _cannot_fetch(url, f"status {error.code}") from None
     except (OSError, HTTPException, ValueError) as error:
         raise _cannot_fetch(url, type(error).__name__) from None
-    return b"".join(parts)
+    return b"".join(chunks)
 
 
 def _cannot_fetch(url: str, reason: str) -> HoldfastError:

@@ -50,12 +50,12 @@ def read_key_set(text: bytes) -> dict[str, IssuerKey]:
         keys = None
     if not isinstance(keys, list):
         raise HoldfastError(codes.BAD_KEY, "The issuer's key set is not a JSON object with a list `keys`.")
-    found: dict[str, IssuerKey] = {}
+    keys_by_id: dict[str, IssuerKey] = {}
     for raw in keys[:_MAX_KEYS]:
         key = _read_key(raw) if isinstance(raw, dict) else None
         if key is not None:
-            found.setdefault(key.key_id, key)
-    return found
+            keys_by_id.setdefault(key.key_id, key)
+    return keys_by_id
 
 
 def _read_key(raw: JsonObject) -> IssuerKey | None:

@@ -79,13 +79,13 @@ class Verifier:
     def _verify_signature(self, token: str, now: float) -> bytes:
         from cryptography.exceptions import InvalidSignature
 
-        parts = parse_token(token)
-        key = self._find_key(parts.key_id, now)
+        parsed = parse_token(token)
+        key = self._find_key(parsed.key_id, now)
         try:
-            self._ed25519_key(key).verify(parts.signature, parts.signing_input)
+            self._ed25519_key(key).verify(parsed.signature, parsed.signing_input)
         except InvalidSignature:
             raise token_error("signature", "The token's signature is not valid.") from None
-        return parts.payload
+        return parsed.payload
 
     def _find_key(self, key_id: str, now: float) -> Key:
         if self._file is not None:

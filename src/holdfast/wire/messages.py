@@ -313,8 +313,8 @@ def notification_line(method: str, params: Any) -> bytes:
 def notification_lines(method: str, params: Iterable[Any]) -> Iterator[bytes]:
     """Encode notifications that have the same method."""
     start = b'{"jsonrpc":"2.0","method":%b,"params":' % _encode(method)
-    for each in params:
-        yield b"%b%b}\n" % (start, _encode(each))
+    for one_params in params:
+        yield b"%b%b}\n" % (start, _encode(one_params))
 
 
 def result_line(request_id: Id, result: Any) -> bytes:

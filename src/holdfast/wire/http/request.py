@@ -84,8 +84,11 @@ def check_method(method: str, headers: Headers) -> None:
             405, "Use POST, GET or DELETE.", allow=", ".join(_METHODS), closes=method == "CONNECT"
         )
     if method == "POST":
-        kind = headers.get("content-type", "")
-        if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
+        content_type = headers.get("content-type", "")
+        if (
+            content_type != "application/json"
+            and content_type.partition(";")[0].strip().lower() != "application/json"
+        ):
             raise BadHeadError(415, "The body must be application/json.")
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise BadHeadError(415, "Send the body without Content-Encoding.")

@@ -30,9 +30,9 @@ def elicitation_result(answer: object, params: JsonObject) -> JsonObject:
     names = _field_names(params)
     if answer is True and len(names) != 1:
         return {"action": "accept"}
-    is_value = len(names) == 1 and isinstance(answer, str | int | float | list)
-    given: object = {names[0]: cast("Any", answer)} if is_value else cast("object", answer)
-    fields = _as_object("elicit", _ELICIT_RETURNS, given)
+    is_only_value = len(names) == 1 and isinstance(answer, str | int | float | list)
+    whole: object = {names[0]: cast("Any", answer)} if is_only_value else cast("object", answer)
+    fields = _as_object("elicit", _ELICIT_RETURNS, whole)
     return fields if _is_whole_result(fields, names) else {"action": "accept", "content": fields}
 
 
