@@ -72,9 +72,8 @@ def audit_key_secrets(folder: Path) -> Iterator[str]:
 def _begin_hmac(key: bytes) -> tuple[Any, Any]:
     """The two hashes of HMAC-SHA-256 (RFC 2104) for a key of up to 64 bytes, before any data."""
     padded = key.ljust(_BLOCK_BYTES, b"\0")
-    inner, outer = (
-        bytes(byte ^ pad for byte in padded) for pad in (0x36, 0x5C)
-    )  # `ipad` and `opad` of the RFC
+    inner = bytes(byte ^ 0x36 for byte in padded)  # the RFC's `ipad`
+    outer = bytes(byte ^ 0x5C for byte in padded)  # the RFC's `opad`
     return hashlib.sha256(inner), hashlib.sha256(outer)
 
 

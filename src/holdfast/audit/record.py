@@ -25,8 +25,7 @@ _MAX_NAME = 256
 _MAX_REASON = 2000
 _MAX_POSTPONED_FIELD = 4000  # characters per field while a record waits for the disk
 _MAX_ARGUMENTS = 16 * 1024
-# Arguments that are large or not JSON are not stored, but an object with only this key, and their size as its value. The key is in
-# existing stores, so it stays the same.
+# In place of arguments that are large or not JSON, an object with only this key is stored. Its value is the size of the arguments.
 _OMITTED = "too_large"
 
 

@@ -45,8 +45,8 @@ ENDS_OF_MESSAGES = (
     TurnEnded,
     SessionClosed,
 )
-"""These events end the messages before them: the text that `MessageMasker` delayed is stored first. `Replied` and `Thought` do so only
-if they are not fed to the `MessageMasker` themselves."""
+"""Each of these events ends the message before it: the text that `MessageMasker` delayed must be stored before the event. This does not
+hold for a `Replied` or a `Thought` that is itself a piece for the `MessageMasker`."""
 
 
 def mask_event(event: Event, mask: Mask, raw: bytes | None = None) -> Event:  # noqa: PLR0912 - a case for each kind of event

@@ -36,7 +36,7 @@ _TOKEN_REST = re.compile(r"[\w.-]*+", re.ASCII)
 _in_all_sessions = SecretIndex()
 _by_session: dict[str, SecretIndex] = {}
 """By session id: the values that servers chose for the session's own links."""
-_changing = threading.Lock()
+_lock = threading.Lock()
 
 
 class ObtainedSecrets:
@@ -223,6 +223,6 @@ def _rest_length(text: str, begin: int, end: int) -> int:
 def _change(
     index: SecretIndex = _in_all_sessions, *, added: Iterable[str] = (), removed: Iterable[str] = ()
 ) -> None:
-    with _changing:
+    with _lock:
         index.add(added)
         index.remove(removed)

@@ -103,9 +103,8 @@ def _is_secret_word(before: str, word: str, after: str) -> bool:
 def _is_secret_compound(word: str) -> bool:
     """Whether a compound written as one word makes the name secret: `dbpassword`, `sshpass`, `openaikey`."""
     if word.endswith("key"):
-        return len(word) > len(
-            "xxkey"
-        ) and not (  # at least three letters before `key`; shorter words are ordinary
+        # Words with fewer than three letters before `key` are ordinary.
+        return len(word) > len("xxkey") and not (
             word in _ORDINARY_WORDS or word.removesuffix("key") in _BEFORE_HARMLESS_KEY
         )
     if word.endswith("pass"):

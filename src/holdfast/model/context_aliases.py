@@ -139,9 +139,8 @@ def _as_text(value: object) -> str:
 
 
 def _check_variable(name: str, alias: str) -> None:
-    from holdfast.model.reserved_variables import (
-        reserved_variable_reason,
-    )  # here, because most hosts have no aliases
+    # Imported here, because most hosts have no aliases.
+    from holdfast.model.reserved_variables import reserved_variable_reason
 
     if not _VARIABLE.fullmatch(name):
         raise HoldfastError(

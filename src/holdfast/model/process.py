@@ -61,7 +61,7 @@ class Confinement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFor:
-    """The stored session, and the server in it, that a container can be kept for."""
+    """A server of a stored session. If containers are kept, its container is kept under these names."""
 
     session_id: str
     server: str
@@ -78,4 +78,4 @@ class ProcessSpec:
     """An open descriptor of the folder `cwd`. An unconfined process starts in this folder, even if the path leads elsewhere by then."""
     confinement: Confinement | None = None
     kept_for: KeptFor | None = None
-    """For whom its container is kept after it has ended, if containers are kept. None: the container is removed."""
+    """The server whose container is kept after the process has ended, if containers are kept. None: the container is removed."""

@@ -54,7 +54,10 @@ class _Budget(ABC):
 
     @abstractmethod
     def check(self, reserved: Set[int] = frozenset()) -> None:
-        """Raise BUDGET_EXHAUSTED if a limit is reached. Limits in `reserved` are not checked: a sub-agent has reserved a part of them, which already counts as taken."""
+        """Raise BUDGET_EXHAUSTED if a limit is reached.
+
+        The limits whose indexes are in `reserved` are not checked: a sub-agent has reserved a share of them, which already counts as taken.
+        """
 
     @abstractmethod
     def remaining(self, index: int) -> float:
@@ -139,8 +142,8 @@ class BudgetPool(_Budget):
         self._priced = (0, 0.0)  # the tokens and the cents of all requests whose price is known
         self._limits = limits.amounts
         self._taken = [0.0, 0.0, 0.0, 0.0]
-        self._running = 0  # agents
-        self._since = 0.0  # until when `_taken` includes the seconds of the running agents
+        self._running = 0  # how many agents are running
+        self._counted_until = 0.0  # `_taken` includes the seconds of the running agents up to this time
         self._levels: tuple[BudgetPool, ...] = (self,) if parent is None else (self, *parent._levels)
         """This pool and its ancestors. The last one is the pool of the root session."""
         self._children = 0
@@ -211,13 +214,13 @@ class BudgetPool(_Budget):
         now = time.monotonic()
         for level in self._levels:
             if level._running:
-                level._taken[_SECONDS] += now - level._since
+                level._taken[_SECONDS] += now - level._counted_until
             level._running += change
-            level._since = now
+            level._counted_until = now
 
     def _used(self, index: int) -> float:
         is_increasing = index == _SECONDS and self._running
-        return self._taken[index] + (time.monotonic() - self._since if is_increasing else 0.0)
+        return self._taken[index] + (time.monotonic() - self._counted_until if is_increasing else 0.0)
 
 
 class BudgetShare(_Budget):

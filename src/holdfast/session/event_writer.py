@@ -54,11 +54,11 @@ class EventWriter:
         self.quota = StorageQuota(0, lambda: self.appender.bytes)
         self.running_calls: dict[str, PendingEvent] = {}
         """The `ToolCalled` event of each running call, by the call's id."""
-        self._turns = 0  # that are running: 0 or 1
+        self._turns = 0  # how many are running: 0 or 1
         self._is_interrupted = False
         """Whether turns and calls may lack their ends, because an event could not be stored. `recover` writes the ends."""
         self._is_closed = False
-        self._recovering = asyncio.Lock()
+        self._recovery_lock = asyncio.Lock()
 
     def limit_storage(self, max_megabytes: int, used_before: int) -> None:
         """See `Record.limit_storage`."""
@@ -135,7 +135,7 @@ class EventWriter:
         await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
 
     async def _recover(self) -> None:
-        async with self._recovering:
+        async with self._recovery_lock:
             if (broken := self.appender.error) is not None:
                 if self._turns:
                     raise broken  # the running turn has lost an event

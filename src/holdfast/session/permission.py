@@ -46,9 +46,8 @@ from holdfast.session.permission_rules import (
 )
 from holdfast.session.record import Record
 
-_PROGRAM_MODE = (
-    "program_mode"  # the setting of a stored session in which the mode `auto` of an application is stored
-)
+_PROGRAM_MODE = "program_mode"
+"""The setting of a stored session in which the mode `auto` of an application is stored."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MAX_NAME = 128
 _MAX_TITLE = 80
@@ -101,7 +100,7 @@ class PermissionPolicy:
         self._always_allowed: set[ToolKey] = set()
         self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
         """The last decision for each name of a tool, with the tool, mode and rules that it was based on."""
-        self._asking: defaultdict[ToolKey, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._question_locks: defaultdict[ToolKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @property
     def mode(self) -> Mode:
@@ -155,7 +154,7 @@ class PermissionPolicy:
         if decision.access is not Access.MUST_ASK:
             return self._permission(decision, was_asked=False)
         # One question at a time: the answer may be *always*.
-        async with self._asking[remembered_key(tool, tool_call)]:
+        async with self._question_locks[remembered_key(tool, tool_call)]:
             try:
                 decision = self.decide(tool, tool_call)
                 if decision.access is Access.MUST_ASK:

@@ -65,8 +65,8 @@ class Servers:
         self._catalogs: dict[tuple[str, ...], Catalog] = {}
         """The catalog of each group of servers. If one server's tools change, only the catalog of its group is built again."""
         self._catalog = Catalog()
-        self._building = asyncio.Lock()
-        self._lowering = asyncio.Lock()
+        self._catalog_lock = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
         self._lowering_unfinished = False
         """Whether the trust was lowered, but that is not stored yet."""
         self._stored = StoredResolution(record, self._read_state)
@@ -135,7 +135,7 @@ class Servers:
 
     @property
     def listed_names(self) -> Mapping[str, frozenset[str] | None]:
-        """Servers that the session's tool patterns exclude are left out."""
+        """See `ServerAccess.listed_names`. Servers that the session may not use (the stage `select`) are left out."""
         listed: dict[str, frozenset[str] | None] = {
             refusal.server: None for refusal in self._resolution.refusals if refusal.stage is not Stage.SELECT
         }
@@ -302,7 +302,7 @@ class Servers:
 
     async def update(self, *, screen_again: bool) -> None:
         """See `ServerAccess.update_servers`."""
-        async with self._lowering:
+        async with self._change_lock:
             if self._lowering_unfinished:
                 return  # `lower_trust` resolves the servers
             # Resolve again. Servers whose spec has not changed are kept.
@@ -322,7 +322,7 @@ class Servers:
                 server.cancel()
             for server in removed:
                 await server.wait_cancelled()
-            async with self._building:
+            async with self._catalog_lock:
                 self._resolution = resolution
                 await self._start_servers(kept)
             # End the servers that the session does not get any more.
@@ -347,7 +347,7 @@ class Servers:
     async def lower_trust(self) -> None:
         """Close all links, then start the servers that a sandboxed session may use."""
         self.begin_lowering()
-        async with self._lowering:
+        async with self._change_lock:
             if not self._lowering_unfinished:
                 return
             await self.stop_listing()
@@ -497,7 +497,7 @@ class Servers:
             ) from None
 
     async def _on_listed(self, spec: ServerSpec) -> None:
-        async with self._building:
+        async with self._catalog_lock:
             group = self._groups[spec.name]
             self._catalogs[group] = await self._build(group)
             self._catalog = Catalog.merge(self._catalogs.values())

@@ -88,7 +88,7 @@ class Session(ServerAccess):
         self._parent = config.parent
         self.children = ChildSessions()
         """The sessions that were started in this one."""
-        self._watching: set[asyncio.Task[None]] = set()
+        self._watch_tasks: set[asyncio.Task[None]] = set()
         if self._parent is not None:
             self._parent.children.add(self)
         self.permission = PermissionPolicy(
@@ -140,7 +140,7 @@ class Session(ServerAccess):
         self._instructions = ProjectInstructions(scope, record, self.doors)
         self._links = deps.links
         self._resources = resources
-        self._closing: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
         self._loop = running_loop()
         scope.door = self.doors
         self.uses = SessionUses()
@@ -155,8 +155,8 @@ class Session(ServerAccess):
                 await run_callback_on_loop(on_event, stored)
 
         task = asyncio.create_task(pass_on(), name=f"on_event of {self.context.session_id}")
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        self._watch_tasks.add(task)
+        task.add_done_callback(self._watch_tasks.discard)
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closing else "open"
@@ -368,12 +368,12 @@ class Session(ServerAccess):
         If the caller is cancelled, the session is closed before the cancellation is raised.
         """
         check_loop("session", self._loop)
-        if self._closing is None:
+        if self._close_task is None:
             closing = self._close(reason, wait_for_turns=not self._turns.is_called_from_turn)
-            self._closing = asyncio.create_task(closing, name=f"close {self.context.session_id}")
-        await run_to_completion(self._closing)
+            self._close_task = asyncio.create_task(closing, name=f"close {self.context.session_id}")
+        await run_to_completion(self._close_task)
         own = asyncio.current_task()  # a function passed to `watch` may close the session
-        for task in [task for task in self._watching if task is not own]:
+        for task in [task for task in self._watch_tasks if task is not own]:
             await run_to_completion(wait_done(task))
 
     async def _close(self, reason: str, *, wait_for_turns: bool) -> None:

@@ -169,7 +169,7 @@ class Turns:
             self._start(prompt, None)
 
     def cancel(self, sender: AttachedDoor | None = None) -> None:
-        """Cancel the running turn, whoever sent its prompt, and the waiting prompts of `sender`.
+        """Cancel the running turn, even if its prompt is from another sender, and the waiting prompts of `sender`.
 
         Waiting prompts of senders that have left are also cancelled. Without a sender, all waiting prompts are cancelled.
         """
@@ -292,7 +292,7 @@ class _PendingPrompt:
         self.sender = sender
         self.is_cancelled = prompt.is_cancelled
         self.is_running = False
-        self._answering: asyncio.Task[StopReason] | None = None
+        self._answer_task: asyncio.Task[StopReason] | None = None
 
     @property
     def is_abandoned(self) -> bool:
@@ -300,16 +300,16 @@ class _PendingPrompt:
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        if self._answering is not None:
-            self._answering.cancel()
+        if self._answer_task is not None:
+            self._answer_task.cancel()
 
     async def run(self, answer: Callable[[], Coroutine[Any, Any, StopReason]]) -> StopReason:
         """Answer the prompt. A cancelled prompt ends as cancelled, even if the agent swallows the cancellation."""
         if self.is_cancelled:
             return StopReason.CANCELLED
-        self._answering = asyncio.create_task(answer())
+        self._answer_task = asyncio.create_task(answer())
         try:
-            reason = await self._answering
+            reason = await self._answer_task
         except asyncio.CancelledError:
             return StopReason.CANCELLED
         return StopReason.CANCELLED if self.is_cancelled else reason

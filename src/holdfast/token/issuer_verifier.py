@@ -65,7 +65,7 @@ class IssuerVerifier:
         self._tried_at: float | None = None
         self._failure = ""
         """Why the last fetch failed, if it left no keys to use; else empty."""
-        self._fetching = asyncio.Lock()
+        self._fetch_lock = asyncio.Lock()
 
     async def prepare(self, token: str) -> None:
         """Fetch the issuer's keys if they are old, or if the token's key is not among them.
@@ -74,7 +74,7 @@ class IssuerVerifier:
         """
         key_id = _parse(token).key_id
         if self._must_fetch(key_id):
-            async with self._fetching:
+            async with self._fetch_lock:
                 if self._must_fetch(key_id):  # otherwise another request has fetched them
                     await self._fetch_keys()
         if self._failure:

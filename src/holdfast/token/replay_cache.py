@@ -24,9 +24,8 @@ class ReplayCache:
         self._capacity = capacity
         self._per_session = per_session
         self._tokens: set[str] = set()
-        self._by_expiry: list[
-            tuple[int, str, str]
-        ] = []  # a heap: until when it is remembered, token, session
+        self._by_expiry: list[tuple[int, str, str]] = []
+        """A heap: until when a token is remembered, the token, and its session."""
         self._by_session: Counter[str] = Counter()
         self._forgotten_up_to = 0.0  # all tokens that had to be remembered until this time are forgotten
         self._lock = threading.Lock()

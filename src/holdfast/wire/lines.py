@@ -120,6 +120,7 @@ class LineSplitter:
         before = self._size
         self._size += len(piece)
         buffer = self._buffer
+        # The buffer has the whole line so far, unless the line is over the limit.
         if self._size <= self._limit and len(buffer) == before and self._may_grow(before, len(piece)):
             buffer += piece
             return

@@ -20,7 +20,8 @@ _MAX_PAUSE_SECONDS = 1.0  # the longest pause of an owner with the usual share
 _MAX_WORK_SECONDS = 0.02  # the most that is charged for a piece of work that may include waiting
 _BUSY_SECONDS = 0.1  # how long an owner counts as busy after a pause
 
-_busy: dict["LoopThrottle", float] = {}  # the owners that had to pause, and until when they count as busy
+_busy: dict["LoopThrottle", float] = {}
+"""The throttles of owners that had to pause, and until when each counts as busy."""
 
 
 class LoopThrottle:
@@ -83,6 +84,7 @@ class LoopThrottle:
         divisor = _share_divisor(now) if _busy else _SHARE_DIVISOR
         # The credit lets an owner that was idle do a burst of work without a pause.
         free_at = max(now - seconds - self._credit, self.free_at) + divisor * seconds
+        # One long piece of work must not cause a pause of many seconds.
         if free_at > now + _MAX_PAUSE_SECONDS:
             free_at = min(free_at, now + _MAX_PAUSE_SECONDS * divisor / _SHARE_DIVISOR)
         self.free_at = free_at
@@ -99,6 +101,7 @@ class LoopThrottle:
         now = monotonic()
         if self.free_at <= now:
             return 0.0
+        # Move it to the end, because `_share_divisor` removes throttles from the front.
         _busy.pop(self, None)
         _busy[self] = self.free_at + _BUSY_SECONDS
         return self.free_at - now

@@ -16,7 +16,10 @@ class Connection(Protocol):
     """Limits the time to parse what arrives on this connection. Once the caller is known, the application replaces it by the caller's throttle."""
 
     def request_received(self) -> None:
-        """Called when the application has a complete request of a known caller. Before this call, the server may close the connection to make room for others."""
+        """Called when the application has received a whole request of a known caller.
+
+        Until then, the server may close the connection to make room for others.
+        """
         ...
 
     def request_refused(self, *, is_chunked: bool) -> None:

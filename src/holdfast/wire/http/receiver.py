@@ -138,9 +138,8 @@ class HttpReceiver(Generic[C]):
             return
         throttle = self._throttle_of(http.caller.caller_id, connection)
         work = self._receive(scope["method"], http, throttle, connection)
-        if (
-            connection is not None
-        ):  # a server that passes connections already lets the requests of a caller take turns
+        if connection is not None:
+            # A server that passes connections lets the requests of a caller take turns itself.
             await work
             return
         # Other tasks that work for this request take their turns from `current_turns`.

@@ -140,7 +140,7 @@ def _clean_resource(item: _Resource | _Template) -> None:
 
 
 def _clean_text(text: str | None) -> str | None:
-    return None if text is None else clean_text(text, "", set())  # nobody reads the notes
+    return None if text is None else clean_text(text, "", set())  # what was changed is not reported
 
 
 def _number(raw: Raw | UnsetType) -> Raw | UnsetType:
