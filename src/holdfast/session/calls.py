@@ -29,8 +29,8 @@ from holdfast.session.servers import Servers
 from holdfast.session.session_spans import SessionSpans
 from holdfast.tracing import Span
 from holdfast.wire.call_arguments import encode_arguments
-from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.parse_threads import run_in_parse_thread
 from holdfast.wire.strict_json import (
     DECODE_ERRORS,

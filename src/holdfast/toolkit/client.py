@@ -21,11 +21,11 @@ from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticato
 from holdfast.toolkit.check_options import check_takes
 from holdfast.toolkit.workspace import WorkspaceLookup
 from holdfast.wire.call_arguments import Arguments, encode_arguments
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.client_answers import elicitation_result, sampling_result
 from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Notification, PeerError, Raw, Request
 from holdfast.wire.peer import Peer
 from holdfast.wire.strict_json import decode_json

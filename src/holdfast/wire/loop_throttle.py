@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from time import monotonic
 from typing import TypeVar
 
-from holdfast.wire.lines import LongLineMemory
+from holdfast.wire.message_memory import LongLineMemory
 from holdfast.wire.task_turns import TaskTurns
 
 T = TypeVar("T")

@@ -10,7 +10,8 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.lines import LONG_LINE_BYTES, Line, OversizedLine
+from holdfast.wire.lines import Line, OversizedLine
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.strict_json import (
     DECODE_ERRORS,
     StrictJsonError,

@@ -1,6 +1,6 @@
 """One end of a JSON-RPC connection: requests in both directions, notifications, cancellation and shutdown.
 
-The peer does no I/O. The `pipe`, `socket` and `memory` modules pass it the received bytes, as asyncio does with a protocol, and
+The peer does no I/O. The `pipe`, `socket` and `in_memory` modules pass it the received bytes, as asyncio does with a protocol, and
 give it a `PeerTransport` to write to. The peer guarantees that:
 
 * a notification that arrives before a response is handled before the waiting caller continues;

@@ -7,8 +7,9 @@ from time import monotonic
 from typing import Protocol
 
 from holdfast.model.limits import Limits
-from holdfast.wire.lines import LONG_LINE_BYTES, Line, LineSplitter, OversizedLine
+from holdfast.wire.lines import Line, LineSplitter, OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.messages import Message, parse_line
 from holdfast.wire.parse_threads import parse_in_thread
 

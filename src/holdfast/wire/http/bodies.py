@@ -10,8 +10,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.http.request import ClientDisconnectedError, Headers, Receive
-from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.messages import Message, parse_line
 from holdfast.wire.parse_threads import parse_in_thread
 
