@@ -124,6 +124,7 @@ def _shorten(text: str, session_id: str) -> str:
 
 
 def _parent_context(parent: Span | None, remote: Mapping[str, object] | None) -> "Context | None":
+    """The context of the parent span; None for the current one."""
     from opentelemetry import trace
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

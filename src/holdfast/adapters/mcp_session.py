@@ -207,6 +207,8 @@ def _describe(tool: CatalogTool) -> types.Tool:
 
 
 def _progress(function: ProgressFunction) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+    """A function that passes the params of a progress notification on, as the SDK does."""
+
     async def report(params: Mapping[str, Any]) -> None:
         await function(params.get("progress", 0.0), params.get("total"), params.get("message"))
 

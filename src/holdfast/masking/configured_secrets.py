@@ -95,6 +95,7 @@ def mask_command(args: Sequence[str]) -> tuple[str, ...]:
 
 
 def _with_previous(args: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each argument, with the one before it; the first with an empty string."""
     return zip(args, ("", *args), strict=False)
 
 
@@ -108,6 +109,7 @@ def _mask_argument(word: str, previous: str, program: str) -> str:
 
 
 def _secrets_in_argument(word: str, previous: str, program: str) -> Iterator[str]:
+    """The secrets in one argument. `previous` is the argument before it."""
     yield from secrets_in_urls(word)
     name, equals, value = word.partition("=")
     yield from _secrets_after_flag(previous, word)
@@ -122,6 +124,7 @@ def _secrets_in_argument(word: str, previous: str, program: str) -> Iterator[str
 
 
 def _secrets_after_flag(flag: str, word: str) -> Iterator[str]:
+    """The secrets in the argument after a flag, such as `-H` or `--password`."""
     if flag in _HEADER_FLAGS:
         header, colon, content = word.partition(":")
         if colon and header.strip().lower() not in _HARMLESS_HEADERS:
@@ -136,6 +139,7 @@ def _secrets_after_flag(flag: str, word: str) -> Iterator[str]:
 
 
 def _with_and_without_scheme(value: str) -> Iterator[str]:
+    """The value, and for `Bearer abc` also `abc`."""
     if not value:
         return
     yield value

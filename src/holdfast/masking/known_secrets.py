@@ -194,6 +194,7 @@ def _secret_lines(value: str) -> list[str]:
 
 
 def _encodings(value: str) -> set[str]:
+    """The value in each encoding that it is likely to occur in."""
     encoded = _base64(value.encode("utf-8", "surrogatepass"))
     if _UNCHANGED_BY_ESCAPING.fullmatch(value):
         return {value, *encoded}

@@ -68,6 +68,7 @@ def parse_definition(name: str, text: str) -> AgentDefinition:
 
 
 def _split_front_matter(text: str) -> tuple[dict[str, _Value], str]:
+    """The fields of the front matter, and the text after it."""
     # Some editors begin a file with U+FEFF. The front matter must be found after that, and after an empty line.
     lines = text.lstrip("\ufeff \t\r\n").splitlines()
     if not lines or lines[0].strip() != "---":

@@ -110,6 +110,7 @@ def _why_ipv6_blocked(address: ipaddress.IPv6Address) -> str | None:
 
 
 def _networks(text: str, why: str) -> list[tuple[IpNetwork, str]]:
+    """Each of these networks, with the reason."""
     return [(ipaddress.ip_network(network), why) for network in text.split()]
 
 

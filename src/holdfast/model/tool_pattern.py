@@ -83,6 +83,7 @@ def name_in_patterns(name: str) -> str:
 
 
 def _split_plain(text: str) -> tuple[tuple[str, ...], str | None]:
+    """The server of a pattern without quotation marks, as the strings between its `*`s, and the tool; None for all tools."""
     server, dot, tool = text.partition(".")
     server = server.rstrip()
     if not _PLAIN_SERVER.fullmatch(server):

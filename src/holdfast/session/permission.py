@@ -208,6 +208,7 @@ class PermissionPolicy:
     async def _ask(
         self, tool_call: ToolCall, tool: CatalogTool, decision: AccessDecision, change: FileChange | None
     ) -> Decision:
+        """Ask the doors about the call, and store the answer. Raise NO_ANSWER if none of them answers."""
         await self._record.flush()  # so that the user sees what the question is about
         question = PermissionQuestion(
             call=await self._shown_call(tool_call),

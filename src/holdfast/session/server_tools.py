@@ -128,6 +128,7 @@ class ServerTools:
         await self._needed.wait()
 
     async def _list_once(self) -> None:
+        """List the tools, and store the result: the tools, or the refusal of the server. If an update fails, the last list stays."""
         is_first, began = not self._was_listed, time.monotonic()
         try:
             self.screened, self.refusal = await self._list_tools(self.spec, is_first), None

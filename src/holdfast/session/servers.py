@@ -215,7 +215,7 @@ class Servers:
         return await self._stored.refusals()
 
     def find_started(self, name: str, scope: Scope) -> CatalogTool | None:
-        """The tool `server.tool`; None if there is none yet, or if its server must be started first. `scope` is the caller's."""
+        """The tool `server.tool`; None if there is none yet, or if its server must first be started or restarted. `scope` is the caller's."""
         tool = self._catalog.get(name)
         if (
             tool is None
@@ -255,6 +255,7 @@ class Servers:
             raise HoldfastError(error.code, f"{error.message} Still starting: {starting}.") from None
 
     def _find_withheld(self, name: str) -> HoldfastError | None:
+        """The error for a tool that awaits approval; None if no such tool has this name."""
         for server, tools in self.awaiting_approval.items():
             for tool in tools:
                 is_named = name in (f"{server}.{tool.name}", f"{server}__{tool.name}")
@@ -488,6 +489,7 @@ class Servers:
 
     @contextmanager
     def _translate_timeout(self, server: str, what: str) -> Iterator[None]:
+        """Raise TIMEOUT for a time-out of listing `what` from this server."""
         try:
             yield
         except TimeoutError:

@@ -301,7 +301,7 @@ class Session(ServerAccess):
         return self._turns.is_busy
 
     def cancel(self) -> None:
-        """Cancel the running turn and all waiting prompts, and close the sessions that the agent created, except detached ones."""
+        """Cancel the running turn and all waiting prompts, and close the child sessions that the agent created, except `detached` ones."""
         self._turns.cancel()
 
     # Calls

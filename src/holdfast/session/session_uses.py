@@ -62,6 +62,7 @@ class SessionUses:
         return self._find(is_in_block=False) or self.add()
 
     def end_block(self) -> SessionUse | None:
+        """The use whose block ends; None if no use is in a block."""
         return self._find(is_in_block=True)
 
     def remove(self, use: SessionUse) -> bool:

@@ -207,6 +207,7 @@ class Turns:
             return TurnResult(reason=StopReason.CANCELLED, last_seq=0)
 
     async def _run(self, pending: "_PendingPrompt") -> TurnResult:
+        """Run the turn of a prompt: store the prompt, let the agent answer, and store the end."""
         turn_id = new_turn_id()
         prompt, context, record = pending.prompt, self._new_context(turn_id), self._record
         async with record.turn():

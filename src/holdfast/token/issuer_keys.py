@@ -59,6 +59,7 @@ def read_key_set(text: bytes) -> dict[str, IssuerKey]:
 
 
 def _read_key(raw: JsonObject) -> IssuerKey | None:
+    """One key of a key set; None if it cannot verify signatures here."""
     key_id = raw.get("kid", "")
     if not isinstance(key_id, str) or raw.get("use", "sig") != "sig":
         return None
@@ -105,6 +106,7 @@ def _verify_rsa(key: "RSAPublicKey", algorithm: str, signed: bytes, signature: b
 
 
 def _ec_verifier(raw: JsonObject) -> tuple[frozenset[str], VerifySignature]:
+    """The algorithm of an elliptic-curve key, and the function that verifies its signatures."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 

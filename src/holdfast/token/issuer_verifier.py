@@ -181,6 +181,7 @@ def _parse(token: str) -> _ParsedJwt:
 
 
 def _read_time(payload: JsonObject, name: str) -> float | None:
+    """A claim with a time, in seconds since 1970; None if it is missing."""
     value: Json = payload.get(name)
     if value is None:
         return None

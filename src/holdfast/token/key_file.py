@@ -68,6 +68,7 @@ class KeyFile:
             self._write(change(self._read()[0]))
 
     def _create(self) -> tuple[tuple[Key, ...], FileVersion]:
+        """Create the file with a new key, unless another process has just done it. Return its keys and version."""
         make_private_folder(self._folder)
         _check_private(self._folder, self._folder.stat(), "700")
         with self._locked():
@@ -76,6 +77,7 @@ class KeyFile:
             return self._read()
 
     def _read(self) -> tuple[tuple[Key, ...], FileVersion]:
+        """The keys and the version of the file. Raise if other users could have read or written it."""
         try:
             descriptor = open_untrusted_file(self._private, follow_link=False)
         except FileNotFoundError:

@@ -112,6 +112,7 @@ class IncomingRequests:
                 task.cancel()
 
     async def _run(self, request: Request) -> None:
+        """Run the handler of one request, and write its answer. While the remote peer reads too slowly, the task waits."""
         request_id = request.id
         self._not_started_ids.discard(request_id)
         try:
@@ -154,6 +155,7 @@ class IncomingRequests:
             await self._writable.wait()
 
     def _cancelled_line(self, request_id: Id) -> bytes | None:
+        """The answer of a handler that was cancelled; None if the protocol wants none."""
         if request_id in self._cancelled_ids:
             if self._answers_cancelled:
                 return error_line(request_id, codes.CANCELLED.rpc_code, "The request was cancelled.")

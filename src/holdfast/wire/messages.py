@@ -219,6 +219,7 @@ def _parse_response(raw: _RawMessage, request_id: Id | None) -> Message:
 
 
 def _read_id(raw: Raw) -> Id | None:
+    """The id, decoded; None if there is none, or if it is not valid."""
     if not raw:
         return None
     text = bytes(raw)
@@ -284,6 +285,7 @@ def _malformed(code: Code, reason: str, head: bytes | bytearray, tail: bytes | N
 
 
 def _find_members(head: bytes, tail: bytes) -> dict[bytes, bytes]:
+    """The members with scalar values at the start and the end of a line, undecoded."""
     members: dict[bytes, bytes] = {}
     if at_head := _AT_HEAD.match(head):
         members.update(_MEMBER.findall(at_head[0]))

@@ -257,6 +257,10 @@ class Peer:
     async def _send_request(
         self, request_id: Id, line: bytes, owner: str, seconds: float | None = None
     ) -> Raw:
+        """Send a request, at once or after the lines that wait, and wait for its result.
+
+        If the caller is cancelled or the result takes too long, the remote peer gets a cancellation.
+        """
         if self.ended.is_set():
             raise HoldfastError(codes.CONNECTION_CLOSED, "The remote peer closed the connection.")
         future: asyncio.Future[Raw] = self._loop.create_future()

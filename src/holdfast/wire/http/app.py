@@ -218,6 +218,7 @@ class HttpApp:
         return self.sessions.find(http.session_id, http.caller.caller_id)
 
     async def _stream(self, session: HttpSession, response: AsgiResponse, receive: Receive) -> None:
+        """Send keepalives, and the queued notifications of the session, until the client disconnects or the session ends."""
         await response.send_keepalive()
         outgoing = session.outgoing
         end_signals = [

@@ -149,6 +149,7 @@ class HttpReceiver(Generic[C]):
     async def _receive(
         self, method: str, http: HttpExchange[C], throttle: LoopThrottle, connection: Connection | None
     ) -> None:
+        """Answer a request whose head was accepted: read and parse its body, and pass the message to the handler."""
         try:
             match method:
                 case "POST":

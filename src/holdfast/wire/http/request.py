@@ -62,6 +62,7 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _join_repeated(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers by lower-case name, if some names are repeated."""
     headers: dict[str, str] = {}
     for name_bytes, value_bytes in raw:
         name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1").strip(" \t")

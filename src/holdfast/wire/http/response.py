@@ -155,6 +155,7 @@ def http_status(error: HoldfastError, *, modern: bool) -> int:
 
 
 def _extra_headers(code: Code, status: int, challenge: str) -> tuple[tuple[bytes, bytes], ...]:
+    """The header that tells the client what to do: to send credentials, or when to try again."""
     if status == 401 or code.http_status == 401:
         return ((b"www-authenticate", challenge.encode()),)
     if code.retryable:

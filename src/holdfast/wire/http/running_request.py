@@ -149,6 +149,7 @@ class RunningRequest:
 
 
 async def _encode_answer(request_id: Id, result: Awaitable[Any], *, modern: bool) -> tuple[bytes, int]:
+    """Wait for the result. Return the answer as a line, and its HTTP status."""
     try:
         return result_line(request_id, await result), 200
     except HoldfastError as error:
