@@ -11,8 +11,8 @@ from urllib.parse import quote, quote_plus
 
 MIN_SECRET_LENGTH = 6
 """Shorter values occur in ordinary words, so they are masked only as values of a secret name."""
-MAX_PIECE_LENGTH = 64
-"""Longer secrets are split into pieces of at most this length. Each piece is masked wherever it occurs."""
+MAX_FRAGMENT_LENGTH = 64
+"""Longer secrets are split into fragments of at most this length. Each fragment is masked wherever it occurs."""
 # Up to this number of secrets, one search per secret is faster than one look-up per character of a long text.
 _MAX_SEPARATE_SEARCHES = 1000
 # `contains` first searches for the beginnings of secrets only. Searching for 64 characters takes longer, because `str` first prepares
@@ -25,25 +25,25 @@ Span = tuple[int, int]
 
 
 def encode_secrets(values: Iterable[str]) -> tuple[str, ...]:
-    """The secrets as they are, escaped for JSON and HTML, percent-encoded and in base64, all split into pieces. Short secrets are left out.
+    """The secrets as they are, escaped for JSON and HTML, percent-encoded and in base64, all split into fragments. Short secrets are left out.
 
     Of a secret of several lines, such as a private key, each line is also a secret: it may be indented or wrapped elsewhere.
     """
     whole = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
     secrets = {*whole, *(line for value in whole for line in _secret_lines(value))}
     encodings = {encoding for secret in secrets for encoding in _encodings(secret)}
-    return tuple(sorted({piece for encoding in encodings for piece in split_secret(encoding)}))
+    return tuple(sorted({fragment for encoding in encodings for fragment in split_secret(encoding)}))
 
 
 def split_secret(secret: str) -> list[str]:
-    """Split a long secret into pieces of about the same length."""
-    count = -(-len(secret) // MAX_PIECE_LENGTH) or 1
+    """Split a long secret into fragments of about the same length."""
+    count = -(-len(secret) // MAX_FRAGMENT_LENGTH) or 1
     borders = [len(secret) * number // count for number in range(count + 1)]
     return [secret[begin:end] for begin, end in pairwise(borders)]
 
 
 class SecretIndex:
-    """Finds many secrets in a text. Each has `MIN_SECRET_LENGTH` to `MAX_PIECE_LENGTH` characters.
+    """Finds many secrets in a text. Each has `MIN_SECRET_LENGTH` to `MAX_FRAGMENT_LENGTH` characters.
 
     A secret that was added twice must be removed twice. Up to `_MAX_SEPARATE_SEARCHES` secrets, the time of a search is
     proportional to their number. For more secrets, it depends on the length of the text, and hardly on their number.
@@ -121,7 +121,7 @@ class SecretIndex:
         """The index at which an unfinished secret may begin at the end of the text; the length of the text if there is none."""
         self._sort()
         first_two = self._first_two
-        for found in self._first_character.finditer(text, max(0, len(text) - MAX_PIECE_LENGTH + 1)):
+        for found in self._first_character.finditer(text, max(0, len(text) - MAX_FRAGMENT_LENGTH + 1)):
             begin = found.start()
             if text[begin : begin + 2] in first_two and next(self._longer_secrets(text[begin:]), None):
                 return begin

@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 from holdfast.masking import obtained_secrets
-from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, Span, join_spans
+from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, Span, join_spans
 from holdfast.masking.likely_secrets import mask_likely_secrets
 from holdfast.masking.mask import Mask, mask_json, mask_spans
 from holdfast.masking.secret_shapes import looks_random
@@ -81,7 +81,7 @@ def mask_text(text: str, session_id: str) -> str:
 
 def mask_start(text: str, length: int, session_id: str) -> str:
     """The first `length` characters of the masked text. A secret across the cut is masked, too."""
-    return _mask_known(text[: length + MAX_PIECE_LENGTH], session_id)[:length]
+    return _mask_known(text[: length + MAX_FRAGMENT_LENGTH], session_id)[:length]
 
 
 def _mask_known(text: str, session_id: str) -> str:

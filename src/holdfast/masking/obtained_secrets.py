@@ -22,7 +22,7 @@ ANY_SESSION = "*"
 _MAX_LOGINS = 256
 _MAX_CREDENTIALS_OF_LOGIN = 16
 _MAX_LINKS = 256
-_MAX_PIECES_OF_LINK = 64
+_MAX_FRAGMENTS_OF_LINK = 64
 _MAX_VALUE_LENGTH = 4096
 _CREDENTIAL = re.compile(r"[!-~]{8,}")
 _PUNCTUATION = re.compile(r"\W+")
@@ -47,9 +47,9 @@ class ObtainedSecrets:
 
     def __init__(self) -> None:
         self._credentials: dict[object, dict[str, tuple[str, ...]]] = {}
-        """By login: its credentials, each with the pieces that are masked for it."""
+        """By login: its credentials, each with the fragments that are masked for it."""
         self._in_files: dict[str, tuple[str, ...]] = {}
-        """By file: the pieces that are masked for its secrets."""
+        """By file: the fragments that are masked for its secrets."""
         self._from_servers: dict[str, _ValuesFromServers] = {}
         """By session id; "" for the links that sessions share."""
         self._masks_context_tokens = False
@@ -64,10 +64,10 @@ class ObtainedSecrets:
             _change(removed=[CONTEXT_TOKEN_START])
             self._masks_context_tokens = False
         for login in self._credentials.values():
-            for pieces in login.values():
-                _change(removed=pieces)
-        for pieces in self._in_files.values():
-            _change(removed=pieces)
+            for fragments in login.values():
+                _change(removed=fragments)
+        for fragments in self._in_files.values():
+            _change(removed=fragments)
         for session_id in [*self._from_servers]:
             self.forget_session(session_id)
         self._credentials, self._in_files = {}, {}
@@ -88,20 +88,20 @@ class ObtainedSecrets:
         for value in values:
             if value is None or not _CREDENTIAL.fullmatch(value):
                 continue
-            if (pieces := kept.pop(value, None)) is None:
-                pieces = encode_secrets([value[:_MAX_VALUE_LENGTH]])
-                _change(added=pieces)
-            kept[value] = pieces
+            if (fragments := kept.pop(value, None)) is None:
+                fragments = encode_secrets([value[:_MAX_VALUE_LENGTH]])
+                _change(added=fragments)
+            kept[value] = fragments
             if len(kept) > _MAX_CREDENTIALS_OF_LOGIN:
                 _change(removed=kept.pop(next(iter(kept))))
         if len(self._credentials) > _MAX_LOGINS:
-            for pieces in self._credentials.pop(next(iter(self._credentials))).values():
-                _change(removed=pieces)
+            for fragments in self._credentials.pop(next(iter(self._credentials))).values():
+                _change(removed=fragments)
 
-    def set_in_file(self, file: str, pieces: tuple[str, ...]) -> None:
+    def set_in_file(self, file: str, fragments: tuple[str, ...]) -> None:
         """Mask the secrets in one of Holdfast's own files, as `encode_secrets` returns them. They replace the file's earlier secrets."""
-        _change(added=pieces, removed=self._in_files.get(file, ()))
-        self._in_files[file] = pieces
+        _change(added=fragments, removed=self._in_files.get(file, ()))
+        self._in_files[file] = fragments
 
     def add_from_server(self, session_id: str, link: object, value: str) -> None:
         """Mask a cookie or an id that a server chose for a link, but only if it looks random, so that servers cannot mask words.
@@ -109,14 +109,16 @@ class ObtainedSecrets:
         It is masked in the session of the link. If sessions share the link, `session_id` is empty and it is masked in all.
         """
         plain = value[:_MAX_VALUE_LENGTH]
-        pieces = tuple(piece for piece in split_secret(plain) if looks_random(_PUNCTUATION.sub("", piece)))
-        if not pieces:
+        fragments = tuple(
+            fragment for fragment in split_secret(plain) if looks_random(_PUNCTUATION.sub("", fragment))
+        )
+        if not fragments:
             return
         values = self._from_servers.get(session_id)
         if values is None:
             index = _by_session.setdefault(session_id, SecretIndex()) if session_id else _in_all_sessions
             values = self._from_servers[session_id] = _ValuesFromServers(index)
-        values.add(link, pieces)
+        values.add(link, fragments)
 
     def forget_session(self, session_id: str) -> None:
         """Forget the values that servers chose for the links of this session."""
@@ -136,14 +138,14 @@ class _ValuesFromServers:
         self.index = index
         self._links: dict[object, deque[tuple[str, ...]]] = {}
 
-    def add(self, link: object, pieces: tuple[str, ...]) -> None:
+    def add(self, link: object, fragments: tuple[str, ...]) -> None:
         values = self._links.pop(link, None) or deque[tuple[str, ...]]()
         self._links[link] = values  # move it to the end: the first link is the least recently used
-        if pieces in values:
+        if fragments in values:
             return
-        values.append(pieces)
-        _change(self.index, added=pieces)
-        while len(values) > 1 and sum(map(len, values)) > _MAX_PIECES_OF_LINK:
+        values.append(fragments)
+        _change(self.index, added=fragments)
+        while len(values) > 1 and sum(map(len, values)) > _MAX_FRAGMENTS_OF_LINK:
             _change(self.index, removed=values.popleft())
         if len(self._links) > _MAX_LINKS:
             for old in self._links.pop(next(iter(self._links))):
@@ -151,13 +153,13 @@ class _ValuesFromServers:
 
     def clear(self) -> None:
         for values in self._links.values():
-            for pieces in values:
-                _change(self.index, removed=pieces)
+            for fragments in values:
+                _change(self.index, removed=fragments)
         self._links = {}
 
 
 def count(session_id: str = "") -> int:
-    """The number of pieces of obtained secrets that are masked in this session."""
+    """The number of fragments of obtained secrets that are masked in this session."""
     return sum(map(len, _indexes(session_id)))
 
 

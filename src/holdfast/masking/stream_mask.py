@@ -11,7 +11,7 @@ _SHORT = 3
 class StreamMask:
     """Masks a stream of text. The end of a piece is delayed while it may be the beginning of a known secret.
 
-    The delayed text is shorter than `MAX_PIECE_LENGTH`, and the time for a piece does not depend on the earlier pieces.
+    The delayed text is shorter than `MAX_FRAGMENT_LENGTH`, and the time for a piece does not depend on the earlier pieces.
     """
 
     def __init__(self, mask: Mask) -> None:
