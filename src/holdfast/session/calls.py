@@ -215,6 +215,7 @@ class Calls:
         progress: OnProgress | None,
         running: "_RunningCall",
     ) -> ToolResult:
+        """Find the tool, record the call, ask for permission if necessary, make the call, and record its end."""
         scope = self._servers.scope_of_caller()
         scope.session_scope.check_open()
         began = time.monotonic()
@@ -234,12 +235,13 @@ class Calls:
             method=tool_call.method,
             forwarding=tool_call.forwarding,
         )
-        result = CANCELLED  # what is recorded, unless `answer` is set and replaces it
+        result = CANCELLED  # recorded if the caller is cancelled; otherwise replaced below
         was_made = False
         span = None if self._spans is None else self._spans.start_call(tool_call, tool)
         try:
             label, kind = self._describe(tool)
             await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
+            # `answer` is the result, as soon as it is known. A call that would fail anyway, or is not permitted, is not made.
             answer = await self._find_early_failure(scope, tool_call, tool, decoded)
             if answer is None and (
                 tool_call.forwarding is None or not self._was_permitted(tool_call.forwarding, tool)
