@@ -59,12 +59,16 @@ class StreamMask:
         return shown
 
     def flush(self) -> str:
-        """End a message, and return its delayed text. If a secret began in it, the part of the secret in the next piece is masked."""
+        """End a message, and return its delayed text.
+
+        If a secret begins in this text and continues in the next piece, its continuation is masked. If the text is nearly the whole secret,
+        it is masked, too.
+        """
         delayed, self.pending = self.pending, ""
         if not delayed:
             return ""
         self._sent += delayed
-        # Another secret may begin after the first character.
+        # A secret may also begin after the first character.
         ends = (self._sent[begin:] for begin in range(len(self._sent)))
         self._sent_is_masked = any(map(self._mask.is_nearly_whole, ends))
         return MASKED if self._sent_is_masked else delayed

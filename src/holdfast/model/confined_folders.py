@@ -1,4 +1,4 @@
-"""Finds the folders in which confined servers run: those of this host, and those of all Holdfast processes of the user.
+"""Finds and locks the folders in which confined servers run: those of this host, and those of all Holdfast processes of the user.
 
 This host counts its own servers. It finds the servers of other processes through lock files, in a private folder that no
 confined server sees. A lock file is named after the device and inode of the folder in which a server runs. The lock belongs to

@@ -1,4 +1,4 @@
-"""Types for JSON values, and the numbers that JSON does not have."""
+"""Types for JSON values, and a check for numbers that JSON does not have."""
 
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, cast

@@ -65,7 +65,7 @@ class _Budget(ABC):
 
     @abstractmethod
     def take(self, index: int, amount: float) -> None:
-        """Count an amount as taken, here and above. A negative amount is given back."""
+        """Count an amount as taken from this budget and from those above it. A negative amount is given back."""
 
     @abstractmethod
     def limit_time(

@@ -12,13 +12,13 @@ from holdfast.store.pending_event import OnAppend
 
 
 class StoredResolution:
-    """Stores the state of one session's servers when it changes. Each refusal is audited once."""
+    """Stores the state of one session's servers when it changes. Each refusal gets one audit record."""
 
     def __init__(self, record: Record, read_state: Callable[[], ServersResolved]) -> None:
         self._record = record
         self._read_state = read_state
-        self._refusals: list[Refusal] = []
-        self._last: ServersResolved | None = None
+        self._refusals: list[Refusal] = []  # those that are stored
+        self._last: ServersResolved | None = None  # the last state that was stored
         self._store_lock = asyncio.Lock()
 
     def set_stored(self, resolved: ServersResolved) -> None:

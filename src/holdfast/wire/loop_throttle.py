@@ -1,4 +1,4 @@
-"""Limit how much of the event loop's time each owner may use, and all owners together."""
+"""Limit how much of the event loop's time each owner, and all owners together, may use."""
 
 import asyncio
 from collections import deque
