@@ -64,8 +64,8 @@ def configure(
 class NonBlockingStream:
     """A stream that never blocks, even if its pipe is not read.
 
-    A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. There are no
-    locks, because a signal handler that logs may interrupt `write`, and would wait forever for a lock that `write` holds.
+    A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. `write` never waits for
+    a lock: a signal handler that logs may interrupt it, and would wait forever for a lock that it holds.
     """
 
     def __init__(self, descriptor: int) -> None:
