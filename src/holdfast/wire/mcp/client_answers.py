@@ -22,8 +22,8 @@ _SAMPLE_RETURNS = (
 def elicitation_result(answer: object, params: JsonObject) -> JsonObject:
     """The result of `elicitation/create` for an application's answer.
 
-    The answer may be a dict of the form's fields, the value of its only field, True to accept without fields, None or False to decline,
-    or the whole result. The `params` are those of the request.
+    The answer may be a dict of the form's fields, the value of the only field, True to accept a form without or with several fields, None
+    or False to decline, or the whole result. The `params` are those of the request.
     """
     if answer is None or answer is False:
         return {"action": "decline"}
@@ -31,9 +31,9 @@ def elicitation_result(answer: object, params: JsonObject) -> JsonObject:
     if answer is True and len(names) != 1:
         return {"action": "accept"}
     is_only_value = len(names) == 1 and isinstance(answer, str | int | float | list)
-    whole: object = {names[0]: cast("Any", answer)} if is_only_value else cast("object", answer)
-    fields = _as_object("elicit", _ELICIT_RETURNS, whole)
-    return fields if _is_whole_result(fields, names) else {"action": "accept", "content": fields}
+    fields: object = {names[0]: cast("Any", answer)} if is_only_value else cast("object", answer)
+    members = _as_object("elicit", _ELICIT_RETURNS, fields)
+    return members if _is_whole_result(members, names) else {"action": "accept", "content": members}
 
 
 def sampling_result(answer: object) -> JsonObject:
@@ -71,9 +71,9 @@ def _field_names(params: JsonObject) -> list[str]:
     return list(fields) if isinstance(fields, dict) else []
 
 
-def _is_whole_result(fields: JsonObject, names: list[str]) -> bool:
+def _is_whole_result(members: JsonObject, names: list[str]) -> bool:
     """Whether these are the members of a result of `elicitation/create`, and not the fields of the form (`names`)."""
     if "action" in names:
         return False
-    is_answered = fields.get("action") in ("accept", "decline", "cancel")
-    return is_answered and fields.keys() <= {"action", "content", "_meta"}
+    is_answered = members.get("action") in ("accept", "decline", "cancel")
+    return is_answered and members.keys() <= {"action", "content", "_meta"}
