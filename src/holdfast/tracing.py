@@ -16,7 +16,7 @@ T = TypeVar("T")
 Attributes = Mapping[str, str | int | float | bool | tuple[str, ...]]
 SESSION_KEY = "gen_ai.conversation.id"
 _MAX_TEXT = 256  # characters of a name or an attribute
-_EXPORT_SECONDS = 5
+_EXPORT_SECONDS = 5  # how long one export may take
 INSTALL_HINT = "Traces need OpenTelemetry. Install it with `pip install 'holdfast[otel]'`."
 
 

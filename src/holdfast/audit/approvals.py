@@ -25,7 +25,7 @@ _SUBJECTS = {
 }
 _RECORDED_KEY_PREFIXES = tuple(f'["{kind}", ' for kind in _SUBJECTS)
 _TOOL_KEY_PREFIX = '["pin", '
-_MAX_GRANT = 500
+_MAX_GRANT = 500  # characters of each list in a record
 _KIND_IN_JSON = f'"kind":"{AuditKind.APPROVAL}"'
 
 

@@ -22,7 +22,7 @@ PREFIX = "hmac-sha256:"
 """Earlier versions wrote plain SHA-256 hashes, without a prefix."""
 _KEY_BYTES = 32
 _BLOCK_BYTES = hashlib.sha256().block_size
-_MAX_FILE_BYTES = 1024
+_MAX_FILE_BYTES = 1024  # the file has a key of 64 hexadecimal digits
 
 
 class ArgumentHasher:

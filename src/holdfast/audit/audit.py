@@ -23,7 +23,7 @@ log = getLogger(__name__)
 
 # The anchor is a separate file with its own sync, so it is updated at most once a second.
 ANCHOR_SECONDS = 1.0
-_MAX_POSTPONED = 1000
+_MAX_POSTPONED = 1000  # records
 
 
 class Audit:

@@ -21,10 +21,10 @@ from holdfast.model.trust import Trust
 from holdfast.store.end_interrupted import INTERRUPTED
 from holdfast.wire.strict_json import decode_json
 
-_MAX_NAME = 256
-_MAX_REASON = 2000
+_MAX_NAME = 256  # characters of a name or an id
+_MAX_REASON = 2000  # characters
 _MAX_POSTPONED_FIELD = 4000  # characters per field while a record waits for the disk
-_MAX_ARGUMENTS = 16 * 1024
+_MAX_ARGUMENTS = 16 * 1024  # bytes
 # In place of arguments that are large or not JSON, an object with only this key is stored. Its value is the size of the arguments.
 _OMITTED = "too_large"
 

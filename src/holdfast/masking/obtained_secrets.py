@@ -19,11 +19,11 @@ CONTEXT_TOKEN_START = "eyJhbGciOiJFZERTQSIsImtpZCI6I"
 """Every signed context token begins with this part of its header in base64. The rest differs between keys and requests."""
 ANY_SESSION = "*"
 """In place of a session id: mask the values that servers chose in any session."""
-_MAX_LOGINS = 256
+_MAX_LOGINS = 256  # of one host
 _MAX_CREDENTIALS_OF_LOGIN = 16
-_MAX_LINKS = 256
+_MAX_LINKS = 256  # of one session
 _MAX_FRAGMENTS_OF_LINK = 64
-_MAX_VALUE_LENGTH = 4096
+_MAX_VALUE_LENGTH = 4096  # characters; the rest of a longer secret is not masked
 _CREDENTIAL = re.compile(r"[!-~]{8,}")
 _PUNCTUATION = re.compile(r"\W+")
 # The tokens of the gateway's clients. Only their hashes are stored, so they are recognised by their form.

@@ -26,7 +26,7 @@ from holdfast.model.process import Confinement
 # The kinds of locks on a folder: a server runs in it, a server runs in it that can change it, or a server is being set up in
 # a folder below it.
 _RUNS, _WRITES, _SETUP_BELOW = "runs", "writes", "below"
-_LOCK_SECONDS = 5.0
+_LOCK_SECONDS = 5.0  # how long to wait for the locks of others
 _END_SECONDS = 0.5  # a session that was just closed may still be ending its servers
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 

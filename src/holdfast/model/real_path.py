@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 
 _MAX_LINKS = 40  # the kernel opens no path with more links
-_MAX_PATH_BYTES = 4096
-_MAX_STEPS = 5000
+_MAX_PATH_BYTES = 4096  # PATH_MAX of Linux
+_MAX_STEPS = 5000  # names and links that are followed for one task
 _MAX_SECONDS = 5.0  # a slow file system answers within this time; the steps take far less
 
 

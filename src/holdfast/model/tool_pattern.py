@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import cast
 
 MAX_PATTERNS = 1000
-_MAX_LENGTH = 300
-_SHOWN = 80
+_MAX_LENGTH = 300  # characters of a pattern
+_SHOWN = 80  # characters of a pattern in a message
 _EXPECTED = 'must be a list of patterns such as "git.push" or "files.*"'
 _QUOTED = re.compile(r'"([^"]+)"(?:\.(.*))?')
 # With other characters, the author probably means another kind of pattern.

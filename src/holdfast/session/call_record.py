@@ -38,8 +38,8 @@ _LARGE_EVENT_BYTES = 512 * 1024
 _RAW_SEARCH_BYTES = 4 * 1024
 """JSON up to this size is searched for secrets as text, which is faster than to search its decoded values. Longer JSON usually has
 escapes, and must be decoded for the search anyway."""
-_MAX_TEXT = 16 * 1024
-_MAX_BLOCKS = 100
+_MAX_TEXT = 16 * 1024  # characters of each text block of a result that is stored shortened
+_MAX_BLOCKS = 100  # blocks of such a result
 # Read once, because reading an enum member is slow in Python 3.11.
 _CALL = AuditKind.CALL
 

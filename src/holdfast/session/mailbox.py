@@ -12,7 +12,7 @@ from holdfast.store.pending_event import OnAppend
 from holdfast.store.store import Tx
 from holdfast.store.types import InboxMessage
 
-_BATCH = 100
+_BATCH = 100  # messages that one turn delivers at most
 
 
 class Mailbox:

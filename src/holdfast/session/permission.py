@@ -49,8 +49,8 @@ from holdfast.session.record import Record
 _PROGRAM_MODE = "program_mode"
 """The setting of a stored session in which the mode `auto` of an application is stored."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
-_MAX_NAME = 128
-_MAX_TITLE = 80
+_MAX_NAME = 128  # characters of a server's name in a question
+_MAX_TITLE = 80  # characters of a tool's own title in a question
 # Read once, because reading an enum member is slow in Python 3.11.
 _AUTO = Mode.AUTO
 _MUST_ASK = Access.MUST_ASK

@@ -20,8 +20,8 @@ from holdfast.store.errors import is_transient
 
 log = logging.getLogger(__name__)
 
-_MIN_PAUSE_SECONDS = 0.2
-_RETRY_SECONDS = 2.0
+_MIN_PAUSE_SECONDS = 0.2  # between two listings
+_RETRY_SECONDS = 2.0  # after a failure that may be temporary
 _PAUSE_FACTOR = 10  # after a listing, wait this many times as long as it took
 
 ListTools: TypeAlias = Callable[[ServerSpec, bool], Awaitable[ScreenedTools]]

@@ -17,9 +17,9 @@ from holdfast.store.types import StoredEvent
 MAX_EVENTS = 4096
 MAX_BYTES = 4 * 1024 * 1024
 """An `EventFeed` keeps at most this many events and bytes in memory."""
-MAX_BATCH = 512
+MAX_BATCH = 512  # events that `next_batch` returns at most
 _BATCH_BYTES = 512 * 1024  # further events are left for the next batch
-_STORE_BATCH = 256
+_STORE_BATCH = 256  # events that are read from the store at once
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 """The pauses before a read of the store is repeated."""
 _TRANSIENT = (codes.STORE_BUSY, codes.STORE_FAILED, codes.STORE_FULL, codes.STORE_UNREADABLE)

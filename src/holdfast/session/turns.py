@@ -34,10 +34,10 @@ BeforeTurn = Callable[[], Awaitable[None]]
 """Runs at the beginning of a turn, before the agent."""
 MAX_WAITING_PROMPTS = 16
 """How many prompts of one sender may wait."""
-MAX_WAITING_IN_ALL = 64
-_TITLE_LENGTH = 80
+MAX_WAITING_IN_ALL = 64  # prompts of all senders together
+_TITLE_LENGTH = 80  # characters
 _TITLE_SOURCE = 4 * 1024  # the title is made from at most this many characters of each text
-_TITLE_BLOCKS = 20
+_TITLE_BLOCKS = 20  # the title is made from at most this many blocks of the prompt
 _current: ContextVar["Turns | None"] = ContextVar("holdfast_turns", default=None)
 INTERNAL_ERROR_REPLY = "Internal error in Holdfast; see its log. You can continue this session."
 

@@ -21,7 +21,7 @@ _MIN_FETCH_SECONDS = 30.0
 """The keys are fetched at most once in this time, even if tokens name unknown keys."""
 _MAX_AGE_SECONDS = 3600.0
 """The keys are fetched again after this time. If that fails, the old keys are used until they are twice as old."""
-_MAX_SUBJECT = 256
+_MAX_SUBJECT = 256  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LEEWAY = 5.0
 """By how many seconds the clocks of the host and the server may differ."""
 _MAX_LEEWAY = 30.0
-_MAX_FILE_BYTES = 1024 * 1024
+_MAX_FILE_BYTES = 1024 * 1024  # of the key set
 
 
 class Verifier:

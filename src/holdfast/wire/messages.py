@@ -109,7 +109,7 @@ _encode = msgspec.json.Encoder().encode
 _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
 _INVALID_ID = f'"id" must be an integer or a string of at most {MAX_ID_BYTES} bytes.'
-_MAX_EXCERPT = 200
+_MAX_EXCERPT = 200  # bytes
 _MAX_BYTES_WITHOUT_PAYLOAD = 64 * 1024  # for a message that must be searched for duplicate keys
 
 

@@ -15,9 +15,9 @@ from holdfast.model.light_event import LightEvent
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.peer import Peer
 
-_FLUSH_SECONDS = 2.0
-_FLUSH_BYTES = 64 * 1024
-_CHUNK_BYTES = 256 * 1024
+_FLUSH_SECONDS = 2.0  # how long closing waits until everything is written
+_FLUSH_BYTES = 64 * 1024  # with more buffered bytes, they are written at once
+_CHUNK_BYTES = 256 * 1024  # how much a copying thread reads at once
 # poll() always reports that a pipe was hung up. For a socket, this event must be requested; only Linux has it.
 _HANG_UP_EVENTS = getattr(select, "POLLRDHUP", 0)
 

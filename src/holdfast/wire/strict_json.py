@@ -30,13 +30,13 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _encode = msgspec.json.Encoder().encode
 
-_SLICE_BYTES = 256 * 1024
+_SLICE_BYTES = 256 * 1024  # how much is read before other threads may run
 # A document up to this size never takes long to decode, so quick checks are enough.
 _MAX_QUICKLY_CHECKED_BYTES = 4 * 1024
 _MAX_REENCODED_BYTES = 64 * 1024  # a longer document is not encoded again to find duplicate keys
 _TO_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 _EXTREME_EXPONENT = re.compile(rb"[eE][-+]?0*[23][0-9][0-9]")  # 200 to 399; larger numbers are refused anyway
-_MAX_EXTREME_NUMBERS = 1000
+_MAX_EXTREME_NUMBERS = 1000  # reading them takes about 12 milliseconds
 _OPEN, _CLOSE = b"[{", b"]}"
 _TO_PARENTHESES = bytes.maketrans(_OPEN + _CLOSE, b"(())")
 _NOT_BRACKETS = bytes(set(range(256)) - set(_OPEN + _CLOSE))

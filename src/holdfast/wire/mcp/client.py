@@ -48,7 +48,7 @@ _decode_cursor = msgspec.json.Decoder(_NextPage).decode
 _decode_call_result = make_decoder(CallResult)
 
 MAX_TOOLS_PER_SERVER = 2000
-MAX_PAGES = 1000
+MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES, MAX_LIST_VALUES = 4 * 1024 * 1024, 400_000  # all pages of a list together
 _THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
 _STRICT_THREAD_BYTES = 16 * 1024  # a larger page of tools is checked strictly in a thread
