@@ -7,6 +7,7 @@ from pathlib import Path
 from holdfast.model.process import Quota
 from holdfast.sandbox.keeper.spawn_request import Cgroup
 
+# The names of the outer groups.
 _ALL_SERVERS = "holdfast-confined"
 _NORMAL_PRIORITY = "holdfast-foreground"
 _TCP_DIVISOR = 8  # TCP buffers, which version 1 counts separately, may take an eighth of a server's memory
@@ -22,11 +23,11 @@ def plan_cgroups(
 ) -> tuple[Cgroup, ...]:
     """The groups that limit a server's total memory, its share of processor time and, with `limit_processes`, its number of processes.
 
-    Servers with a lower priority share an outer group, which gets half of another program's processor time and three quarters
-    of the memory. The others share a second outer group (with version 1, the first one) without a limit of processor time.
-    `folder_group` names the group, inside the outer one, that the servers of one folder share. Set `limit_processes` for a server
-    that runs as root: the kernel does not apply RLIMIT_NPROC to root. If this host may not create groups, the result is empty,
-    and only the limits per process apply.
+    These groups lie in an outer group, whose servers may use three quarters of the memory together. With `lower_priority`, the
+    outer group also gets only half of another program's processor time; with cgroup version 2, the servers without it have an
+    outer group of their own. `folder_group` names a group in the outer one, for the servers of one folder. Set `limit_processes` for a server
+    that runs as root: the kernel does not apply RLIMIT_NPROC to root. `root` is `/`, except in tests. If this host may not
+    create groups, the result is empty, and only the limits per process apply.
     """
     hierarchies = _parse_hierarchies((root / "proc/self/cgroup").read_text(encoding="utf-8"))
     planned: list[Cgroup] = []
@@ -51,7 +52,7 @@ def plan_cgroups(
         if controller in hierarchies and controller not in used:
             parent = root / "sys/fs/cgroup" / controller / hierarchies[controller].lstrip("/")
             limits = wanted
-            if controller == "memory":  # not every kernel has all of these files
+            if controller == "memory":  # a kernel may lack some of these files
                 limits = {name: value for name, value in wanted.items() if (parent / name).exists()}
             if limits and _is_writable(parent):
                 outer = () if controller == "pids" else _version_1_outer(limits, folder_group)
