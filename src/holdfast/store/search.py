@@ -14,7 +14,7 @@ _TOKEN = re.compile(r"[^\W_]+")
 
 
 def searchable_text(event: Event) -> tuple[str, str] | None:
-    """The message id and the text that this event adds to the search index, or None."""
+    """The id of a message and the text that this event adds to it; None if the event has no text to search for."""
     match event:
         case Prompted(message_id=message_id, blocks=blocks):
             texts = (block.get("text") for block in blocks)
@@ -26,7 +26,7 @@ def searchable_text(event: Event) -> tuple[str, str] | None:
 
 
 def parse_words(words: str) -> tuple[tuple[str, ...], ...]:
-    """Split a query into words, and each word into tokens that must follow each other in the text: `a_b` has two."""
+    """Split a query into words, and each word into its tokens, which must follow each other in the text: `a_b` has two."""
     if len(words) > MAX_LENGTH:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"Enter at most {MAX_LENGTH} characters to search for, not {len(words)}."

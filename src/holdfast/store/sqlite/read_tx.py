@@ -47,7 +47,7 @@ _SESSION_COLUMNS = """
 """
 _SESSION_TABLES = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
 _LAST = "\U0010ffff"  # sorts after every text with the same prefix
-# The default key of an event contains the id of its call. If an event has another key, its body is read.
+# The events of a session's calls. The id of the call is in the event's default key; the body is needed only if it has another key.
 _CALLS = (
     "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS call_key "
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
@@ -117,6 +117,7 @@ class SqlReadTx:
         sizes = (sum(map(len, (row[5], row[6], row[7], row[8]))) for row in rows)  # cwd, roots, title, tags
         found = rows[: count_fitting(sizes, query.limit)]
         more = len(rows) > len(found)
+        # The position in the list: updated, n
         cursor = encode_cursor((found[-1][13], found[-1][-1]), query, self._cursor_secret()) if more else None
         now = self.now()
         return Page(items=tuple(_session(row, now) for row in found), cursor=cursor)
@@ -299,6 +300,7 @@ class SqlReadTx:
         return self._secret
 
     def missing_random_values(self) -> tuple[str, ...]:
+        """The names of the rows that are missing in the table `meta`. Their values were created with the file."""
         values = dict(self._all("SELECT name, value FROM meta"))
         return tuple(name for name in _RANDOM_VALUES if not isinstance(values.get(name), bytes))
 
