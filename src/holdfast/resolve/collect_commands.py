@@ -54,7 +54,7 @@ _MAX_SOURCE_ENTRIES = 50_000  # in all folders that are searched for sources
 _TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")  # they may be included
 _MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")
 _OTHER_SUFFIXES = (".rb", ".lua", ".pl", ".php")  # interpreters add them: `ruby -r./hook`
-_NOT_IMPORTED = ("__pycache__", "node_modules")  # `bytecode` looks after the former
+_NOT_IMPORTED = ("__pycache__", "node_modules")  # `read_program` adds the compiled modules itself
 # Python looks for the plug-ins of installed packages in each folder of the `PYTHONPATH`, too.
 _MODULES_AND_PLUGINS = (*PYTHON_MODULES, "entry_points.txt", ".egg", ".egg-link")
 _COMPUTED_NAME = re.compile(r"[$*?%]")
@@ -216,7 +216,7 @@ class CommandCollector:
                 self._files.is_partial = True
 
     def _check_settings(self, name: str, base: str) -> None:
-        """Raise if a file of settings decides what runs. Note from where it lets packages be fetched."""
+        """Raise if a settings file decides what runs. Remember the hosts from which it lets packages be fetched."""
         path = f"{base}/{name}"
         problem = ""
         if name in NPM_SETTINGS_FILES:

@@ -125,7 +125,7 @@ def maps_prefixes(text: str) -> bool:
 
 
 def package_sources(text: str) -> list[str]:
-    """The addresses in a file of settings from which packages may be fetched. Only their hosts: other parts may be secrets."""
+    """The hosts in a settings file from which packages may be fetched. Not the whole addresses, which may contain secrets."""
     return [*dict.fromkeys(host for host in _ADDRESS.findall(_SETTINGS_COMMENT.sub("", text)))][:_MAX_SOURCES]
 
 

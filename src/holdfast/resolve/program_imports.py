@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from holdfast.resolve.script_kinds import JAVASCRIPT_SUFFIXES, PYTHON_SUFFIXES, Kind
 
 UNCHECKED = ""
-"""Yielded in place of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
+"""Yielded instead of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
 _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
 _MAX_IMPORT_LIST = 2000  # characters of the names in `from x import (…)`, with comments
@@ -67,11 +67,11 @@ _MAX_PACKAGES = 500
 
 
 def import_candidates(
-    path: str, source: bytes, kinds: Collection[Kind], roots: Iterable[str] = ()
+    path: str, source: bytes, kinds: Collection[Kind], search_folders: Iterable[str] = ()
 ) -> Iterator[str]:
     """The paths at which the files that a source imports can be. Most of them do not exist.
 
-    `kinds` are the languages that the source may be in. `roots` are the folders in which Python looks for modules, in addition
+    `kinds` are the languages that the source may be in. `search_folders` are the folders in which Python looks for modules, in addition
     to the folder of the source.
     """
     folder = path.rpartition("/")[0]
@@ -86,7 +86,7 @@ def import_candidates(
         statements, is_whole = _import_statements(text)
         if not is_whole:
             yield UNCHECKED
-        places = dict.fromkeys((folder, *roots))
+        places = dict.fromkeys((folder, *search_folders))
         for root in places:
             yield from _imported_by_python(folder, root, statements)
         for dots, name in dict.fromkeys(_PYTHON_IMPORT_CALL.findall(text)):
