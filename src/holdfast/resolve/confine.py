@@ -113,7 +113,7 @@ def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
 
 
 def _without_hidden_workspace(env: Mapping[str, str], roots: tuple[str, ...]) -> Mapping[str, str]:
-    """The variables, without the path of the workspace if it is in none of the roots: the server could not see that folder."""
+    """The variables, without the path of the workspace if the server cannot see that folder, because it is in none of the roots."""
     path = env.get(WORKSPACE_PATH_VARIABLE)
     if path is None or any(PurePath(path).is_relative_to(root) for root in roots):
         return env

@@ -81,7 +81,8 @@ def found_in_path(search_path: str) -> Iterator[str]:
 def _programs_in(folder: str, _minute: int) -> tuple[str, ...]:
     """Where the links in a folder of the `PATH` lead, and the interpreters of its scripts, except those in system folders.
 
-    The result is cached for a minute: `_minute` is part of the key. Each folder has a budget of its own, so that too many links in one folder do not use up the budget of the others.
+    The result is cached for a minute: `_minute` is part of the key. Each folder has a budget of its own, so that too many links in
+    one folder do not use up the budget of the others.
     """
     found: dict[str, None] = {}
     budget = StepBudget(_MAX_STEPS_IN_FOLDER)

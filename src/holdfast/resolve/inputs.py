@@ -67,7 +67,7 @@ class ResolveInputs:
     app_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed to `Host`, by name."""
     app_toolbox_names: frozenset[str] = frozenset()
-    """The names of those of these servers that are toolboxes."""
+    """Which of these servers are toolboxes, by name."""
     sandbox: SandboxBackend | None = None
     """The backend that confines the servers. None if no server will be started, as in `holdfast servers login`."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
@@ -81,7 +81,7 @@ class GivenServers:
     by_app: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed for this session, by name. Each replaces a server of `app_servers` with its name."""
     toolbox_names: frozenset[str] = frozenset()
-    """The names of those of these servers that are toolboxes."""
+    """Which of these servers are toolboxes, by name."""
     by_client: tuple[Json, ...] = field(default=(), repr=False)
     """The entries in the client's request, as it sent them."""
     only_these: bool = False

@@ -34,7 +34,7 @@ class ProjectFolders:
             raise UnusableFileError(errno.EINVAL, "not a valid JSON object", path) from None
 
     def read_manifest(self, path: str) -> str:
-        """The text of a manifest, task file or settings file; empty if the project has no such file. Raise if it is too large or no text."""
+        """The text of a manifest, task file or settings file; empty if the project has no such file. Raise if it is too large, or not UTF-8."""
         if not self.has(path) or not _is_file(path):
             return ""
         try:

@@ -168,7 +168,7 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
 def _examine(tool: Tool) -> _Examined | str:
     """The cleaned tool with its notes and fingerprint; or why the tool is invalid.
 
-    Several sessions use the same server and so the same tools, so the results are cached.
+    The results are cached, because sessions that use the same server examine the same tools.
     """
     encoded = msgspec.json.encode(tool)
     known = _examined.get(encoded)

@@ -29,9 +29,8 @@ log = logging.getLogger(__name__)
 
 # IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF, IN_ONLYDIR
 _EVENTS = 0x40 | 0x80 | 0x200 | 0x400 | 0x800 | 0x1000000
-_EVENT = struct.Struct(
-    "iIII"
-)  # `struct inotify_event` before the name: watch, mask, cookie, length of the name
+# `struct inotify_event` without the name: watch, mask, cookie, length of the name
+_EVENT = struct.Struct("iIII")
 _OVERFLOW = -1  # instead of a watch's number: the kernel has dropped events
 _READ_BYTES = 64 * 1024  # about 2,000 events
 _PAUSE_SECONDS = 0.02  # between two reads, so that a server that floods its root with events costs little

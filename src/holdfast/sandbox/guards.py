@@ -25,7 +25,7 @@ from holdfast.sandbox.read_only_names import find_read_only_names
 
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
-_DESCRIPTORS_PER_ROOT = 7  # without its guards; and one for each folder above it, for a lock
+_DESCRIPTORS_PER_ROOT = 7  # without its guards, and without the lock on each folder above it
 _ALWAYS_ALLOWED_DESCRIPTORS = 80  # enough for one root at the greatest depth that `open_root` accepts
 
 
@@ -77,7 +77,7 @@ def guard_roots(
         _check_grants(root, extra_names, confinement)
 
         is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
-        # Called for a read-only root, too: if this server is the last to end in the root, it removes the placeholders of the others.
+        # Also for a read-only root: if this server is the last to end in the root, it removes the placeholders of the others.
         placeholders = after_exit.enter_context(keep_placeholders(root, () if is_read_only else names, locks))
         opener = PathOpener(resources)
         opened = None if is_read_only else _open_guarded(root, names, if_present, extra_names, opener)
@@ -164,7 +164,7 @@ def _guard_writable(root: OpenedPath, writable: Iterable[str], opener: PathOpene
 
 
 def _check_kinds(names: Iterable[OpenedPath]) -> None:
-    """Raise if a guarded name is a link, or anything else than a file or folder: it cannot be mounted."""
+    """Raise if a guarded name is neither a file nor a folder, such as a link: it cannot be mounted."""
     for opened in names:
         if not opened.is_folder and not opened.is_file:
             kind = "a symbolic link" if opened.is_link else "neither a file nor a folder"

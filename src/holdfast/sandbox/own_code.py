@@ -23,9 +23,9 @@ _MAX_STEPS = 100_000  # above the most that the kernel follows: 40 links of 2,04
 
 
 def resolve_with_links(paths: Iterable[Path]) -> tuple[str, ...]:
-    """The real paths of these paths, the links on the way, and each folder that a path enters and leaves with `..`.
+    """Each path's real path, the links on the way to it, and the folders that it enters and leaves with `..`.
 
-    A change to any of these can lead a path elsewhere.
+    A change to one of these can lead the path elsewhere.
     """
     found: dict[str, None] = {}
     for path in map(str, (path.absolute() for path in paths)):

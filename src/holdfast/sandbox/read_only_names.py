@@ -24,9 +24,8 @@ from holdfast.sandbox.own_code import OWN_CODE
 log = logging.getLogger(__name__)
 
 _MAX_FOLDER_ENTRIES = 2000  # a guarded folder with more entries counts as too much to check
-_MAX_STEPS = (
-    10_000  # for all paths that are followed at one start of a server, or at one write of the file tools
-)
+# For all paths that are followed at one start of a server, or at one write of the file tools.
+_MAX_STEPS = 10_000
 _STEPS_PER_LINK = 20  # so that there can be at most 500 links
 _MAX_NAMES = 16  # in one root: each is a mount, and needs a descriptor while the server runs
 _GIT_FILE_BYTES = 8192
@@ -124,9 +123,8 @@ def _find_links(folder: str, budget: StepBudget) -> list[str]:
             seen = list(islice(entries, _MAX_FOLDER_ENTRIES + 1))
     except OSError:  # missing, or no folder
         return []
-    budget.spend(
-        len(seen) if len(seen) <= _MAX_FOLDER_ENTRIES else _MAX_STEPS + 1
-    )  # more than there is: raises
+    # For too many entries, spend more than the whole budget, which raises `TooMuchWorkError`.
+    budget.spend(len(seen) if len(seen) <= _MAX_FOLDER_ENTRIES else _MAX_STEPS + 1)
     links = [entry.path for entry in seen if entry.is_symlink()]
     budget.spend(len(links) * _STEPS_PER_LINK)
     return links

@@ -20,9 +20,9 @@ def rlimits(quota: Quota) -> dict[str, int]:
 
     Memory is limited as data, not as address space: Node and WebAssembly reserve far more than they use.
 
-    A server's `nofile` is lower than the host's, so that the server cannot stop the host from passing descriptors: a server can
-    send descriptors through a socket to itself and never receive them. The kernel counts those in flight for all processes of
-    a user, and lets a process send one only if the count is below that process's own `nofile`.
+    A server's `nofile` is lower than the host's, so that the server cannot stop the host from passing descriptors. It could try
+    that by sending descriptors to itself through a socket, without receiving them: the kernel counts the descriptors in flight of
+    all processes of a user, and lets a process send one only if the count is below that process's own `nofile`.
     """
     highest = max(_MIN_DESCRIPTORS, descriptor_limit() - _MAX_PASSED_AT_ONCE)
     wanted = {

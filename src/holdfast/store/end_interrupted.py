@@ -72,7 +72,7 @@ def describe_interrupted(event: ToolEnded) -> str:
 
 
 def interrupted_ends(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ...]:
-    """The missing ends of the session if no live process holds it. If one does, its calls have not been interrupted: nothing."""
+    """The missing ends of the session; none if a live process holds it, because its calls are then still running."""
     if is_held(session):
         return ()
     # All calls of a session that was closed and released have ended, so its calls need not be read.

@@ -181,7 +181,7 @@ class MemoryDatabase:
         self.store_id = secrets.token_bytes(16)
         self.last_number = 0
         self.undo: list[Callable[[], object]] = []
-        """Functions that undo the writes of the current transaction, if they are called in reverse order."""
+        """Functions that undo the writes of the current transaction. A rollback calls them, the last one first."""
 
     def next_epoch(self) -> int:
         """The next epoch. A rollback does not undo this, because no two holds may have the same epoch."""

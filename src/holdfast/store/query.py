@@ -87,7 +87,7 @@ def count_fitting(sizes: Iterable[int], limit: int) -> int:
 def encode_cursor(position: tuple[int, int], query: SessionQuery | SearchQuery, secret: bytes) -> str:
     """A cursor for the results after this position, valid only for this query and this store.
 
-    The position is the sort key of a page's last result. Its two numbers mean different things in different stores.
+    The position is the sort key of the last result of a page. Each kind of store has its own meaning of the two numbers.
     """
     body = msgspec.msgpack.encode(position)
     return _to_text(_mac(body, query, secret) + body)

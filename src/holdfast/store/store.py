@@ -211,7 +211,7 @@ OnDone = Callable[[Any, BaseException | None], object]
 """Called on the event loop with the result of a write, or with its error."""
 
 AfterCommit = Callable[[ReadTx], float | None]
-"""Called after a commit. Returns None to be called after the next commit, or the number of seconds after which to be called."""
+"""Called after a commit. Returns for how many seconds not to call it again; None: call it again after the next commit."""
 
 
 class Store(ABC):
@@ -220,7 +220,7 @@ class Store(ABC):
     book = 0
     """The book of the audit that this store appends to."""
     holder_id = ""
-    """The random id of this open store, which its leases name. Empty for a store that other processes cannot open."""
+    """The random id of this open store. Empty for a store in memory, and for one that is only read."""
 
     @property
     @abstractmethod
@@ -308,7 +308,7 @@ class Store(ABC):
         return Appender(self.submit, hold, window=window, mask=mask, feed=feed)
 
     async def delete_rest(self, hold: Hold) -> None:
-        """Delete a session in parts, each in a transaction of its own, so that other writes are not delayed."""
+        """Delete what `delete_part` has left of a session. Each part is a transaction of its own, so that other writes are not delayed."""
         has_more = True
         while has_more:
             began = time.monotonic()

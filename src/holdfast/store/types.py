@@ -133,12 +133,12 @@ APPROVED_ON_FIRST_USE = "first use"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """An approval of a server or a tool, exactly as it was shown."""
+    """An approval of something, such as a server or a tool, exactly as it was shown."""
 
     key: str
     """What was approved, as JSON: for example `["server", "/home/ada/shop/.mcp.json", "files"]`."""
     content_hash: str
-    """A hash of its configuration or definition."""
+    """A hash of what was approved, such as the definition of a tool."""
     by: str
     """The name of the user who approved it, or `APPROVED_ON_FIRST_USE`."""
     at: datetime

@@ -47,7 +47,7 @@ from holdfast.sandbox.start_confined import start_confined_unchecked
 
 _CHECK_SECONDS = 20.0
 _MAX_DESCRIPTORS = 240  # the kernel passes at most 253 in one message
-_FIRST_FD = 3  # the descriptors that are passed to the sandbox are 3, 4, 5 … in it
+_FIRST_FD = 3  # the number, in the sandbox, of the first descriptor that is passed to it
 _DEEPER_PROC_FOLDERS = (Path("/proc/tty/driver"),)  # only uid 0 may read it, and it is not directly in /proc
 # Process 1 of a sandbox is bubblewrap, and `/proc/1/exe` leads to the file `bwrap` on the host, past all mounts of the sandbox: a
 # server that runs as the owner of that file could change the file's mode.

@@ -136,7 +136,7 @@ def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
     opened.
     """
     paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.source != "/"]
-    problem: list[str] = ["the thread did not end"]  # the thread replaces it
+    problem = ["the thread did not end"]  # the thread empties this list, or replaces the text
     namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     libc = ctypes.CDLL(None, use_errno=True)
 

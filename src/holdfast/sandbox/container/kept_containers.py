@@ -46,7 +46,7 @@ class KeptContainers:
         try:
             code, state = self._engine.run_blocking("container", "inspect", "--format", _INSPECT_FORMAT, name)
             if code != 0:
-                # There is none. If the command failed for another reason, creating one with this name fails, too.
+                # There is no such container. If the command failed for another reason, creating the container fails, too.
                 return False
             used_image, is_running, used_config = (*state.split(), "", "", "")[:3]
             if (used_image, used_config) != (self._image_id(image), config):
@@ -56,9 +56,8 @@ class KeptContainers:
                 )
                 self._run("rm", "--force", name)
                 return False
-            if (
-                is_running != "false"
-            ):  # its host was killed; no other host can use it, because only one has the session open
+            # Its host was killed. No other host uses the container, because only one at a time has the session open.
+            if is_running != "false":
                 self._run("stop", "-t", "0", name)
         except TimeoutError as error:
             raise HoldfastError(codes.NO_SANDBOX, f"{error}.") from None

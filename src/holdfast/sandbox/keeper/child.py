@@ -51,7 +51,7 @@ class Child:
         self.stdin, self.stdout, self.stderr = files
         self._handle = handle
         self.view: SandboxView | None = None
-        """What it sees of the machine. None if it is not confined."""
+        """What the server sees of the machine. None if the server is not confined."""
 
     async def wait(self) -> int:
         """Wait until the server exits; return its exit code, negative if a signal ended it."""

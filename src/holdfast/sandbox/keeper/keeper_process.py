@@ -39,9 +39,7 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), hard))  # servers inherit it
-    _libc.prctl(
-        _SET_SUBREAPER, 1, 0, 0, 0
-    )  # become the parent of the processes that a killed supervisor leaves
+    _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # to become the parent of a killed supervisor's children
     gc.disable()  # a collection in a supervisor would copy the pages that it shares with this process
     gc.freeze()
     _ignore_signals()

@@ -14,14 +14,13 @@ from holdfast.store.errors import store_error
 
 BUSY_SECONDS = 10.0
 """How long a process waits for the commit of another process."""
-_WAL_PAGES = 2000  # when the write-ahead log (WAL) has so many, SQLite makes a checkpoint and starts it from the beginning
+# When the write-ahead log (WAL) has so many pages, SQLite makes a checkpoint and starts the log from its beginning.
+_WAL_PAGES = 2000
 _CACHE_KIB = 8 * 1024  # the writer's page cache: as large as the WAL before a checkpoint
-_WAL_BYTES = (
-    _WAL_PAGES * 4120 + 32
-)  # for each page 4096 bytes and the header of its frame; the header of the file
-_WAL_BYTES_KEPT = (
-    64 * 1024 * 1024
-)  # a WAL that grew larger, because of a long read, is truncated to this size
+# For each page, 4096 bytes and the header of its frame; and the header of the file.
+_WAL_BYTES = _WAL_PAGES * (4096 + 24) + 32
+# A WAL that grew larger, because a long read prevented a checkpoint, is truncated to this size.
+_WAL_BYTES_KEPT = 64 * 1024 * 1024
 _MIN_FREE_BYTES = 1024 * 1024 * 1024  # on a disk with less, the WAL is not extended in advance
 _ZEROS = bytes(256 * 1024)
 

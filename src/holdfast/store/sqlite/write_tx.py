@@ -66,9 +66,8 @@ from holdfast.store.types import (
     StoredSession,
 )
 
-_LOWER_TRUST = (
-    "trust_level = CASE trust_level WHEN 'sandboxed' THEN trust_level ELSE ? END"  # trust is never raised
-)
+# Trust is never raised.
+_LOWER_TRUST = "trust_level = CASE trust_level WHEN 'sandboxed' THEN trust_level ELSE ? END"
 # Rows per INSERT. SQLite caches a statement for each number of rows, and a statement for 512 rows takes 340 KB. So a batch
 # has either 512 rows, or at most 128.
 _LARGE_BATCH = 512
