@@ -54,7 +54,7 @@ _MAX_SOURCE_ENTRIES = 50_000  # in all folders that are searched for sources
 _TASK_SUFFIXES = (".mk", ".make", ".mak", ".just", ".yml", ".yaml", ".rake")  # they may be included
 _MODULE_NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*){0,31}")
 _OTHER_SUFFIXES = (".rb", ".lua", ".pl", ".php")  # interpreters add them: `ruby -r./hook`
-_NOT_IMPORTED = ("__pycache__", "node_modules")  # `read_program` adds the compiled modules itself
+_NOT_IMPORTED = ("__pycache__", "node_modules")  # `bytecode` looks after the former
 # Python looks for the plug-ins of installed packages in each folder of the `PYTHONPATH`, too.
 _MODULES_AND_PLUGINS = (*PYTHON_MODULES, "entry_points.txt", ".egg", ".egg-link")
 _COMPUTED_NAME = re.compile(r"[$*?%]")

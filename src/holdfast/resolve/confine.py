@@ -211,7 +211,7 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
 
 
 def _python_variables(server: ServerSpec, stdio: Stdio, policy: ConfinePolicy) -> dict[str, str]:
-    """The variables that say where Python looks for the modules of a project's server, and where it keeps them compiled."""
+    """Where Python looks for the modules, and for the compiled modules, of a project's server."""
     variables: dict[str, str] = {}
     if stdio.module_folders:
         project = str(PurePath(server.origin).parent)

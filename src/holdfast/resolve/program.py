@@ -30,7 +30,7 @@ class Program:
     """Other modules in the folders of its source files. Only their names are checked: a new module could be imported
     instead of the approved one."""
     package_sources: tuple[str, ...] = ()
-    """The hosts from which its settings files let packages be fetched. They are shown in the review; the files themselves are hashed."""
+    """The hosts that its files of settings name to fetch packages from. For the review: the files themselves are hashed."""
     unapproved_part: str = ""
     """The part at which the check stopped, because it is new or has changed; empty if everything was read."""
 

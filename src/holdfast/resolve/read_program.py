@@ -80,14 +80,14 @@ def _collect(
         files, packages, has_version_manager=has_version_manager(search_path), module_folders=added
     )
     bases = collector.add_command(argv, files.folder)
-    search_folders = [*bases, *added, *(f"{base}/src" for base in bases)]
-    search_folders += [_parent(path) for path, _, _ in files.to_scan]
-    _search(files, packages, collector, search_folders)
+    roots = [*bases, *added, *(f"{base}/src" for base in bases)]
+    roots += [_parent(path) for path, _, _ in files.to_scan]
+    _search(files, packages, collector, roots)
     is_named = bool(files.files)
     if added:
         for folder in added:
             collector.add_module_folder(folder)
-        _search(files, packages, collector, search_folders)
+        _search(files, packages, collector, roots)
     for source in files.python_sources if files.reads_bytecode else ():
         files.hashes.check_deadline(source)
         for compiled in compiled_modules(source):
@@ -96,11 +96,11 @@ def _collect(
 
 
 def _search(
-    files: FileCollector, packages: PackageCollector, collector: CommandCollector, search_folders: list[str]
+    files: FileCollector, packages: PackageCollector, collector: CommandCollector, roots: list[str]
 ) -> None:
     """Read the commands and sources that are queued, and those that they lead to.
 
-    `search_folders` are the folders in which Python looks for modules. Those that a source adds are appended.
+    `roots` are the folders in which Python looks for modules. Those that a source adds are appended.
     """
     while files.commands or files.to_scan:
         if files.commands:
@@ -115,24 +115,22 @@ def _search(
             if not PurePosixPath(path).name.startswith("."):
                 packages.add_package_of(path)
         if Kind.PYTHON in kinds:
-            search_folders += _added_search_folders(files, path, start, search_folders)
+            roots += _added_roots(files, path, start, roots)
             for text in inline_metadata_texts(start):
                 local = files.project.absolute(text, _parent(path))
                 if files.project.has_folder(local):
                     packages.add_build(local)
-        for imported in import_candidates(path, start, kinds, dict.fromkeys(search_folders)):
+        for imported in import_candidates(path, start, kinds, dict.fromkeys(roots)):
             if not packages.look_up(imported, runner="" if imported.endswith(_NOT_SOURCES) else runner):
                 break
 
 
-def _added_search_folders(
-    files: FileCollector, path: str, start: bytes, search_folders: Collection[str]
-) -> list[str]:
+def _added_roots(files: FileCollector, path: str, start: bytes, roots: Collection[str]) -> list[str]:
     """The folders of the project in which Python also looks for modules, because a source says so."""
     named = dict.fromkeys(map(os.path.normpath, added_search_folders(path, start)))
-    found = [folder for folder in named if folder not in search_folders and files.project.has_folder(folder)]
-    files.is_partial |= len(search_folders) + len(found) > MAX_FOLDERS
-    return found[: max(0, MAX_FOLDERS - len(search_folders))]
+    found = [folder for folder in named if folder not in roots and files.project.has_folder(folder)]
+    files.is_partial |= len(roots) + len(found) > MAX_FOLDERS
+    return found[: max(0, MAX_FOLDERS - len(roots))]
 
 
 def _quote(path: object) -> str:

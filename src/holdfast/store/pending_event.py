@@ -75,7 +75,7 @@ class PendingEvent:
         """Wait until the event is durable, and return its number. Raise if it failed."""
         if self._appended is None:
             if self.error is None:
-                self._commit_now()  # at once, because the caller queues no other event before this one is durable
+                self._commit_now()  # the caller adds no other event until this one is durable
                 if self._appended is None and self.error is None:
                     await self._wait()
             if self._appended is None:
