@@ -304,35 +304,35 @@ NamedItem = NamedFile | NamedPackage | NamedModule | NamedCode
 def base_folders(argv: Sequence[str]) -> list[str]:
     """The folders that the command changes into: `uv run --directory server …`."""
     words = [*_words(argv)]
-    found = [after for word, after in pairwise(words) if word in _FOLDER_OPTIONS]
+    folders = [after for word, after in pairwise(words) if word in _FOLDER_OPTIONS]
     for word in words:
         option, equals, value = word.partition("=")
         if equals and option in _FOLDER_OPTIONS:
-            found.append(value)
-    return found
+            folders.append(value)
+    return folders
 
 
 def launcher_files(argv: Sequence[str]) -> list[str]:
     """The files that the command's launchers read in their working folder, if they exist."""
     programs = dict.fromkeys(program_name(word) for word in _words(argv))
-    found = [name for program in programs for name in _LAUNCHER_FILES.get(program, ())]
+    names = [name for program in programs for name in _LAUNCHER_FILES.get(program, ())]
     if not programs.keys() & _JAVASCRIPT_RUNNERS:
-        return found
+        return names
     tools = [program for program in programs if _TOOL_NAME.fullmatch(program)][:_MAX_TOOLS]
     tools += [_TOOLS_WITH_OTHER_CONFIG[tool] for tool in tools if tool in _TOOLS_WITH_OTHER_CONFIG]
-    found += (f"{tool}.config{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES)
-    found += (f".{tool}rc{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES[:3])
-    return found
+    names += (f"{tool}.config{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES)
+    names += (f".{tool}rc{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES[:3])
+    return names
 
 
 def tool_settings(argv: Sequence[str]) -> list[str]:
     """The files with settings that the command's programs may look for in their working folder, named after them: `fastmcp.json`."""
     programs = dict.fromkeys(program_name(word) for word in _words(argv))
     tools = [program for program in programs if _TOOL_NAME.fullmatch(program)][:_MAX_TOOLS]
-    found = [f"{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES]
-    found += (f".{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES)
-    found += (f".{tool}rc{suffix}" for tool in tools for suffix in ("", *_TOOL_SETTINGS_SUFFIXES))
-    return found
+    names = [f"{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES]
+    names += (f".{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES)
+    names += (f".{tool}rc{suffix}" for tool in tools for suffix in ("", *_TOOL_SETTINGS_SUFFIXES))
+    return names
 
 
 def names_files_by_pattern(argv: Sequence[str]) -> bool:
@@ -371,15 +371,15 @@ def source_suffixes(argv: Sequence[str]) -> tuple[str, ...]:
     words = [*_words(argv)]
     if any(word.endswith(_COMPLETE_PROGRAMS) for word in words):
         return ()
-    found: list[str] = []
+    suffixes: list[str] = []
     for at, word in enumerate(words):
         name = program_name(word)
         subcommands = _SCRIPT_RUNNERS.get(name, ("",))
         if name in _SOURCE_SUFFIXES and (
             at == 0 or any(sub in words[at + 1 : at + 4] for sub in subcommands)
         ):
-            found += _SOURCE_SUFFIXES[name]
-    return tuple(found)
+            suffixes += _SOURCE_SUFFIXES[name]
+    return tuple(suffixes)
 
 
 def problem_with_workspace_option(argv: Sequence[str]) -> str:

@@ -84,19 +84,19 @@ def _programs_in(folder: str, _minute: int) -> tuple[str, ...]:
     The result is cached for a minute: `_minute` is part of the key. Each folder has a budget of its own, so that too many links in
     one folder do not use up the budget of the others.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     budget = StepBudget(_MAX_STEPS_IN_FOLDER)
     is_system = _is_of_system(folder)
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             budget.spend()
             if not entry.is_symlink():
-                found.update(dict.fromkeys(() if is_system else _interpreter_of(Path(entry.path))))
+                paths.update(dict.fromkeys(() if is_system else _interpreter_of(Path(entry.path))))
             elif not is_system or "/" in os.readlink(entry.path):  # noqa: PTH115 - a name, not a path yet
                 followed = follow_links(entry.path, budget)
                 if not all(map(_is_of_system, (*followed.passed, followed.real or "/"))):
-                    found.update(dict.fromkeys(_paths_to_protect(entry.path, is_program=True)))
-    return tuple(found)
+                    paths.update(dict.fromkeys(_paths_to_protect(entry.path, is_program=True)))
+    return tuple(paths)
 
 
 def _is_of_system(path: str) -> bool:
@@ -106,9 +106,9 @@ def _is_of_system(path: str) -> bool:
 def _expand(word: str, environ: Mapping[str, str]) -> str:
     """The word with the user's variables and home, as a shell expands them: `sh -c "exec ~/shop/run"`."""
     if "~" in word:
-        word = re.sub(r"(^|[\s=:\"'])~(?=/)", lambda found: found[1] + environ.get("HOME", "~"), word)
+        word = re.sub(r"(^|[\s=:\"'])~(?=/)", lambda matched: matched[1] + environ.get("HOME", "~"), word)
     return (
-        _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], found[0]), word)
+        _VARIABLE.sub(lambda matched: environ.get(matched[1] or matched[2], matched[0]), word)
         if "$" in word
         else word
     )

@@ -99,11 +99,11 @@ def refuse_missing_builtins(
     builtins: Sequence[BuiltinServer], requested: Iterable[str], context: SessionContext
 ) -> Iterator[Refusal]:
     """The refusals of the built-in servers that were requested by name and that this session does not get."""
-    known = {builtin.spec.name: builtin for builtin in builtins}
+    by_name = {builtin.spec.name: builtin for builtin in builtins}
     for name in sorted(requested):
-        builtin = known.get(name)
+        builtin = by_name.get(name)
         if builtin is None:
-            reason = f"There is no built-in server of this name. There are: {', '.join(sorted(known))}."
+            reason = f"There is no built-in server of this name. There are: {', '.join(sorted(by_name))}."
             yield Refusal(server=name, stage=Stage.LOAD, reason=reason)
         elif not builtin.is_offered_to(context):
             yield Refusal(server=name, stage=Stage.LOAD, reason=builtin.offered_if)

@@ -196,8 +196,8 @@ def _decode_python(source: bytes) -> str:
 def _python_coding(source: bytes) -> str:
     """The encoding that a comment in one of the first two lines names. Python reads no further line, however long these are."""
     for line in _LINE_END.split(source, 2)[:2]:
-        if found := _CODING.match(line):
-            return found[1].decode("ascii", "replace").lower().replace("_", "-")
+        if matched := _CODING.match(line):
+            return matched[1].decode("ascii", "replace").lower().replace("_", "-")
         if not _BLANK_OR_COMMENT.match(line):
             break
     return "utf-8"
@@ -205,13 +205,13 @@ def _python_coding(source: bytes) -> str:
 
 def _import_statements(source: str) -> tuple[dict[tuple[str | None, str], None], bool]:
     """What the statements of a source import: each with the package after `from`, if it has one, and the names. And whether these are all."""
-    found: dict[tuple[str | None, str], None] = {}
+    statements: dict[tuple[str | None, str], None] = {}
     are_all = True
     for statement in _PYTHON_IMPORT.finditer(source):
         names, is_whole = _imported_names(source, statement.end())
-        found[statement[1], names] = None
+        statements[statement[1], names] = None
         are_all &= is_whole
-    return found, are_all
+    return statements, are_all
 
 
 def _imported_by_python(

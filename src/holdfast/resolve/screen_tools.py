@@ -171,19 +171,19 @@ def _examine(tool: Tool) -> _Examined | str:
     The results are cached, because sessions that use the same server examine the same tools.
     """
     encoded = msgspec.json.encode(tool)
-    known = _examined.get(encoded)
-    if known is not None:
-        return known
+    examined = _examined.get(encoded)
+    if examined is not None:
+        return examined
     is_cached = len(encoded) <= _MAX_CACHED_BYTES
     if is_cached:
         # A copy, because the tool itself keeps the server's whole message in memory.
         tool = msgspec.json.decode(encoded, type=Tool)
-    known = _why_unreadable(tool) or (*clean_tool(tool), fingerprint(tool))
+    examined = _why_unreadable(tool) or (*clean_tool(tool), fingerprint(tool))
     if is_cached:
         if len(_examined) >= _MAX_CACHED:
             _examined.clear()
-        _examined[encoded] = known
-    return known
+        _examined[encoded] = examined
+    return examined
 
 
 def fingerprint(tool: Tool) -> str:

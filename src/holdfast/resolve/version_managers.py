@@ -24,12 +24,12 @@ def has_version_manager(search_path: str) -> bool:
 
 def is_interpreter_itself(command: str, search_path: str) -> bool:
     """Whether a command is Python or Node itself, not a shim or another script that decides what runs. False if it is not found."""
-    found = shutil.which(command, path=absolute_search_path(search_path))
-    if found is None:
+    program = shutil.which(command, path=absolute_search_path(search_path))
+    if program is None:
         return False
     try:
-        real = real_path(found)  # not `os.path.realpath`, which has no limit: a client can name any path
-        names = (*PurePosixPath(found).parts, *PurePosixPath(real).parts)
+        real = real_path(program)  # not `os.path.realpath`, which has no limit: a client can name any path
+        names = (*PurePosixPath(program).parts, *PurePosixPath(real).parts)
         if _SHIMS in names or not is_node_or_python(real):
             return False
         descriptor = open_untrusted_file(real)

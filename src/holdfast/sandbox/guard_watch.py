@@ -345,18 +345,18 @@ class _Inotify:
 
         After an overflow of the queue, there is also the key `_OVERFLOW`.
         """
-        found: dict[int, set[str]] = {}
+        names_by_watch: dict[int, set[str]] = {}
         try:
             data = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
-            return found
+            return names_by_watch
         offset = 0
         while offset < len(data):
             watch, _, _, length = _EVENT.unpack_from(data, offset)
             offset += _EVENT.size + length
             name = data[offset - length : offset].rstrip(b"\0")
-            found.setdefault(watch, set()).add(os.fsdecode(name))
-        return found
+            names_by_watch.setdefault(watch, set()).add(os.fsdecode(name))
+        return names_by_watch
 
     def close(self) -> None:
         if self.fd >= 0:

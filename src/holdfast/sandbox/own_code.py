@@ -27,16 +27,16 @@ def resolve_with_links(paths: Iterable[Path]) -> tuple[str, ...]:
 
     A change to one of these can lead the path elsewhere.
     """
-    found: dict[str, None] = {}
+    resolved: dict[str, None] = {}
     for path in map(str, (path.absolute() for path in paths)):
         try:
             followed = follow_links(path, StepBudget(_MAX_STEPS))
         except TooMuchWorkError:
-            found[path] = None
+            resolved[path] = None
             continue
-        found[followed.real or path] = None
-        found.update(dict.fromkeys(followed.passed))
-    return tuple(found)
+        resolved[followed.real or path] = None
+        resolved.update(dict.fromkeys(followed.passed))
+    return tuple(resolved)
 
 
 def system_path() -> str:

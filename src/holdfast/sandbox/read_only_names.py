@@ -51,15 +51,15 @@ def find_read_only_names(
     replaceable = with_bind_mounts(
         (*(step for path in linked for step in path.passed), *_home_targets()), mounts
     )
-    found: dict[str, frozenset[str]] = {}
+    names_by_root: dict[str, frozenset[str]] = {}
     for root in roots:
         names = top_level_names(
             root, (*targets, *(path for path in replaceable if not is_within(root, path)))
         )
         if len(names) > _MAX_NAMES:
             names = _mark_whole_root(root, "links lead to too many names in it", names)
-        found[root] = names
-    return found
+        names_by_root[root] = names
+    return names_by_root
 
 
 def top_level_names(root: str, paths: Iterable[str]) -> frozenset[str]:

@@ -240,7 +240,7 @@ class _MemoryTx:
         return replace(stored, last_seq=last_seq, lease=lease, read_at=self.now())
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
-        found = {
+        by_rank = {
             (to_microseconds(session.updated), self._db.session_numbers[session.context.session_id]): session
             for session in self._visible(query.visibility)
             if query.cwd in (None, session.context.cwd)
@@ -250,23 +250,23 @@ class _MemoryTx:
             and set(query.tags) <= set(session.tags)
             and (query.updated_before is None or session.updated < query.updated_before)
         }
-        return self._page(found, query, _size)
+        return self._page(by_rank, query, _size)
 
     def search(self, query: SearchQuery) -> Page[SearchHit]:
-        wanted = parse_words(query.words)
-        found: dict[tuple[int, int], SearchHit] = {}
+        phrases = parse_words(query.words)
+        by_rank: dict[tuple[int, int], SearchHit] = {}
         for session in self._visible(query.visibility):
             if query.source in (None, session.source) and set(query.tags) <= set(session.tags):
                 for message_id, (seq, text) in self._texts(session).items():
-                    if contains_words(text, wanted):
+                    if contains_words(text, phrases):
                         rank = (self._db.message_numbers.get((session.context.session_id, message_id), 0), 0)
-                        found[rank] = SearchHit(
+                        by_rank[rank] = SearchHit(
                             session=session,
                             message_id=message_id,
                             seq=seq,
-                            snippet=make_snippet(text, wanted),
+                            snippet=make_snippet(text, phrases),
                         )
-        return self._page(found, query)
+        return self._page(by_rank, query)
 
     def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
         first = max(after, 0)  # a negative number would count from the end
@@ -289,16 +289,16 @@ class _MemoryTx:
         return sum(len(encode_event(stored.event)[1]) for stored in self._db.events.get(session_id, []))
 
     def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
-        found: dict[str, StoredEvent] = {}
+        by_call: dict[str, StoredEvent] = {}
         for stored in self._db.events.get(session_id, []):
             match stored.event:
                 case ToolCalled(call_id=call_id):
-                    found[call_id] = stored
+                    by_call[call_id] = stored
                 case ToolEnded(call_id=call_id):
-                    found.pop(call_id, None)
+                    by_call.pop(call_id, None)
                 case _:
                     pass
-        return tuple(found.values())
+        return tuple(by_call.values())
 
     def lease(self, session_id: SessionId) -> Lease | None:
         return self._db.leases.get(session_id)
@@ -306,18 +306,18 @@ class _MemoryTx:
     def inbox(
         self, session_id: SessionId, *, only_undelivered: bool = True, limit: int = 100
     ) -> tuple[InboxMessage, ...]:
-        found = [message for message in self._db.inbox.values() if message.target == session_id]
+        messages = [message for message in self._db.inbox.values() if message.target == session_id]
         if only_undelivered:
-            return tuple(message for message in found if not message.delivered)[:limit]
-        return tuple(found[-limit:])
+            return tuple(message for message in messages if not message.delivered)[:limit]
+        return tuple(messages[-limit:])
 
     def sessions_with_messages(self) -> frozenset[SessionId]:
         waiting = {message.target for message in self._db.inbox.values() if not message.delivered}
         return frozenset(waiting & self._db.leases.keys())
 
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
-        found = (one for one in self._db.approvals.values() if one.key.startswith(prefix))
-        return tuple(sorted(found, key=lambda one: (one.key, one.at, one.content_hash)))
+        matching = (one for one in self._db.approvals.values() if one.key.startswith(prefix))
+        return tuple(sorted(matching, key=lambda one: (one.key, one.at, one.content_hash)))
 
     def store_id(self) -> bytes:
         return self._db.store_id
@@ -409,12 +409,12 @@ class _MemoryTx:
         session, session_id, db = self._check_writable(hold), hold.session_id, self._db
         log = db.events[session_id]
         _, body = encode_event(event)
-        given, key = key, key or default_key(event)
+        given_key, key = key, key or default_key(event)
         by_key = db.by_key[session_id]
-        if key is not None and (known := by_key.get(key)) is not None:
-            if given is not None and known.event != event:
-                raise key_reused(session_id, key, known.seq)
-            return AppendResult(known.seq, is_new=False, at_microseconds=known.at_microseconds)
+        if key is not None and (existing := by_key.get(key)) is not None:
+            if given_key is not None and existing.event != event:
+                raise key_reused(session_id, key, existing.seq)
+            return AppendResult(existing.seq, is_new=False, at_microseconds=existing.at_microseconds)
         now, seq = self._now(), len(log) + 1
         stored = StoredEvent(
             seq=seq,
@@ -527,16 +527,16 @@ class _MemoryTx:
 
     def _page(
         self,
-        found: dict[tuple[int, int], T],
+        by_rank: dict[tuple[int, int], T],
         query: SessionQuery | SearchQuery,
         size: Callable[[T], int] = lambda _: 0,
     ) -> Page[T]:
-        """One page of the results, those with the highest rank first. `found` has them by rank."""
+        """One page of the results, those with the highest rank first."""
         position = decode_cursor(query, self._db.cursor_secret)
-        ranks = sorted((rank for rank in found if position is None or rank < position), reverse=True)
-        shown = ranks[: count_fitting((size(found[rank]) for rank in ranks), query.limit)]
+        ranks = sorted((rank for rank in by_rank if position is None or rank < position), reverse=True)
+        shown = ranks[: count_fitting((size(by_rank[rank]) for rank in ranks), query.limit)]
         cursor = encode_cursor(shown[-1], query, self._db.cursor_secret) if len(ranks) > len(shown) else None
-        return Page(items=tuple(found[rank] for rank in shown), cursor=cursor)
+        return Page(items=tuple(by_rank[rank] for rank in shown), cursor=cursor)
 
     def _texts(self, session: StoredSession) -> dict[str, tuple[int, str]]:
         """The number of the first event and the text of each message, by message id. The title has the id ""."""

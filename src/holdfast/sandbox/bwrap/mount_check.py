@@ -97,11 +97,15 @@ class MountPlan:
 
     def _unplanned(self, mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> Iterator[str]:
         """Mounts that are not planned, except those inside a bound folder, which the host has at the same path."""
-        known = {(mount.path, mount.device, mount.source) for mount in on_host}
+        host_mounts = {(mount.path, mount.device, mount.source) for mount in on_host}
         for mount in mounts:
             is_planned = mount.path in self.bound or mount.path in self.other_paths
             is_unchecked = any(is_within(mount.path, folder) for folder in _UNCHECKED_FOLDERS)
-            if not is_planned and not is_unchecked and (mount.path, mount.device, mount.source) not in known:
+            if (
+                not is_planned
+                and not is_unchecked
+                and (mount.path, mount.device, mount.source) not in host_mounts
+            ):
                 yield f"something is mounted at {mount.path!r}"
 
 

@@ -37,7 +37,9 @@ def script_files(opener: PathOpener, script: OpenedPath, protected: Collection[s
         if is_shared_folder(folder.path, protected):
             break
         opened = opener.reopen(folder)
-        if any((found := opener.child(opened, name)) is not None and found.is_file for name in _MANIFESTS):
+        if any(
+            (manifest := opener.child(opened, name)) is not None and manifest.is_file for name in _MANIFESTS
+        ):
             yield opened
             return
     yield script
@@ -112,9 +114,9 @@ def _paths_in(name: str, content: bytes) -> Iterator[str]:
         lines = (os.fsdecode(line).strip() for line in content.splitlines())
         yield from (line for line in lines if line.startswith("/") and "\0" not in line)
         return
-    found = _MAPPING.search(content)
+    matched = _MAPPING.search(content)
     with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-        mapping: object = ast.literal_eval(os.fsdecode(found[1])) if found else {}
+        mapping: object = ast.literal_eval(os.fsdecode(matched[1])) if matched else {}
         if isinstance(mapping, dict):
             for path in mapping.values():  # pyright: ignore[reportUnknownVariableType]
                 if isinstance(path, str) and path.startswith("/") and "\0" not in path:

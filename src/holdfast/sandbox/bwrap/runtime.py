@@ -118,13 +118,13 @@ class _Finder:
             with ExitStack() as scratch:
                 opener = PathOpener(scratch, self._stop_at)
                 try:
-                    found = opener.open(path, links="keep_last")
-                    is_program = self._is_program(opener, found)
+                    program = opener.open(path, links="keep_last")
+                    is_program = self._is_program(opener, program)
                 except OSError:
                     continue
                 if is_program:
                     self._resources.push(scratch.pop_all())
-                    return found
+                    return program
                 self.unusable_path = self.unusable_path or path
         return None
 
@@ -187,16 +187,16 @@ class _Finder:
 
     def _default_interpreters(self, program: OpenedPath) -> Iterator[OpenedPath]:
         """The default interpreters that a program in a root may need. Its `#!` line, which the server can change, can only exclude some."""
-        wanted = self._interpreter_in_root(program)
+        interpreter_name = self._interpreter_in_root(program)
         names = (*_PYTHONS, *_NODES)
-        if wanted.startswith("python"):
+        if interpreter_name.startswith("python"):
             names = _PYTHONS
-        elif wanted.startswith("node"):
+        elif interpreter_name.startswith("node"):
             names = _NODES
         for name in names:
-            found = self.locate(name)
-            if found is not None and not self._is_root(found):
-                yield found
+            interpreter = self.locate(name)
+            if interpreter is not None and not self._is_root(interpreter):
+                yield interpreter
 
     def _interpreter_in_root(self, program: OpenedPath) -> str:
         """The name of the interpreter of a program in a root; empty if it is not known. Links that leave the root are not followed."""
@@ -210,14 +210,14 @@ class _Finder:
         """Whether this is a root of any server. `PathOpener.open` stops there: the root then stands for the file below it."""
         return step in self._stop_at
 
-    def _is_program(self, opener: PathOpener, found: OpenedPath) -> bool:
-        if self._is_root(found):
-            found = opener.open_below(found, found.rest)
-            return found.is_link or _is_executable(found)  # the link is followed inside the sandbox only
-        if found.is_link:
-            target = opener.open(found.link_target(), links="follow", start=found.folder)
+    def _is_program(self, opener: PathOpener, opened: OpenedPath) -> bool:
+        if self._is_root(opened):
+            opened = opener.open_below(opened, opened.rest)
+            return opened.is_link or _is_executable(opened)  # the link is followed inside the sandbox only
+        if opened.is_link:
+            target = opener.open(opened.link_target(), links="follow", start=opened.folder)
             return self._is_root(target) or _is_executable(target)
-        return _is_executable(found)
+        return _is_executable(opened)
 
     def _needed_in_root(self, opener: PathOpener, step: OpenedPath) -> Iterator[OpenedPath]:
         """The program's file or link in another server's root. The server's own roots are mounted anyway."""
@@ -348,7 +348,7 @@ def _python_folders(library: OpenedPath) -> list[str]:
 def _exists(opener: PathOpener, folder: OpenedPath, *names: str) -> bool:
     with ExitStack() as scratch:
         try:
-            found = PathOpener(scratch, opener.stop_at).open_below(folder, names)
+            opened = PathOpener(scratch, opener.stop_at).open_below(folder, names)
         except OSError:
             return False
-        return found.is_file or found.is_folder
+        return opened.is_file or opened.is_folder

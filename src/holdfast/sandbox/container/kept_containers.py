@@ -111,8 +111,8 @@ class KeptContainers:
 
 def find_kept_containers(engine: str, data_folder: Path) -> KeptContainers | None:
     """The kept containers of this engine, including those from before `sandbox.keep` was switched off. None without an engine."""
-    found = Engine(engine)
-    return KeptContainers(found, data_folder) if engine and found.find() else None
+    candidate = Engine(engine)
+    return KeptContainers(candidate, data_folder) if engine and candidate.find() else None
 
 
 def kept_name(kept_for: KeptFor) -> str:

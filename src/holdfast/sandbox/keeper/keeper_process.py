@@ -425,10 +425,10 @@ def _descendants(ancestor: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for pid, parent in _processes():
         children.setdefault(parent, []).append(pid)
-    found = children.get(ancestor, [])
-    for pid in found:  # the list grows while it is read
-        found.extend(children.get(pid, ()))
-    return found
+    descendants = children.get(ancestor, [])
+    for pid in descendants:  # the list grows while it is read
+        descendants.extend(children.get(pid, ()))
+    return descendants
 
 
 def _processes() -> Iterator[tuple[int, int]]:

@@ -138,20 +138,20 @@ def check(path: Path) -> CheckReport:
             return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(problems))
         db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full
         db.execute("BEGIN")  # so that all reads are of one snapshot
-        found = tuple(dict.fromkeys(islice(find_problems(db, path), MAX_PROBLEMS)))
+        damage = tuple(dict.fromkeys(islice(find_problems(db, path), MAX_PROBLEMS)))
         sessions = events = 0
         try:
             sessions = _count(db, "SELECT count(*) FROM sessions")
             events = _count(db, "SELECT count(*) FROM events")
         except sqlite3.DatabaseError:
-            if not found:
+            if not damage:
                 raise
         return CheckReport(
             schema=schema_version(file),
             sessions=sessions,
             events=events,
             bytes=_size(path),
-            problems=found,
+            problems=damage,
         )
 
 

@@ -211,10 +211,10 @@ class SqlTx(SqlReadTx):
             "roots": None if change.roots is None else _json(change.roots),
             "updated": self._now(),
         }
-        given = {column: value for column, value in wanted.items() if value is not None}
+        changed_columns = {column: value for column, value in wanted.items() if value is not None}
         self._db.execute(
-            f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in given)} WHERE n = ?",
-            (*given.values(), position.n),
+            f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in changed_columns)} WHERE n = ?",
+            (*changed_columns.values(), position.n),
         )
         if change.title is not None:
             index_title(self._db, position.n, change.title)
@@ -261,7 +261,7 @@ class SqlTx(SqlReadTx):
     ) -> AppendResult:
         position = self._position(hold)
         kind, body = encode_event(event)
-        seq, now, given = position.seq + 1, self._now(), key
+        seq, now, given_key = position.seq + 1, self._now(), key
         key = key or default_key(event)
         inserted = self._db.execute(
             "INSERT INTO events (session_n, seq, at, kind, key, body, agent, parent_call, cause) "
@@ -281,7 +281,7 @@ class SqlTx(SqlReadTx):
         )
         if not inserted.rowcount:
             return self._existing_event(
-                position.n, hold.session_id, event, key, check_content=given is not None
+                position.n, hold.session_id, event, key, check_content=given_key is not None
             )
         position.seq = seq
         if isinstance(event, EVENTS_OF_CALLS):
@@ -459,10 +459,10 @@ class SqlTx(SqlReadTx):
     def _existing_event(
         self, n: int, session_id: SessionId, event: Event, key: str | None, *, check_content: bool
     ) -> AppendResult:
-        found = self._one("SELECT seq, kind, body, at FROM events WHERE session_n = ? AND key = ?", n, key)
-        if found is None:
+        row = self._one("SELECT seq, kind, body, at FROM events WHERE session_n = ? AND key = ?", n, key)
+        if row is None:
             raise insert_discarded("an event")
-        seq, kind, body, at = found
+        seq, kind, body, at = row
         if check_content and (kind, body) != encode_event(event) and decode_event(kind, body) != event:
             raise key_reused(session_id, str(key), seq)
         return AppendResult(seq, is_new=False, at_microseconds=at)
