@@ -1,7 +1,7 @@
 """Find what the words of a command can name: files, packages and modules. Also which files its launchers read.
 
 A *launcher* is a program that starts another one or runs scripts: `npx`, `uv`, `make`. No words are executed or expanded here.
-Words that name nothing do no harm, so all functions return too many items rather than too few.
+Words that name nothing do no harm, so the functions return too many items rather than too few.
 """
 
 import re
