@@ -130,9 +130,9 @@ def _possible_places(word: str, bases: Iterable[str]) -> Iterator[str]:
 
 
 def _paths_to_protect(path: str, *, is_program: bool) -> Iterator[str]:
-    """The paths that must not change, so that this path leads to the same code as now: itself, and where its program loads code from.
+    """The paths that must not change, so that this path leads to the same code as now: the path itself, and the folders from which its program loads code.
 
-    If it does not exist, that is the folder in which it could be created.
+    If the path does not exist, the folder in which it could be created.
     """
     name = PurePosixPath(path)
     suffix = name.suffix.lower()

@@ -204,7 +204,7 @@ def _python_coding(source: bytes) -> str:
 
 
 def _import_statements(source: str) -> tuple[dict[tuple[str | None, str], None], bool]:
-    """What the statements of a source import: each with the package after `from`, if it has one, and the names. And whether these are all."""
+    """The import statements of a source: for each, the package after `from` (None for `import`) and the names. And whether no names are missing."""
     statements: dict[tuple[str | None, str], None] = {}
     are_all = True
     for statement in _PYTHON_IMPORT.finditer(source):

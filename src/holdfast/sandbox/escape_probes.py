@@ -32,7 +32,7 @@ Targets = dict[str, Any]
 
 
 def main() -> None:
-    """Read the targets as a line of JSON, run the probes that it names, print the results, then wait for the end of input."""
+    """Read the targets as a line of JSON, run the probes named there, print the results, then wait for the end of input."""
     targets: Targets = json.loads(sys.stdin.readline())
     results = {name: _run(_PROBES[name], targets) for name in targets["probes"]}
     print(json.dumps(results), flush=True)  # noqa: T201 - the runner reads it

@@ -110,7 +110,7 @@ class KeptContainers:
 
 
 def find_kept_containers(engine: str, data_folder: Path) -> KeptContainers | None:
-    """The kept containers of this engine, including those from before `sandbox.keep` was switched off. None without an engine."""
+    """The kept containers of this engine, also if `sandbox.keep` is no longer set. None if there is no such engine."""
     candidate = Engine(engine)
     return KeptContainers(candidate, data_folder) if engine and candidate.find() else None
 

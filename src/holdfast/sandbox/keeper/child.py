@@ -31,11 +31,11 @@ class ProcessHandle(Protocol):
         ...
 
     def end(self, grace: float) -> None:
-        """Send SIGTERM to all its processes after `grace` seconds, and SIGKILL after `grace` more."""
+        """Send SIGTERM to all processes of the server after `grace` seconds, and SIGKILL after `grace` more."""
         ...
 
     def terminate(self) -> None:
-        """Send SIGTERM to all its processes now, and SIGKILL after one second. Does not wait. A process group gets SIGKILL at once."""
+        """Send SIGTERM to all processes of the server now, and SIGKILL after one second. Does not wait. A process group gets SIGKILL at once."""
         ...
 
     def on_gone(self, callback: Callable[[], None]) -> None:
@@ -71,11 +71,11 @@ class Child:
             log.warning("server has not ended in time", extra={"server_pid": self.pid})
 
     def terminate(self) -> None:
-        """Send SIGTERM to all its processes now, and SIGKILL after one second. Does not wait."""
+        """Send SIGTERM to all processes of the server now, and SIGKILL after one second. Does not wait."""
         self._handle.terminate()
 
     def kill(self) -> None:
-        """Send SIGTERM to all its processes now, and SIGKILL within 0.1 seconds. Does not wait."""
+        """Send SIGTERM to all processes of the server now, and SIGKILL within 0.1 seconds. Does not wait."""
         self._handle.end(0.0)
 
     def on_gone(self, callback: Callable[[], None]) -> None:

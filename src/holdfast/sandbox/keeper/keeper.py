@@ -63,6 +63,6 @@ class Keeper:
 
 
 def _with_absolute_search_path(spec: ProcessSpec) -> ProcessSpec:
-    """Drop empty and relative entries from its `PATH`: they would find programs in the working directory, which is not trusted."""
+    """Remove empty and relative entries from the `PATH`: they would find programs in the working directory, which is not trusted."""
     env = with_absolute_search_path(spec.env)
     return spec if env is spec.env else replace(spec, env=env)
