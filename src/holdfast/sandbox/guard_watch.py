@@ -90,7 +90,7 @@ class GuardedRoot:
         """Log which dotfiles and settings files are new since the start: the user's programs may load some of them."""
         with self._lock:
             now = _config_names(self._root)
-        # New names of `GUARDED_NAMES` need no report: the server could not create them.
+        # New names of `GUARDED_NAMES` are placeholders, or names that the server may create.
         guarded = sorted(now.guarded - self._config_names.guarded - {*GUARDED_NAMES})
         dotfiles = (
             sorted(now.dotfiles - self._config_names.dotfiles) if self._config_names.is_complete else []

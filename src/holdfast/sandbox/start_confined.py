@@ -26,7 +26,7 @@ _PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
 _CLEANUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
-# The most that one start needs for one root, which has at most 69 guards. A start with several roots may need more.
+# The most that the start of a server with one root needs. A start with several roots may need more.
 _DESCRIPTORS_PER_START = 200
 _THREADS = WorkerThreads("sandbox", threads=8, per_owner=2)
 _cleanups: set[asyncio.Task[None]] = set()
