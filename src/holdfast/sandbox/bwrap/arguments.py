@@ -29,9 +29,9 @@ class Filesystem:
     system_mounts: tuple[Mount, ...]
     files: Mapping[str, int]
     """Generated read-only files: for each path, the number of the descriptor with the content."""
-    masked_files: tuple[str, ...] = ()
+    hidden_files: tuple[str, ...] = ()
     """Files below `/proc` that the server must not read."""
-    masked_folders: tuple[str, ...] = ()
+    hidden_folders: tuple[str, ...] = ()
     """Folders below `/proc` whose content the server must not see."""
 
 
@@ -61,8 +61,8 @@ def build_arguments(
         *_file_arguments(filesystem.files),
         # A process with uid 0 may write to /proc/sys even without capabilities, so all of /proc is read-only.
         *("--proc", "/proc"),
-        *(word for path in filesystem.masked_files for word in ("--ro-bind", "/dev/null", path)),
-        *(word for path in filesystem.masked_folders for word in ("--tmpfs", path, "--remount-ro", path)),
+        *(word for path in filesystem.hidden_files for word in ("--ro-bind", "/dev/null", path)),
+        *(word for path in filesystem.hidden_folders for word in ("--tmpfs", path, "--remount-ro", path)),
         *("--remount-ro", "/proc"),
         *("--dev", "/dev", "--perms", "1777", "--size", tmpfs, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
         *("--perms", "1777", "--size", tmpfs, "--tmpfs", "/tmp"),

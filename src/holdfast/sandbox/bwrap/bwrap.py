@@ -194,38 +194,36 @@ class _ProcessBuilder:
         self.egress_channel: socket.socket | None = None
 
     def build(self, known_roots: KnownRoots) -> PreparedProcess:
+        """Build the request. The order matters: each mount adds descriptors, and the arguments name all of them."""
         roots = self._open_roots()
         for root in roots:
             known_roots.add(root)
 
-        read_only = _open_untrusted(self.confinement, self.resources)
-        untrusted_folders = UntrustedFolders(
-            own=_paths_by_identity((*roots, *read_only)), all=known_roots.folders()
+        untrusted = _open_untrusted(self.confinement, self.resources)
+        not_followed = UntrustedFolders(
+            own=_paths_by_identity((*roots, *untrusted)), all=known_roots.folders()
         )
-        runtime = find_runtime(self.spec, untrusted_folders, self.resources)
+        runtime = find_runtime(self.spec, not_followed, self.resources)
         command = [
             *prlimit_command(self.prlimit, self.confinement.quota, rlimits(self.confinement.quota)),
             runtime.program,
             *self.spec.argv[1:],
         ]
 
-        mounts = [
-            *self._mount_roots(roots),
-            *self._mount_readable(runtime),
-        ]
+        mounts = [*self._mount_roots(roots), *self._mount_readable(runtime)]
         env = self.spec.env
         if self.confinement.network:
             env = add_proxy_variables(env)
             command = [*self._listener_command(mounts), *command]
 
         self._check_cwd(mounts)
-        masked = _proc_files_for_uid_0() if self._has_uid_0 else []
+        hidden = _proc_files_for_uid_0() if self._has_uid_0 else []
         filesystem = Filesystem(
             mounts=tuple(mounts),
             system_mounts=self._mount_system(),
             files=self._etc_files(),
-            masked_files=tuple(str(path) for path in masked if not path.is_dir()),
-            masked_folders=(_BWRAP_IN_PROC, *(str(path) for path in masked if path.is_dir())),
+            hidden_files=tuple(str(path) for path in hidden if not path.is_dir()),
+            hidden_folders=(_BWRAP_IN_PROC, *(str(path) for path in hidden if path.is_dir())),
         )
 
         arch = find_architecture(platform.machine())

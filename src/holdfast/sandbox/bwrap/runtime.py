@@ -29,6 +29,7 @@ from holdfast.sandbox.own_code import OWN_PYTHON
 
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _RUNTIME_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
+# A folder with one of these is a runtime: a Python environment, or a Node installation.
 _RUNTIME_MARKERS = (("pyvenv.cfg",), ("lib", "node_modules"), ("include", "node"))
 _PYTHONS = ("python3", OWN_PYTHON)
 _NODES = ("node",)
@@ -96,6 +97,8 @@ def find_runtime(spec: ProcessSpec, untrusted: UntrustedFolders, resources: Exit
 
 
 class _Finder:
+    """Finds the program of one server, and what it needs. A *step* is a file, or a root that stands for a file in it."""
+
     def __init__(self, spec: ProcessSpec, untrusted: UntrustedFolders, resources: ExitStack) -> None:
         self._cwd = spec.cwd
         self._search_path = spec.env.get("PATH", os.defpath)
