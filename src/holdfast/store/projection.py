@@ -46,7 +46,7 @@ EVENTS_WITHOUT_PROJECTION = (
 )
 """Events that do not change the session's row."""
 EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)
-"""The most frequent of them. They have no text to search for either."""
+"""The most frequent of the events above. They also have no text to search for."""
 
 
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:

@@ -1,4 +1,4 @@
-"""A function that runs in a thread of the store, and sends its result back to the event loop."""
+"""Functions that run in the threads of the store, and how their results get back to the event loop."""
 
 import asyncio
 from collections.abc import Callable, Iterable
