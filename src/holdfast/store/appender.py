@@ -55,7 +55,7 @@ class Appender:
         self._idle_waiters: list[asyncio.Future[None]] = []
         self._error: BaseException | None = None
         self.bytes = 0
-        """The size of all events of this appender: their stored size, or what the caller gave for those that are not stored yet."""
+        """The size of all events of this appender. Until an event is stored, the size that the caller gave counts."""
         self._commit = self.commit_now  # one bound method for all events
 
     @property
