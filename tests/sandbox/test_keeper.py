@@ -146,7 +146,7 @@ async def test_cancelled_start_leaves_no_process_and_no_descriptor(keeper: Keepe
             child = await task
         except asyncio.CancelledError:
             continue
-        child.end_soon()
+        child.terminate()
         child.close()
 
     assert keeper.pid is not None
@@ -168,7 +168,7 @@ async def test_cancelled_confined_start_leaves_no_process_and_no_descriptor(
             child = await task
         except asyncio.CancelledError:
             continue
-        child.end_soon()
+        child.terminate()
         child.close()
 
     assert keeper.pid is not None

@@ -32,6 +32,7 @@ _MAX_KILL_PAUSE = 0.5
 _CGROUP_ATTEMPTS = 50
 _MAX_IDLE = 32  # supervisors without a server
 _IDLE_SECONDS = 5.0  # after this long without a start or an end of a server, they exit
+_MAX_DESCRIPTORS = 250  # in one message; the kernel passes at most 253
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _libc = ctypes.CDLL(None)
 
@@ -41,8 +42,8 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), hard))  # servers inherit it
-    _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # adopt what a killed supervisor leaves behind
-    gc.disable()
+    _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # to become the parent of a killed supervisor's children
+    gc.disable()  # a collection in a supervisor would copy the pages that it shares with this process
     gc.freeze()
     _ignore_signals()
     poll, wakeup = _poll_with_signals()
@@ -174,6 +175,7 @@ class _Supervisor:
         self.request: dict[str, Any] = {}
         self.pid = 0
         self.report = -1
+        """The pipe on which the forked process reports why it could not execute the server."""
         self.deadline: float | None = None
         self.killing_since: float | None = None
         self.kill_after = _HOST_GONE_GRACE
@@ -331,7 +333,7 @@ class _Supervisor:
         self.host.close()
 
     def _send(self, message: bytes) -> None:
-        """Send a JSON object, which is written by hand: less code makes fewer pages differ from those of the keeper process."""
+        """Send a JSON object. It is not built with `json`: the less code a supervisor runs, the more memory pages it shares."""
         with contextlib.suppress(OSError):
             self.host.sendall(message + b"\n")
 
@@ -375,6 +377,7 @@ class _Cgroups:
     """The control groups of one server: created before it starts, removed after it ended."""
 
     def __init__(self, requested: list[tuple[str, list[tuple[str, dict[str, str]]], dict[str, str]]]) -> None:
+        """`requested` holds the fields of each `Cgroup`: `parent`, `outer`, `limits`."""
         own = f"holdfast-{os.getpid()}"
         self.groups = [(Path(parent), [*outer, (own, limits)]) for parent, outer, limits in requested]
 
@@ -393,7 +396,7 @@ class _Cgroups:
     def remove(self) -> None:
         for parent, groups in self.groups:
             folder = parent.joinpath(*(name for name, _ in groups))
-            for _ in range(50):  # a reaped process may still count in its group for a moment
+            for _ in range(_CGROUP_ATTEMPTS):  # a reaped process may still count in its group for a moment
                 try:
                     folder.rmdir()
                 except FileNotFoundError:
@@ -430,7 +433,7 @@ def _receive_request(host: socket.socket) -> tuple[dict[str, Any], list[int]] | 
 
 
 def _receive(source: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    data, fds, _, _ = socket.recv_fds(source, size, 250)
+    data, fds, _, _ = socket.recv_fds(source, size, _MAX_DESCRIPTORS)
     for fd in fds:  # recv_fds ignores MSG_CMSG_CLOEXEC; with one thread, no fork can come in between
         os.set_inheritable(fd, False)
     return data, list(fds)
@@ -450,7 +453,7 @@ def _ignore(number: int, frame: object) -> None:
 
 
 def _poll_with_signals() -> tuple["select.poll", int]:
-    """A poll that also wakes when a child exits."""
+    """A poll that also wakes on signals, such as the exit of a child; and the descriptor that is readable then."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     poll = select.poll()
@@ -459,7 +462,7 @@ def _poll_with_signals() -> tuple["select.poll", int]:
 
 
 def _watch_peer(peer: socket.socket, poll: "select.poll") -> int:
-    """Poll the host's process, because a fork of the host may keep the socket open. Return its pidfd, or -1."""
+    """Let `poll` wake when the process at the other end exits: a fork of the host may keep the socket open. Return its pidfd, or -1."""
     pid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
     try:
         fd = os.pidfd_open(pid)
@@ -494,18 +497,18 @@ def _has_children() -> bool:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Every descendant of this process, parents first."""
+    """The pids of all descendants of a process, parents first."""
     children: dict[int, list[int]] = {}
     for pid, parent in _processes():
         children.setdefault(parent, []).append(pid)
-    found = children.get(ancestor, [])
-    for pid in found:  # the list grows while it is read
-        found.extend(children.get(pid, ()))
-    return found
+    descendants = children.get(ancestor, [])
+    for pid in descendants:  # the list grows while it is read
+        descendants.extend(children.get(pid, ()))
+    return descendants
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Every process and its parent. `Path` would take seven times as long."""
+    """The pid of every process, and that of its parent. Not with `Path`, which takes seven times as long."""
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdecimal():
             with contextlib.suppress(OSError, IndexError):
