@@ -77,7 +77,7 @@ teams: setup ## Kill hosts whose sessions send messages, and race for budgets, m
 
 fuzz: setup ## Fuzz the wire and project folders, and repeat random attacks (FUZZ frames, FOLDERS folders, REPEATS)
 	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest tests/wire -m fuzz --timeout 3600 $(ARGS)
-	@HOLDFAST_FOLDERS=$(FOLDERS) $(BIN)/python -m pytest tests/safety -m fuzz -s $(ARGS)
+	@HOLDFAST_FOLDERS=$(FOLDERS) $(BIN)/python -m pytest tests/safety -m fuzz -n $(WORKERS) $(ARGS)
 	@HOLDFAST_REPEATS=$(REPEATS) $(BIN)/python -m pytest $$(grep -l 'import REPEATS' -r tests --include 'test_*.py') --timeout 3600 $(ARGS)
 
 soak: setup ## Stress the links and the gateway: CYCLES sessions with good and bad endings, 100 x 100 concurrent calls, hostile servers

@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from queue import SimpleQueue
 from types import ModuleType
 from typing import Literal, TextIO
+
+from msgspec import Struct
 
 from holdfast.model.context import current_context
 from holdfast.model.visible_text import is_visible, replace_invisible
@@ -225,8 +226,7 @@ class _Handler(logging.StreamHandler[TextIO | NonBlockingStream]):
     """The handler that `configure` adds, and replaces when it is called again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Content:
+class _Content(Struct, frozen=True, kw_only=True):
     """What the caller logged, masked."""
 
     event: str

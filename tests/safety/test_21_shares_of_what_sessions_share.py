@@ -419,7 +419,7 @@ async def count_scans(
     async with Keeper() as keeper:
         children = [await keeper.spawn(spec) for _ in range(3)]
         for child in children:
-            child.end_soon()
+            child.terminate()
         await asyncio.gather(*(child.wait() for child in children))
         for child in children:
             child.close()

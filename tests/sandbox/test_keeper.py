@@ -146,7 +146,7 @@ async def test_cancelled_start_leaves_no_process_and_no_descriptor(keeper: Keepe
             child = await task
         except asyncio.CancelledError:
             continue
-        child.end_soon()
+        child.terminate()
         child.close()
 
     assert keeper.pid is not None
@@ -168,7 +168,7 @@ async def test_cancelled_confined_start_leaves_no_process_and_no_descriptor(
             child = await task
         except asyncio.CancelledError:
             continue
-        child.end_soon()
+        child.terminate()
         child.close()
 
     assert keeper.pid is not None
@@ -314,10 +314,9 @@ async def test_without_a_keeper_server_and_daemon_outlive_a_killed_host(root: Pa
 async def test_servers_start_with_a_python_that_has_no_pidfd_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = tmp_path / "keeper.py"
-    source = Path(keeper_process.__file__).read_text(encoding="utf-8")
-    script.write_text(f"import os\n\nvars(os).pop('pidfd_open', None)\n{source}", encoding="utf-8")
-    monkeypatch.setattr(client, "_SCRIPT", script)
+    _change_keeper_process(
+        tmp_path, monkeypatch, ("import os\n", "import os\n\nvars(os).pop('pidfd_open', None)\n")
+    )
 
     async with Keeper() as keeper:
         completed = await run(keeper, python("print('new')"))
@@ -358,6 +357,67 @@ async def test_server_and_daemon_end_when_their_supervisor_is_killed(keeper: Kee
         await wait_unlocked(lock)
         await wait_exit(child.pid)
         assert await child.wait() == -signal.SIGKILL
+
+
+async def test_supervisor_of_an_ended_server_supervises_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _change_keeper_process(tmp_path, monkeypatch, ("_IDLE_SECONDS = 5.0", "_IDLE_SECONDS = 600.0"))
+    async with Keeper() as keeper:
+        await run(keeper, python("pass"))
+        assert keeper.pid is not None
+        (supervisor,) = children(keeper.pid)
+        descriptors = _descriptors_of(supervisor)
+
+        facts = {(await run(keeper, python(FACTS))).out for _ in range(3)}
+
+        assert (children(keeper.pid), _descriptors_of(supervisor)) == ([supervisor], descriptors)
+        assert len(facts) == 1
+
+
+async def test_idle_supervisors_that_were_killed_are_replaced(keeper: Keeper) -> None:
+    await asyncio.gather(*(run(keeper, python("pass")) for _ in range(4)))
+    process = keeper.pid
+    assert process is not None
+    for supervisor in children(process):
+        os.kill(supervisor, signal.SIGKILL)
+        await wait_exit(supervisor)
+
+    completed = await run(keeper, python("print('new')"))
+
+    assert (completed.out, keeper.pid) == ("new\n", process)
+
+
+async def test_idle_supervisors_exit_with_the_keeper_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _change_keeper_process(tmp_path, monkeypatch, ("_IDLE_SECONDS = 5.0", "_IDLE_SECONDS = 600.0"))
+    async with Keeper() as keeper:
+        await asyncio.gather(*(run(keeper, python("pass")) for _ in range(4)))
+        assert keeper.pid is not None
+        supervisors = children(keeper.pid)
+        assert supervisors
+
+        os.kill(keeper.pid, signal.SIGKILL)
+
+        for supervisor in supervisors:
+            await wait_exit(supervisor)
+
+
+async def test_few_supervisors_stay_idle_and_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = ("_MAX_IDLE = 32", "_MAX_IDLE = 2"), ("_IDLE_SECONDS = 5.0", "_IDLE_SECONDS = 0.5")
+    _change_keeper_process(tmp_path, monkeypatch, *changes)
+    cat = ProcessSpec(argv=("cat",), env=PATH, cwd="/")
+    async with Keeper() as keeper:
+        process = keeper.pid
+        assert process is not None
+        async with started(keeper, cat), started(keeper, cat), started(keeper, cat), started(keeper, cat):
+            assert len(children(process)) == 4
+
+        await wait_until(lambda: len(children(process)) <= 2)
+        await wait_until(lambda: not children(process))
 
 
 async def test_start_without_free_descriptors_fails_and_the_next_works(
@@ -426,6 +486,23 @@ def test_setuid_program_works_in_a_direct_server(open_folder: Path) -> None:
     )  # fmt: skip
 
     assert (done.stdout, done.stderr) == ("65534 0\n", "")
+
+
+def _change_keeper_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *changes: tuple[str, str]
+) -> None:
+    """Let the next keeper run a copy of its script with these texts replaced."""
+    source = Path(keeper_process.__file__).read_text(encoding="utf-8")
+    for old, new in changes:
+        assert source.count(old) == 1
+        source = source.replace(old, new)
+    script = tmp_path / "keeper.py"
+    script.write_text(source, encoding="utf-8")
+    monkeypatch.setattr(client, "_SCRIPT", script)
+
+
+def _descriptors_of(pid: int) -> int:
+    return len([*Path(f"/proc/{pid}/fd").iterdir()])
 
 
 def _start_host(root: Path, trust: str, fork: str = "") -> subprocess.Popen[str]:

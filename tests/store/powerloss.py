@@ -29,7 +29,7 @@ from holdfast.model.event import Replied
 from holdfast.model.ids import SessionId
 from holdfast.store.pending_event import PendingEvent
 from holdfast.store.sqlite import SqliteStore
-from holdfast.store.sqlite.database import Database, Synchronous, prepare
+from holdfast.store.sqlite.database import Database, Synchronous, set_pragmas
 from holdfast.store.sqlite.read_tx import SqlReadTx
 from holdfast.store.sqlite.store import open_database
 from holdfast.testing.store_contract.factories import create_session
@@ -114,7 +114,7 @@ async def _record(folder: Path, synchronous: Synchronous, rng: random.Random) ->
     def connect(path: Path) -> Database:
         db = ApswDatabase(apsw.Connection(str(path), vfs=vfs.name))
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        prepare(db, synchronous)
+        set_pragmas(db, synchronous)
         # Small, so that there are many checkpoints.
         db.execute("PRAGMA wal_autocheckpoint = 40")
         return db

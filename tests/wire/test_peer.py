@@ -1,6 +1,6 @@
 import asyncio
 import logging
-import secrets
+import os
 from typing import Any
 
 import pytest
@@ -570,7 +570,7 @@ async def test_response_to_another_connections_request_answers_nothing(
     is_random: bool, monkeypatch: pytest.MonkeyPatch
 ):
     if not is_random:
-        monkeypatch.setattr(secrets, "randbits", int)  # the same first id in every connection
+        monkeypatch.setattr(os, "urandom", bytes)  # the same first id in every connection
     async with recorded_peer() as (first, theirs), recorded_peer() as (second, ours):
         tasks = [asyncio.create_task(peer.request("whoami")) for peer in (first, second)]
         (request,), _ = await theirs.wait_for(1), await ours.wait_for(1)

@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,8 +33,7 @@ _ACP_FIELD_NAMES = {"session_id": "sessionId"}
 _MAX_ID_LENGTH = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionDefaults:
+class SessionDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line sets for every session."""
 
     trust: Trust | None = None

@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LazyCommand:
     """Where to import a command from (`module:attribute`), and its line in the help."""
 
-    target: str
-    help: str
+    def __init__(self, *, target: str, help: str) -> None:
+        self.target = target
+        self.help = help
 
 
 class LazyGroup(click.Group):

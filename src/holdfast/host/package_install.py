@@ -77,7 +77,7 @@ async def wait_for_installation(child: Child, folder: Path, *, package: str) -> 
                 break
             too_large = await _THREADS.run(is_too_large, folder)
             if too_large or time.monotonic() > deadline:
-                child.end_now()
+                child.kill()
                 raise _too_large(package) if too_large else _too_slow(package)
         if await _THREADS.run(is_too_large, folder):
             raise _too_large(package)

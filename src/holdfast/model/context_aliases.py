@@ -9,6 +9,7 @@ from holdfast.model import codes
 from holdfast.model.context import CONTEXT_FIELDS, META_KEY, SessionContext, context_env
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.settings_section import SettingsSection
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _KEY = re.compile(r"([A-Za-z0-9][A-Za-z0-9.-]*/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -16,8 +17,8 @@ _STANDARD_KEYS = {"progressToken", "traceparent", "tracestate", "baggage"}
 _MCP_PREFIXES = {"mcp", "modelcontextprotocol"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextAliases:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ContextAliases(SettingsSection):
     """Additional names for the context. `a.b` is read from and written to both `_meta["a"]["b"]` and `_meta["a.b"]`."""
 
     env_prefixes: tuple[str, ...] = field(

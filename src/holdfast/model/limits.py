@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+from holdfast.model.settings_section import SettingsSection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Limits(SettingsSection):
     """What a peer may send. A message over a limit is answered with an error."""
 
     line_bytes: int = field(
@@ -49,8 +53,7 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SizeLimit:
+class SizeLimit(Struct, frozen=True, kw_only=True):
     """The size up to which a JSON document is handled normally. A larger one is shortened, refused, or read in a thread.
 
     The number of bytes alone does not say how much work a document is: a megabyte is one text, or 300,000 empty lists.

@@ -1,7 +1,7 @@
 """Decide which servers a session gets: load → validate → admit → select → inject → confine, one file each.
 
-After admit, `expand` fills in the variables of the admitted entries. It completes the validation, so its refusals have the
-stage `validate`. `inputs` collects what the stages need, and `resolve` runs them.
+Between admit and select, `expand` replaces the variables of the admitted entries by their values. It completes the validation,
+so its refusals have the stage `validate`. `inputs` collects what the stages need, and `resolve` runs them.
 
 The other files:
 

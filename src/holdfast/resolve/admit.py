@@ -21,7 +21,9 @@ class ServerAnswers:
     direct: Collection[str] = ()
     """The entries that were approved with the user's rights."""
     confined: Mapping[str, ConfinedGrant] = field(default_factory=dict[str, ConfinedGrant])
+    """The entries that were approved as confined, with their grants."""
     declined: Collection[str] = ()
+    """The entries that the user declined."""
 
 
 NO_ANSWERS = ServerAnswers()
@@ -79,7 +81,7 @@ def _why_not_approved(server: ServerSpec, answers: ServerAnswers) -> str | None:
 
 
 def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
-    """A confined server is never shared by sessions: one could learn what another does."""
+    """The server, not shared if it is confined: through a shared server, one session could learn what another does."""
     is_confined = server.always_confined or (isinstance(server.transport, Stdio) and trust is Trust.SANDBOXED)
     if not is_confined or server.lifetime is not Lifetime.HOST:
         return server
@@ -87,15 +89,14 @@ def _unshare(server: ServerSpec, trust: Trust) -> ServerSpec:
 
 
 def _why_variables_refused(server: ServerSpec, trust: Trust) -> str | None:
-    """Why a client's or project's server may not set its variables in a sandboxed session: because one of the variables can change which code runs."""
+    """Why a client's or project's server is refused in a sandboxed session: one of its variables can change which code runs. None if none can."""
     if not isinstance(server.transport, Stdio):
         return None
     match server.source:
         case Source.CLIENT:
             is_refused = server.trust_in(trust) is Trust.SANDBOXED
-        case (
-            Source.PROJECT
-        ):  # a person has approved the variables, also for a confined server, but for direct sessions only
+        case Source.PROJECT:
+            # A person has approved the variables, also those of a confined server, but only for direct sessions.
             is_refused = trust is Trust.SANDBOXED
         case _:
             is_refused = False

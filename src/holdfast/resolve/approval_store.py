@@ -1,6 +1,6 @@
 """Store and read the approvals of servers and tools.
 
-The store's table of approvals also keeps other answers of the user, and notes that are needed later: "not an approval" below.
+The store's table of approvals also keeps other answers of the user, and data that is needed later: "not an approval" below.
 
 The key of a row names the server or tool. Its `content_hash` says which version of it is approved. A key is a JSON list that begins
 with its kind. An *origin* is the file of a server's entry, a *pin* is the stored fingerprint of a tool's definition, and an
@@ -225,7 +225,7 @@ def is_entry_approved(tx: ReadTx, spec: ServerSpec) -> bool:
 
 
 def read_last_answer(tx: ReadTx, origin: str, name: str) -> ServerApproval | None:
-    """The last approval of any version of a project's server: its grant, or none if it got the user's rights. None if there is none."""
+    """The last approval of any version of a project's server; None if it was never approved. Only `grant` is set in the result."""
     key = json.dumps([_DIRECT_KINDS[0], origin, name])
     confined_prefix = json.dumps([_CONFINED_KINDS[0], origin, name])[:-1] + ", "
     last = max((*tx.approvals(key), *tx.approvals(confined_prefix)), key=lambda one: one.at, default=None)
@@ -274,7 +274,7 @@ def read_tool_pins(tx: ReadTx, spec: ServerSpec, user_id: str) -> ToolPins:
     """The pins of a server for one user. If there are none, the pins of earlier Holdfast versions, which all users shared."""
     first_use = tx.approvals(_first_use_prefix(spec, user_id))
     approvals = tx.approvals(_tool_key_prefix(spec, user_id))
-    # In those versions, clients' servers with the same name shared their pins, so those pins are not used.
+    # In those versions, all clients' servers with one name shared their pins. So such pins are not used.
     if not first_use and not approvals and spec.source is not Source.CLIENT:
         approvals = tx.approvals(_old_tool_key_prefix(spec))
     found = _hashes_by_name(approvals)
@@ -288,7 +288,7 @@ def read_tool_pins(tx: ReadTx, spec: ServerSpec, user_id: str) -> ToolPins:
 def store_tool_approvals(
     tx: Tx, spec: ServerSpec, fingerprints: Mapping[str, str], *, user_id: str, by: str, at: datetime
 ) -> tuple[Approval, ...]:
-    """Approve the tools with these fingerprints, given by tool name, for one user. Return the approvals."""
+    """Approve tools for one user: for each tool name, the definition with this fingerprint. Return the approvals."""
     prefix = _tool_key_prefix(spec, user_id)
     is_first_use = not tx.approvals(_first_use_prefix(spec, user_id)) and not tx.approvals(prefix)
     if by == APPROVED_ON_FIRST_USE and not is_first_use:  # another session has used the server first
@@ -344,7 +344,7 @@ def _register_client_server_and_drop_oldest(
 def definition_approvals(
     fingerprints: Mapping[str, str], definitions: Iterable[Tool], *, by: str, at: datetime
 ) -> list[Approval]:
-    """The definitions of approved tools as they are stored, to show later what changed. Large ones are left out."""
+    """The rows to store with the definitions of approved tools, to show later what changed. Large definitions are left out."""
     approvals: list[Approval] = []
     left = _MAX_STORED_BYTES
     for definition in definitions:

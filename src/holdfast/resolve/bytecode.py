@@ -1,7 +1,8 @@
 """Find out whether Python may read compiled modules in a project's `__pycache__`, and which these are.
 
-Python trusts them: their code need not be that of the source. A project's server gets `PYTHONPYCACHEPREFIX`, so that Python looks
-for them in another folder. But options (`-E`, `-I`), launchers and shells can take this variable away again.
+Python runs a compiled module even if it was not compiled from the source next to it. So a project's server gets the variable
+`PYTHONPYCACHEPREFIX`, and Python looks for compiled modules in another folder. But options (`-E`, `-I`), launchers and shells
+can remove this variable.
 """
 
 import errno
@@ -15,7 +16,7 @@ from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
 
 SOURCE_SUFFIXES = (".py", ".pyw")
 """The suffixes of the sources that Python keeps compiled modules of."""
-_PYTHON = re.compile(r"python(?:3(?:\.(?:[89]|[1-9]\d)t?)?)?")  # older ones do not know the variable
+_PYTHON = re.compile(r"python(?:3(?:\.(?:[89]|[1-9]\d)t?)?)?")  # Python before 3.8 does not know the variable
 _OPTIONS = re.compile(r"-[bBdiOPqRsSuvx]+")
 _OPTIONS_AND_M = re.compile(r"-[bBdiOPqRsSuvx]*m")
 _OPTIONS_AND_C = re.compile(r"-[bBdiOPqRsSuvx]*c")
@@ -29,9 +30,10 @@ _FOLDER = "__pycache__"
 def is_bytecode_elsewhere(
     argv: Sequence[str], is_own_module: Callable[[str], bool], folder: str = ""
 ) -> bool:
-    """Whether Python certainly gets the variable: the command is Python, a Python script or `uv run`, and all of its options keep the variable.
+    """Whether Python certainly keeps the variable, and so reads compiled modules only in the other folder.
 
-    False for every other command. `is_own_module` says whether a module of `python -m` is one of the project. The command runs in `folder`.
+    True only if the command is Python, a Python script or `uv run`, and all of its options are known to keep the variable.
+    `is_own_module` says whether a module of `python -m` belongs to the project. The command runs in `folder`.
     """
     words = [*argv]
     if any("pycache" in word.lower() for word in words):

@@ -216,7 +216,7 @@ class CommandCollector:
                 self._files.is_partial = True
 
     def _check_settings(self, name: str, base: str) -> None:
-        """Raise if a file of settings decides what runs. Note from where it lets packages be fetched."""
+        """Raise if a settings file decides what runs. Remember the hosts from which it lets packages be fetched."""
         path = f"{base}/{name}"
         problem = ""
         if name in NPM_SETTINGS_FILES:

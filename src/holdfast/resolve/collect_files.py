@@ -42,13 +42,13 @@ class FileCollector:
         self.files: dict[str, str] = {}
         """The hash of each file, by its path in the project."""
         self.stamps: set[tuple[str, int, int]] = set()
-        """The path of each file, and two numbers that change when the file changes."""
+        """The path, inode and change time of each file."""
         self.sibling_modules: set[str] = set()
         """The modules in the folders of sources, which an import may find."""
         self.is_partial = False
         """Whether some files could not be found, because there are too many or their names are computed."""
         self.package_sources: dict[str, None] = {}
-        """Where packages are fetched from."""
+        """The hosts from which packages are fetched, in order."""
         self.project = ProjectFolders(folder)
         self.folder = self.project.folder
         self.hashes = hashes
@@ -57,7 +57,9 @@ class FileCollector:
         self.commands: deque[tuple[list[str], str]] = deque()
         """The commands that are not read yet, each with its folder."""
         self.python_sources: dict[str, None] = {}
+        """The paths of all Python sources, in order."""
         self.reads_bytecode = False
+        """Whether Python may run compiled modules in a `__pycache__` of the project."""
         self._approved = approved
         self._listed: set[tuple[str, tuple[str, ...]]] = set()
         self._kinds: dict[str, frozenset[Kind]] = {}
@@ -78,7 +80,7 @@ class FileCollector:
             return
         real = real_path(path)
         self.python_sources.update((place, None) for place in (path, real) if place.endswith(SOURCE_SUFFIXES))
-        # System updates change such files, so the path of the link's target is hashed, not the content.
+        # System updates change the content of such a link's target, so only its path is hashed.
         if real.startswith(SYSTEM_PREFIXES) and not self.project.is_below(real):
             self.files[relative] = hashlib.sha256(b"link to " + os.fsencode(real)).hexdigest()
             self._check_approved(relative, self.files[relative])

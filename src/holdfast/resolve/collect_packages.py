@@ -1,4 +1,4 @@
-"""Collects the files of a program that packages, manifests and imports lead to."""
+"""Collects the files of a program that are found through packages, manifests and imports."""
 
 import os
 import re

@@ -1,4 +1,8 @@
-"""Find what the words of a command can name: files, packages, modules, and the files that its launcher reads."""
+"""Find what the words of a command can name: files, packages and modules. Also which files its launchers read.
+
+A *launcher* is a program that starts another one or runs scripts: `npx`, `uv`, `make`. No words are executed or expanded here.
+Words that name nothing do no harm, so the functions return too many items rather than too few.
+"""
 
 import re
 import shlex
@@ -147,7 +151,7 @@ _LAUNCHER_FILES: dict[str, tuple[str, ...]] = {
 }
 MANIFEST_NAMES = frozenset(name for names in _LAUNCHER_FILES.values() for name in names)
 """The names of the files that launchers read. Code in their folder runs because of them."""
-# These files contain commands. The files of the project that their words name are part of the program.
+# Files that contain commands. The files of the project that these commands name belong to the program, too.
 TASK_FILES = frozenset(
     (
         *("GNUmakefile", "makefile", "Makefile", "justfile", "Justfile", ".justfile", "Rakefile", "rakefile"),
@@ -204,7 +208,8 @@ _SOURCE_SUFFIXES: dict[str, tuple[str, ...]] = {
     "mix": (".ex", ".exs"),
 }
 _COMPLETE_PROGRAMS = (".jar", ".dll", ".war")  # `java -jar x.jar` and `dotnet x.dll` load no source files
-# These programs, with these subcommands, run what a file in their working folder, or in a folder above it, says. `""` stands for any subcommand.
+# With these subcommands, these programs run what a file in their working folder, or in a folder above it, says. `""` stands for
+# any subcommand.
 _SCRIPT_RUNNERS = {
     **dict.fromkeys(("npm", "pnpm", "yarn", "bun"), ("run", "run-script", "start", "test")),
     "deno": ("task",),
@@ -268,13 +273,13 @@ MAX_WORDS = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
-    """A word that may be a file."""
+    """A word that may be the path of a file."""
 
     path: str
     is_program: bool = False
-    """Whether the command runs it. If not, it counts only if it is code or executable."""
+    """Whether the command may run the file. If not, the file belongs to the program only if it is code or executable."""
     runner: str = ""
-    """The interpreter or launcher that runs it; empty if it is the command itself, or not known."""
+    """The interpreter or launcher that runs the file; empty if the file is the command itself, or if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,35 +309,35 @@ NamedItem = NamedFile | NamedPackage | NamedModule | NamedCode
 def base_folders(argv: Sequence[str]) -> list[str]:
     """The folders that the command changes into: `uv run --directory server …`."""
     words = [*_words(argv)]
-    found = [after for word, after in pairwise(words) if word in _FOLDER_OPTIONS]
+    folders = [after for word, after in pairwise(words) if word in _FOLDER_OPTIONS]
     for word in words:
         option, equals, value = word.partition("=")
         if equals and option in _FOLDER_OPTIONS:
-            found.append(value)
-    return found
+            folders.append(value)
+    return folders
 
 
 def launcher_files(argv: Sequence[str]) -> list[str]:
     """The files that the command's launchers read in their working folder, if they exist."""
     programs = dict.fromkeys(program_name(word) for word in _words(argv))
-    found = [name for program in programs for name in _LAUNCHER_FILES.get(program, ())]
+    names = [name for program in programs for name in _LAUNCHER_FILES.get(program, ())]
     if not programs.keys() & _JAVASCRIPT_RUNNERS:
-        return found
+        return names
     tools = [program for program in programs if _TOOL_NAME.fullmatch(program)][:_MAX_TOOLS]
     tools += [_TOOLS_WITH_OTHER_CONFIG[tool] for tool in tools if tool in _TOOLS_WITH_OTHER_CONFIG]
-    found += (f"{tool}.config{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES)
-    found += (f".{tool}rc{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES[:3])
-    return found
+    names += (f"{tool}.config{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES)
+    names += (f".{tool}rc{suffix}" for tool in tools for suffix in _CONFIG_SUFFIXES[:3])
+    return names
 
 
 def tool_settings(argv: Sequence[str]) -> list[str]:
     """The files with settings that the command's programs may look for in their working folder, named after them: `fastmcp.json`."""
     programs = dict.fromkeys(program_name(word) for word in _words(argv))
     tools = [program for program in programs if _TOOL_NAME.fullmatch(program)][:_MAX_TOOLS]
-    found = [f"{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES]
-    found += (f".{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES)
-    found += (f".{tool}rc{suffix}" for tool in tools for suffix in ("", *_TOOL_SETTINGS_SUFFIXES))
-    return found
+    names = [f"{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES]
+    names += (f".{tool}{suffix}" for tool in tools for suffix in _TOOL_SETTINGS_SUFFIXES)
+    names += (f".{tool}rc{suffix}" for tool in tools for suffix in ("", *_TOOL_SETTINGS_SUFFIXES))
+    return names
 
 
 def names_files_by_pattern(argv: Sequence[str]) -> bool:
@@ -371,15 +376,15 @@ def source_suffixes(argv: Sequence[str]) -> tuple[str, ...]:
     words = [*_words(argv)]
     if any(word.endswith(_COMPLETE_PROGRAMS) for word in words):
         return ()
-    found: list[str] = []
+    suffixes: list[str] = []
     for at, word in enumerate(words):
         name = program_name(word)
         subcommands = _SCRIPT_RUNNERS.get(name, ("",))
         if name in _SOURCE_SUFFIXES and (
             at == 0 or any(sub in words[at + 1 : at + 4] for sub in subcommands)
         ):
-            found += _SOURCE_SUFFIXES[name]
-    return tuple(found)
+            suffixes += _SOURCE_SUFFIXES[name]
+    return tuple(suffixes)
 
 
 def problem_with_workspace_option(argv: Sequence[str]) -> str:
@@ -454,6 +459,7 @@ def is_node_or_python(word: str) -> bool:
 
 def find_named_items(argv: Sequence[str]) -> Iterator[NamedItem]:
     """Everything that the words of a command can name, in order."""
+    # `launcher` is the last interpreter or launcher, until a word that it runs was found: the words after that one are arguments.
     launcher, previous, has_code = "", "", False
     for number, (word, is_split) in enumerate(islice(_all_words(argv), MAX_WORDS)):
         name = program_name(word)
@@ -525,7 +531,7 @@ def _words(argv: Sequence[str]) -> Iterator[str]:
 
 
 def _all_words(argv: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """The words, and whether the words inside this one follow. Text in quotes can also be shell text."""
+    """Each word, and whether the words inside of it follow next, because it may be shell text: a text in quotes."""
     for word in filter(None, argv):
         is_text = _SHELL_SEPARATORS.search(word) is not None
         yield word, is_text

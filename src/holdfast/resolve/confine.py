@@ -21,7 +21,7 @@ from holdfast.resolve.version_managers import is_interpreter_itself
 from holdfast.sandbox.read_only_names import top_level_names
 
 BYTECODE_VARIABLE = "PYTHONPYCACHEPREFIX"
-"""Names the folder in which Python looks for compiled modules, and nowhere else. Project servers get it."""
+"""The variable that names the only folder in which Python looks for compiled modules. Project servers get it."""
 _CONFINED_BYTECODE_FOLDER = "/run/python-cache"  # each sandbox has a /run of its own, and no root lies in it
 
 
@@ -103,8 +103,8 @@ def _why_roots_overlap(policy: ConfinePolicy) -> str | None:
 def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
     """The roots that a confined server gets.
 
-    A project's server that was approved as confined gets its project's folder. The question named no other folder, so
-    those that an editor adds to the session are not part of the approval.
+    A project's server that was approved as confined gets its project's folder. The approval named no other folder, so it does
+    not include those that an editor adds to the session.
     """
     if server.source is not Source.PROJECT or not server.always_confined:
         return policy.roots
@@ -113,7 +113,7 @@ def _roots_for(server: ServerSpec, policy: ConfinePolicy) -> tuple[str, ...]:
 
 
 def _without_hidden_workspace(env: Mapping[str, str], roots: tuple[str, ...]) -> Mapping[str, str]:
-    """The variables, without the path of a workspace whose folder is not in the roots: the server cannot see it."""
+    """The variables, without the path of the workspace if the server cannot see that folder, because it is in none of the roots."""
     path = env.get(WORKSPACE_PATH_VARIABLE)
     if path is None or any(PurePath(path).is_relative_to(root) for root in roots):
         return env
@@ -190,20 +190,19 @@ def _apply_confinement(server: ServerSpec, trust: Trust, policy: ConfinePolicy) 
     roots = _roots_for(server, policy)
     env = {**confined_environment(policy.environ), **_without_hidden_workspace(stdio.env, roots)}
     if policy.bytecode_folder and server.source is Source.PROJECT:
-        env[BYTECODE_VARIABLE] = (
-            _CONFINED_BYTECODE_FOLDER  # the host's folder is not visible, and its path names the user
-        )
+        # Not the host's folder, which the server cannot see, and whose path contains the user's name.
+        env[BYTECODE_VARIABLE] = _CONFINED_BYTECODE_FOLDER
+    may_change_programs = "." in stdio.writable
     confinement = Confinement(
         roots=roots,
         readable=stdio.readable,
         writable=stdio.writable,
-        read_only=() if "." in stdio.writable else _read_only_roots(roots, policy),  # "." is the user's grant
-        executed=() if "." in stdio.writable else policy.unconfined_programs,
+        read_only=() if may_change_programs else _read_only_roots(roots, policy),
+        executed=() if may_change_programs else policy.unconfined_programs,
         protected=policy.protected,
         network=stdio.network,
-        scripts=None
-        if server.source is Source.CLIENT  # it could choose which of the user's folders to read
-        else named_scripts((stdio.command, *stdio.args)),
+        # A client could name a script to choose which of the user's folders its server can read.
+        scripts=None if server.source is Source.CLIENT else named_scripts((stdio.command, *stdio.args)),
         granted_paths=server.granted_paths,
         allowed_private_hosts=policy.allowed_private_hosts,
         quota=policy.quota,

@@ -19,7 +19,7 @@ class EntrySummary:
     origin: str
     command: tuple[str, ...] = ()
     cwd: str = ""
-    """The folder to start it in; empty if the entry has none, or if the key has no effect in it."""
+    """The folder to start the server in; empty if the entry names none, or may not name one."""
     url: str = ""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -30,16 +30,16 @@ class EntrySummary:
     readable: tuple[str, ...] = ()
     """The paths that it may read while it is confined."""
     writable: tuple[str, ...] = ()
-    """The names that the user lets it change while it is confined. A project's entry cannot ask for them."""
+    """The guarded names that the user lets it change while it is confined. A project's entry cannot ask for that."""
     is_confined: bool = False
-    """Whether the entry says that it runs confined only."""
+    """Whether the entry says that the server always runs confined."""
 
 
 def summarize(entry: ServerEntry) -> EntrySummary:
     """Summarize an entry as it is written, valid or not.
 
-    In entries of the application, the operator, the user and the client, secrets are masked. A project's entry is shown whole: it contains none
-    of the user's secrets, and its author must not be able to hide a part of it.
+    Secrets are masked, except in a project's entry: it contains none of the user's secrets, and its author must not be able to
+    hide a part of it.
     """
     whole = summarize_unmasked(entry)
     if entry.source is Source.PROJECT:
@@ -48,7 +48,7 @@ def summarize(entry: ServerEntry) -> EntrySummary:
 
 
 def mask_summary(whole: EntrySummary) -> EntrySummary:
-    """A summary in which secrets are masked, and all values of variables and headers that are no references."""
+    """The summary with its secrets masked, and with all values of variables and headers masked, except references such as `${TOKEN}`."""
     return replace(
         whole,
         command=mask_command(whole.command),
@@ -59,7 +59,7 @@ def mask_summary(whole: EntrySummary) -> EntrySummary:
 
 
 def mask_secrets(whole: EntrySummary) -> EntrySummary:
-    """A summary in which only secrets are masked, to be stored and compared with a later one."""
+    """The summary with only its secrets masked, so that it can be stored and compared with a later one."""
     return replace(
         whole,
         command=mask_command(whole.command),

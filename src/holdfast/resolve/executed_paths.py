@@ -79,23 +79,24 @@ def found_in_path(search_path: str) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _programs_in(folder: str, _minute: int) -> tuple[str, ...]:
-    """Where the links in a folder of the `PATH` lead, and the interpreters of its scripts, unless they are the system's.
+    """Where the links in a folder of the `PATH` lead, and the interpreters of its scripts, except those in system folders.
 
-    Each folder has a budget of its own, so that too many links in one folder do not use up the budget of the others.
+    The result is cached for a minute: `_minute` is part of the key. Each folder has a budget of its own, so that too many links in
+    one folder do not use up the budget of the others.
     """
-    found: dict[str, None] = {}
+    paths: dict[str, None] = {}
     budget = StepBudget(_MAX_STEPS_IN_FOLDER)
     is_system = _is_of_system(folder)
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             budget.spend()
             if not entry.is_symlink():
-                found.update(dict.fromkeys(() if is_system else _interpreter_of(Path(entry.path))))
+                paths.update(dict.fromkeys(() if is_system else _interpreter_of(Path(entry.path))))
             elif not is_system or "/" in os.readlink(entry.path):  # noqa: PTH115 - a name, not a path yet
                 followed = follow_links(entry.path, budget)
                 if not all(map(_is_of_system, (*followed.passed, followed.real or "/"))):
-                    found.update(dict.fromkeys(_paths_to_protect(entry.path, is_program=True)))
-    return tuple(found)
+                    paths.update(dict.fromkeys(_paths_to_protect(entry.path, is_program=True)))
+    return tuple(paths)
 
 
 def _is_of_system(path: str) -> bool:
@@ -105,9 +106,9 @@ def _is_of_system(path: str) -> bool:
 def _expand(word: str, environ: Mapping[str, str]) -> str:
     """The word with the user's variables and home, as a shell expands them: `sh -c "exec ~/shop/run"`."""
     if "~" in word:
-        word = re.sub(r"(^|[\s=:\"'])~(?=/)", lambda found: found[1] + environ.get("HOME", "~"), word)
+        word = re.sub(r"(^|[\s=:\"'])~(?=/)", lambda matched: matched[1] + environ.get("HOME", "~"), word)
     return (
-        _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], found[0]), word)
+        _VARIABLE.sub(lambda matched: environ.get(matched[1] or matched[2], matched[0]), word)
         if "$" in word
         else word
     )
@@ -129,9 +130,9 @@ def _possible_places(word: str, bases: Iterable[str]) -> Iterator[str]:
 
 
 def _paths_to_protect(path: str, *, is_program: bool) -> Iterator[str]:
-    """The paths that must not change, so that this path leads to the same code as now: itself, and where its program loads code from.
+    """The paths that must not change, so that this path leads to the same code as now: the path itself, and the folders from which its program loads code.
 
-    If it does not exist, that is the folder in which it could be created.
+    If the path does not exist, the folder in which it could be created.
     """
     name = PurePosixPath(path)
     suffix = name.suffix.lower()

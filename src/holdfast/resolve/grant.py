@@ -1,4 +1,4 @@
-"""What a person permits a project's server that may run only while confined."""
+"""The grant of a project's server that was approved as confined: what it may use."""
 
 from dataclasses import dataclass, replace
 
@@ -22,10 +22,9 @@ class ConfinedGrant:
     network: tuple[str, ...] = ()
     """Further hosts that it may reach: `holdfast servers approve --network`."""
     writable: tuple[str, ...] = ()
-    """Names in its folder that it may change although they are read-only otherwise: `holdfast servers approve --writable`."""
-
+    """Guarded names in its folder that it may change: `holdfast servers approve --writable`."""
     package: PackageGrant | None = None
-    """The package that a package runner starts, as it was fetched for the approval."""
+    """The package that its package runner (`npx`, `uvx`) starts, as it was fetched for the approval."""
 
     def encode(self) -> str:
         """The grant as text, for the store."""
@@ -53,7 +52,7 @@ class ConfinedGrant:
 
 
 def decode_grant(text: str) -> ConfinedGrant:
-    """The grant that `ConfinedGrant.encode` wrote. One that cannot be read grants nothing."""
+    """The grant that `ConfinedGrant.encode` wrote. If the text cannot be read, a grant of nothing."""
     try:
         return msgspec.json.decode(text, type=ConfinedGrant)
     except msgspec.DecodeError:

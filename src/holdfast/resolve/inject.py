@@ -1,7 +1,7 @@
 """Stage five: set the session's context in the environment of local servers.
 
-Other servers get the context in other ways: shared servers (`lifetime: host`) and remote servers with each request, in-process servers in
-memory. If an entry sets context variables or headers itself, they are removed.
+Other servers get the context in other ways: shared servers (`lifetime: host`) and remote servers with each request, in-process
+servers in memory. If an entry itself sets a context variable or header, its value is removed.
 """
 
 from collections.abc import Mapping

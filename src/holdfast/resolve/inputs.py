@@ -38,7 +38,7 @@ from holdfast.store.store import Store
 BYTECODE_FOLDER = "python-cache"
 """The folder in the data folder in which Python keeps the compiled modules of project servers."""
 APP_ORIGIN = "the application that embeds Host"
-_MAX_PROJECT_SECRETS = 100  # every further secret makes masking slower
+_MAX_PROJECT_SECRETS = 100  # each secret makes masking slower
 _THREADS = WorkerThreads("secrets-in-entries", threads=4, per_owner=1)
 
 
@@ -60,16 +60,16 @@ class BuiltinServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveInputs:
-    """What resolution needs and what is the same for all sessions of a host."""
+    """The inputs of resolution that are the same for all sessions of a host."""
 
     settings: Settings
     builtins: tuple[BuiltinServer, ...] = ()
     app_servers: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed to `Host`, by name."""
     app_toolbox_names: frozenset[str] = frozenset()
-    """The names of those that are toolboxes."""
+    """Which of these servers are toolboxes, by name."""
     sandbox: SandboxBackend | None = None
-    """What confines the servers. None if no server is started."""
+    """The backend that confines the servers. None if no server will be started, as in `holdfast servers login`."""
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ), repr=False)
     last_good: LastGood = field(default_factory=LastGood, repr=False, compare=False)
 
@@ -81,8 +81,9 @@ class GivenServers:
     by_app: Mapping[str, Json] = field(default_factory=dict[str, Json], repr=False)
     """Servers that the application passed for this session, by name. Each replaces a server of `app_servers` with its name."""
     toolbox_names: frozenset[str] = frozenset()
-    """The names of those that are toolboxes."""
+    """Which of these servers are toolboxes, by name."""
     by_client: tuple[Json, ...] = field(default=(), repr=False)
+    """The entries in the client's request, as it sent them."""
     only_these: bool = False
     """Whether the session gets no other servers: no configured or built-in ones, and none that were passed to `Host`."""
     extra_builtins: frozenset[str] = frozenset()
@@ -98,11 +99,11 @@ def refuse_missing_builtins(
     builtins: Sequence[BuiltinServer], requested: Iterable[str], context: SessionContext
 ) -> Iterator[Refusal]:
     """The refusals of the built-in servers that were requested by name and that this session does not get."""
-    known = {builtin.spec.name: builtin for builtin in builtins}
+    by_name = {builtin.spec.name: builtin for builtin in builtins}
     for name in sorted(requested):
-        builtin = known.get(name)
+        builtin = by_name.get(name)
         if builtin is None:
-            reason = f"There is no built-in server of this name. There are: {', '.join(sorted(known))}."
+            reason = f"There is no built-in server of this name. There are: {', '.join(sorted(by_name))}."
             yield Refusal(server=name, stage=Stage.LOAD, reason=reason)
         elif not builtin.is_offered_to(context):
             yield Refusal(server=name, stage=Stage.LOAD, reason=builtin.offered_if)
@@ -252,8 +253,8 @@ def _add_secrets(loaded: LoadedEntries, client_servers: Iterable[Json]) -> Loade
     # All values that the client sent, even those that are not valid entries.
     from_client = (secret for value in client_servers for secret in secrets_in_json(value))
     project = (entry for entry in loaded.entries if entry.source is Source.PROJECT)
-    # The file of an unapproved project may contain secrets, which must not be stored. But the project must not be able
-    # to hide words of its choice in the records. So its values are masked only if they look random.
+    # The file of an unapproved project may contain secrets, which must not be stored. But its author must not be able to have
+    # any words masked in the records. So its values are masked only if they look random.
     in_project = (secret for entry in project for secret in secrets_in_json(entry.value))
     from_project = islice(filter(looks_random, in_project), _MAX_PROJECT_SECRETS)
     return replace(loaded, secrets=(*from_trusted, *from_client, *from_project), trusted_secrets=from_trusted)

@@ -20,7 +20,7 @@ def decode_json_with_comments(text: bytes, limits: Limits = DEFAULT_LIMITS) -> J
     try:
         return _decode_strict(text, limits)
     except StrictJsonError as error:
-        bare = _TRAILING_COMMA.sub(lambda found: found[1] or b"", _COMMENT.sub(_without_comment, text))
+        bare = _TRAILING_COMMA.sub(lambda matched: matched[1] or b"", _COMMENT.sub(_without_comment, text))
         if bare == text:
             raise
         try:
@@ -29,10 +29,10 @@ def decode_json_with_comments(text: bytes, limits: Limits = DEFAULT_LIMITS) -> J
             raise error from None
 
 
-def _without_comment(found: re.Match[bytes]) -> bytes:
-    string, opened, closed = found.groups()
+def _without_comment(matched: re.Match[bytes]) -> bytes:
+    string, opened, closed = matched.groups()
     if string or (opened and not closed):
-        return found[0]
+        return matched[0]
     return b" "
 
 

@@ -22,9 +22,9 @@ class LastGood:
         self._reported: dict[str, tuple[Refusal, ...]] = {}
 
     def note(self, path: str, loaded: LoadedEntries, *, is_open: bool) -> LoadedEntries:
-        """Remember what a file contains. If it is damaged, an open session keeps what the file last contained.
+        """Remember what a file contains, and return what a session gets: the same, except while the file is damaged.
 
-        May be called in any thread.
+        Then a session that is open (`is_open`) keeps what the file last contained. May be called in any thread.
         """
         with self._lock:
             return self._note(path, loaded, is_open=is_open)
@@ -44,7 +44,7 @@ class LastGood:
         return LoadedEntries(entries=kept.entries, refusals=tuple(_explain(loaded.refusals)))
 
     def _report(self, path: str, refusals: tuple[Refusal, ...]) -> None:
-        """Log the damage once, and not for each session."""
+        """Log the damage once, not for each session."""
         if self._reported.get(path) == refusals:
             return
         self._reported[path] = refusals

@@ -1,4 +1,4 @@
-"""Stage one: read the entries in config files and in the client's request, each with its source."""
+"""Stage one: read the entries in config files and in the client's request, and note the source of each."""
 
 import json
 from collections.abc import Iterable
@@ -36,15 +36,15 @@ class LoadedEntries:
     refusals: tuple[Refusal, ...] = ()
     warnings: tuple[SessionWarning, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The secrets in all entries, even refused ones; of a project's entries, those that look random. They are masked in everything that is stored."""
+    """The secrets in all entries, also in refused ones, to mask in everything that is stored. Of a project's entries, only values that look random."""
     is_damaged: bool = False
-    """Whether this is a file that may be half saved: its content is not valid, or could not be read in time."""
+    """Whether the file may be half saved: its content is not valid, or could not be read in time."""
     trusted_secrets: tuple[str, ...] = field(default=(), repr=False)
     """Those of `secrets` that come from the application, the operator and the user. Only these are masked in questions to the user."""
 
     @property
     def is_quick(self) -> bool:
-        """Whether no thread is needed to process this: the entries are few, and nothing comes from a project or a client, who may send much."""
+        """Whether resolution needs no thread: the entries are few, and none comes from a project or a client, which could send very large ones."""
         return (
             len(self.entries) <= _MAX_QUICK_ENTRIES
             and len(self.secrets) == len(self.trusted_secrets)
@@ -68,7 +68,7 @@ def load(files: Iterable[ConfigFile], client_servers: Iterable[Json] = ()) -> Lo
 
 
 def combine(*parts: LoadedEntries) -> LoadedEntries:
-    """Merge the entries, most trusted source first. Warnings and secrets are not merged: the parts have none yet."""
+    """Merge entries and refusals, the entries of the most trusted source first. The parts have no warnings and secrets yet."""
     order = list(Source)
     entries = sorted(
         (entry for part in parts for entry in part.entries), key=lambda entry: order.index(entry.source)
@@ -177,7 +177,7 @@ def load_file(source: Source, path: Path) -> LoadedEntries:
 def read_config_file(source: Source, path: Path) -> ConfigFile | None:
     """Read one config file; None if it does not exist. If it cannot be read, `problem` says why.
 
-    A project's file must not be a link: it could lead to a private file of the user, whose content would be shown.
+    A project's file must not be a link: the link could lead to a private file of the user, whose content would then be shown.
     """
     limit = _limits(source).bytes
     try:
@@ -191,7 +191,7 @@ def read_config_file(source: Source, path: Path) -> ConfigFile | None:
     except SharedFileError as error:
         problem = f"It is not read: {error.strerror}"
     except UnusableFileError as error:
-        # While a confined server runs, an empty folder may be in the file's place: see `sandbox/placeholders.py`.
+        # While a confined server runs, a placeholder (an empty folder) may have the file's name: see `sandbox/placeholders.py`.
         if is_placeholder_path(path):
             return None
         problem = f"It is not read: {error.strerror}. It must be a regular file of at most {limit} bytes."

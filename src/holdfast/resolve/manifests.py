@@ -72,7 +72,7 @@ def texts_by_key(manifest: str) -> dict[str, list[str]]:
     Among them are the commands and entry points of all scripts: in `[project.scripts]`, in `[tool.pdm.scripts.serve]` and so on.
     They are found by patterns, which prefer too many texts to too few.
     """
-    found: dict[str, list[str]] = {}
+    by_key: dict[str, list[str]] = {}
     table, outer_key, key = "", "", ""
     for line in manifest.split("\n"):
         rest = line
@@ -84,11 +84,11 @@ def texts_by_key(manifest: str) -> dict[str, list[str]]:
             outer_key = outer_key if pair[1] else key
         for text in _TEXT.findall(rest):
             for name in {table, outer_key, key}:
-                found.setdefault(name, []).append(text)
+                by_key.setdefault(name, []).append(text)
             inner, equals, value = text.partition("=")
             if equals:
-                found.setdefault(inner.strip(), []).append(value)
-    return found
+                by_key.setdefault(inner.strip(), []).append(value)
+    return by_key
 
 
 def _last_part(key: str) -> str:
@@ -125,7 +125,7 @@ def maps_prefixes(text: str) -> bool:
 
 
 def package_sources(text: str) -> list[str]:
-    """The addresses in a file of settings from which packages may be fetched. Only their hosts: other parts may be secrets."""
+    """The hosts in a settings file from which packages may be fetched. Not the whole addresses, which may contain secrets."""
     return [*dict.fromkeys(host for host in _ADDRESS.findall(_SETTINGS_COMMENT.sub("", text)))][:_MAX_SOURCES]
 
 

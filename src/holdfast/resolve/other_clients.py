@@ -77,14 +77,14 @@ def read_servers(text: bytes, app: ClientApp, path: Path) -> tuple[ImportedServe
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"{path} is not valid JSON: {error}. Correct the file, then import again."
         ) from None
-    found: dict[str, ImportedServer] = {}
+    imported: dict[str, ImportedServer] = {}
     for keys in app.keys:
         for project, servers in _find_tables(content, keys):
             for name, entry in servers.items():
-                if isinstance(entry, dict) and (project or name not in found):
-                    unique = _unique(name, found)
-                    found[unique] = _convert_entry(unique, entry, project, app)
-    return tuple(found.values())
+                if isinstance(entry, dict) and (project or name not in imported):
+                    unique = _unique(name, imported)
+                    imported[unique] = _convert_entry(unique, entry, project, app)
+    return tuple(imported.values())
 
 
 def _unique(name: str, taken: Collection[str]) -> str:
@@ -160,8 +160,8 @@ def _convert_value(value: Json, app: ClientApp, remarks: list[str]) -> Json:
 
 
 def _convert_text(text: str, app: ClientApp, remarks: list[str]) -> str:
-    def replace_input(found: re.Match[str]) -> str:
-        variable = re.sub(r"[^A-Z0-9]+", "_", found[1].upper()).strip("_")
+    def replace_input(matched: re.Match[str]) -> str:
+        variable = re.sub(r"[^A-Z0-9]+", "_", matched[1].upper()).strip("_")
         remarks.append(f"set the environment variable {variable}: {app.title} asked you for this value")
         return f"${{{variable}}}"
 

@@ -25,7 +25,7 @@ class Program:
     problem: str = ""
     """Why the program cannot be checked; empty if it can."""
     is_partial: bool = False
-    """Whether it imports more files than are checked."""
+    """Whether some of its files could not be found, because there are too many or their names are computed."""
     sibling_modules: frozenset[str] = frozenset()
     """Other modules in the folders of its source files. Only their names are checked: a new module could be imported
     instead of the approved one."""

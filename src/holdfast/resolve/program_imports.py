@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from holdfast.resolve.script_kinds import JAVASCRIPT_SUFFIXES, PYTHON_SUFFIXES, Kind
 
 UNCHECKED = ""
-"""Yielded in place of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
+"""Yielded instead of a path if some imports could not be checked: there are too many, or a source or folder cannot be read."""
 _MAX_MODULE_DEPTH = 32
 _MAX_NAME_BYTES = 255  # no file can have a longer name
 _MAX_IMPORT_LIST = 2000  # characters of the names in `from x import (…)`, with comments
@@ -67,11 +67,11 @@ _MAX_PACKAGES = 500
 
 
 def import_candidates(
-    path: str, source: bytes, kinds: Collection[Kind], roots: Iterable[str] = ()
+    path: str, source: bytes, kinds: Collection[Kind], search_folders: Iterable[str] = ()
 ) -> Iterator[str]:
     """The paths at which the files that a source imports can be. Most of them do not exist.
 
-    `kinds` are the languages that the source may be in. `roots` are the folders in which Python looks for modules, in addition
+    `kinds` are the languages that the source may be in. `search_folders` are the folders in which Python looks for modules, in addition
     to the folder of the source.
     """
     folder = path.rpartition("/")[0]
@@ -86,7 +86,7 @@ def import_candidates(
         statements, is_whole = _import_statements(text)
         if not is_whole:
             yield UNCHECKED
-        places = dict.fromkeys((folder, *roots))
+        places = dict.fromkeys((folder, *search_folders))
         for root in places:
             yield from _imported_by_python(folder, root, statements)
         for dots, name in dict.fromkeys(_PYTHON_IMPORT_CALL.findall(text)):
@@ -196,22 +196,22 @@ def _decode_python(source: bytes) -> str:
 def _python_coding(source: bytes) -> str:
     """The encoding that a comment in one of the first two lines names. Python reads no further line, however long these are."""
     for line in _LINE_END.split(source, 2)[:2]:
-        if found := _CODING.match(line):
-            return found[1].decode("ascii", "replace").lower().replace("_", "-")
+        if matched := _CODING.match(line):
+            return matched[1].decode("ascii", "replace").lower().replace("_", "-")
         if not _BLANK_OR_COMMENT.match(line):
             break
     return "utf-8"
 
 
 def _import_statements(source: str) -> tuple[dict[tuple[str | None, str], None], bool]:
-    """What the statements of a source import: each with the package after `from`, if it has one, and the names. And whether these are all."""
-    found: dict[tuple[str | None, str], None] = {}
+    """The import statements of a source: for each, the package after `from` (None for `import`) and the names. And whether no names are missing."""
+    statements: dict[tuple[str | None, str], None] = {}
     are_all = True
     for statement in _PYTHON_IMPORT.finditer(source):
         names, is_whole = _imported_names(source, statement.end())
-        found[statement[1], names] = None
+        statements[statement[1], names] = None
         are_all &= is_whole
-    return found, are_all
+    return statements, are_all
 
 
 def _imported_by_python(

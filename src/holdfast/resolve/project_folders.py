@@ -10,7 +10,7 @@ from holdfast.model.untrusted_file import UnusableFileError, read_untrusted_file
 from holdfast.resolve.file_hashes import MAX_SCANNED_BYTES
 from holdfast.resolve.manifests import decode_package, texts_by_key
 
-# System updates change files in these folders.
+# Folders of the system and of installed programs. Updates change files in them, so the content of files there is not hashed.
 SYSTEM_PREFIXES = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib64/", "/opt/", "/nix/", "/snap/")
 
 # For a word that is not a valid path, these functions return False; those of `pathlib` raise an error.
@@ -34,7 +34,7 @@ class ProjectFolders:
             raise UnusableFileError(errno.EINVAL, "not a valid JSON object", path) from None
 
     def read_manifest(self, path: str) -> str:
-        """The text of a file that says what runs; empty if there is none. Raise if it cannot be read as a whole."""
+        """The text of a manifest, task file or settings file; empty if the project has no such file. Raise if it is too large, or not UTF-8."""
         if not self.has(path) or not _is_file(path):
             return ""
         try:

@@ -98,7 +98,10 @@ def _collect(
 def _search(
     files: FileCollector, packages: PackageCollector, collector: CommandCollector, roots: list[str]
 ) -> None:
-    """Read the commands and sources that were found, and those that they lead to. Add to `roots` where Python finds modules."""
+    """Read the commands and sources that are queued, and those that they lead to.
+
+    `roots` are the folders in which Python looks for modules. Those that a source adds are appended.
+    """
     while files.commands or files.to_scan:
         if files.commands:
             collector.add_command(*files.commands.popleft())

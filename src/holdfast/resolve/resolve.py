@@ -1,4 +1,4 @@
-"""All stages in order: from entries as written to servers that may run."""
+"""Run all stages in order: from entries as they are written to servers that may be started."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +32,7 @@ class ResolvePolicy:
     env_overrides: Mapping[str, Mapping[str, str]] = field(
         default_factory=dict[str, Mapping[str, str]], repr=False
     )
+    """The variables that the workspace sets for servers, by the name of the server."""
     aliases: ContextAliases = NO_ALIASES
     confinement: ConfinePolicy = field(default_factory=ConfinePolicy)
 
@@ -46,9 +47,9 @@ async def resolve_in_thread(
 
 
 def resolve(loaded: LoadedEntries, context: SessionContext, policy: ResolvePolicy) -> Resolution:
-    """Decide which servers a session gets and which are refused. Reads no files, except the interpreters of servers.
+    """Decide which servers a session gets and which are refused. Reads no files except servers' interpreters, to tell them from scripts.
 
-    Variables are expanded after admission: an entry that is not approved must not read the host's environment.
+    Variables are expanded after admission, because an entry that is not approved must not read the host's environment.
     """
     trust = context.trust_level
     resolution = validate(loaded, builtins=policy.builtins, reserved_names=policy.reserved_names)

@@ -25,15 +25,16 @@ from holdfast.wire.mcp.tools import Tool
 from holdfast.wire.strict_json import StrictJsonError, check_json, decode_json
 
 MAX_SCHEMA_BYTES = 256 * 1024
-_MAX_KEPT, _MAX_KEPT_BYTES = 1024, 4 * 1024
+_MAX_CACHED, _MAX_CACHED_BYTES = 1024, 4 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 _HINTS = {
     name.casefold(): name
     for name in ("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 }
 _Examined: TypeAlias = tuple[Tool, tuple[str, ...], str]
+"""A cleaned tool, notes on what was removed from it, and the fingerprint of the tool as it was sent."""
 _examined: dict[bytes, _Examined | str] = {}
-"""What `_examine` returned for the last tools, by their JSON."""
+"""A cache of what `_examine` returned for the last tools, by their JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class ToolWithoutHints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovedTools:
-    """The approved fingerprints by tool name. None stands for all definitions."""
+    """Which definitions of tools are approved: the fingerprints, by tool name. None stands for all definitions."""
 
     offered: Mapping[str, frozenset[str]] | None = None
     """The definitions that may be offered; None on the first use of a server."""
@@ -107,7 +108,7 @@ def approve_command(server: str) -> str:
 
 
 def describe_hints_awaiting_approval(server: str) -> str:
-    """Says that a server's hints about its tools do not count yet, and which command shows and approves them."""
+    """The message that a server's hints about its tools do not count yet, with the command that shows and approves them."""
     return (
         f"Hints about tools of {display_name(server)} await approval. Until then, Holdfast asks you even before tools that claim to be"
         f" read-only. To review them, run: {approve_command(server)}"
@@ -165,25 +166,24 @@ def _screening_steps(tools: Sequence[Tool], approved: ApprovedTools) -> Generato
 
 
 def _examine(tool: Tool) -> _Examined | str:
-    """The cleaned tool, notes on what was done, and its fingerprint; or why the tool is invalid.
+    """The cleaned tool with its notes and fingerprint; or why the tool is invalid.
 
-    Sessions with the same server have the same tools, so the results for the last ones are kept.
+    The results are cached, because sessions that use the same server examine the same tools.
     """
     encoded = msgspec.json.encode(tool)
-    known = _examined.get(encoded)
-    if known is not None:
-        return known
-    is_kept = len(encoded) <= _MAX_KEPT_BYTES
-    if is_kept:
-        tool = msgspec.json.decode(
-            encoded, type=Tool
-        )  # a copy that does not keep the server's whole message in memory
-    known = _why_unreadable(tool) or (*clean_tool(tool), fingerprint(tool))
-    if is_kept:
-        if len(_examined) >= _MAX_KEPT:
+    examined = _examined.get(encoded)
+    if examined is not None:
+        return examined
+    is_cached = len(encoded) <= _MAX_CACHED_BYTES
+    if is_cached:
+        # A copy, because the tool itself keeps the server's whole message in memory.
+        tool = msgspec.json.decode(encoded, type=Tool)
+    examined = _why_unreadable(tool) or (*clean_tool(tool), fingerprint(tool))
+    if is_cached:
+        if len(_examined) >= _MAX_CACHED:
             _examined.clear()
-        _examined[encoded] = known
-    return known
+        _examined[encoded] = examined
+    return examined
 
 
 def fingerprint(tool: Tool) -> str:

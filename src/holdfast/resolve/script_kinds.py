@@ -31,21 +31,21 @@ def script_kinds(path: str, start: bytes, runner: str = "") -> frozenset[Kind]:
         return frozenset()
     first_line = start[2:].partition(b"\n")[0].decode(errors="replace") if start.startswith(b"#!") else ""
     by_line = {*_kinds_of_programs(first_line.split())}
-    found = {*_kinds_of_programs([runner]), *by_line}
+    kinds = {*_kinds_of_programs([runner]), *by_line}
     match PurePosixPath(path).suffix:
         case "":
-            found |= {Kind.PYTHON, Kind.JAVASCRIPT}
+            kinds |= {Kind.PYTHON, Kind.JAVASCRIPT}
             if not first_line and PurePosixPath(path).name not in MANIFEST_NAMES:
-                found.add(Kind.SHELL)
+                kinds.add(Kind.SHELL)
         case suffix if suffix in PYTHON_SUFFIXES:
-            found.add(Kind.PYTHON)
+            kinds.add(Kind.PYTHON)
         case suffix if suffix in JAVASCRIPT_SUFFIXES:
-            found.add(Kind.JAVASCRIPT)
+            kinds.add(Kind.JAVASCRIPT)
         case suffix if suffix in _SHELL_SUFFIXES and not first_line:
-            found.add(Kind.SHELL)
+            kinds.add(Kind.SHELL)
         case _:
             pass
-    return frozenset(found)
+    return frozenset(kinds)
 
 
 def _kinds_of_programs(words: Iterable[str]) -> Iterable[Kind]:

@@ -18,7 +18,7 @@ class Restriction:
     """The servers and tools that a session may use."""
 
     imposed_by: str
-    """For messages: `the workspace my-project`."""
+    """Where the restriction comes from, for messages: `the workspace my-project`."""
     servers: Allowlist = ALLOW_ALL
     tool_names: Allowlist = ALLOW_ALL
     """Names of tools without their server. They apply to the tools of all servers."""

@@ -1,8 +1,8 @@
-"""Find what Holdfast runs unconfined: programs of servers, and the folders of the `PATH`.
+"""Find the paths of what Holdfast runs unconfined: the programs of servers, and the folders of the `PATH`.
 
-The servers are those of approved projects, of the application, of the operator and of the user.
-Nothing in a sandboxed session may change these. They are looked up again at each start of a confined server and before each
-change by the file tools, because the user can approve a project, or add a server, while a session is open.
+The servers are those of approved projects, of the application, of the operator and of the user. Nothing in a sandboxed session
+may change these paths. They are looked up again at each start of a confined server and before each change by the file tools,
+because the user can approve a project, or add a server, while a session is open.
 """
 
 import asyncio
@@ -101,7 +101,7 @@ class UnconfinedPathFinder:
         return await run_with_file_timeout(unconfined.read_only_in, roots, path=roots[0])
 
     def finder_for_threads(self) -> Callable[[], UnconfinedPaths]:
-        """A function that does the same as `find`, and blocks. Call it in another thread than that of the current event loop."""
+        """A function that does the same as `find`, and blocks. Call it in a thread other than that of the current event loop."""
         loop = asyncio.get_running_loop()
 
         def find() -> UnconfinedPaths:
@@ -161,7 +161,7 @@ class UnconfinedPathFinder:
         return expand_servers(validate(loaded, builtins=(), reserved_names=()), self._environ).servers
 
     def _load(self, source: Source, file: Path) -> LoadedEntries:
-        # Open sessions go on running what a damaged file last contained.
+        # While the file is damaged, open sessions still run the servers that it last contained.
         return self._last_good.note(str(file), load_file(source, file), is_open=True)
 
 

@@ -1,7 +1,7 @@
 """Recognise version managers (mise, asdf, pyenv, volta): they put programs called `python` and `node` into the `PATH`.
 
-Such a program, a *shim*, reads in its working folder which program it runs. That can be any: a stranger's `.tool-versions` with
-`node path:./tools` makes the shim run `./tools/bin/node`.
+Such a program, a *shim*, runs the version that a file in its working folder names. The file can also name any other program: with
+`node path:./tools` in a stranger's `.tool-versions`, the shim runs `./tools/bin/node`.
 """
 
 import os
@@ -24,12 +24,12 @@ def has_version_manager(search_path: str) -> bool:
 
 def is_interpreter_itself(command: str, search_path: str) -> bool:
     """Whether a command is Python or Node itself, not a shim or another script that decides what runs. False if it is not found."""
-    found = shutil.which(command, path=absolute_search_path(search_path))
-    if found is None:
+    program = shutil.which(command, path=absolute_search_path(search_path))
+    if program is None:
         return False
     try:
-        real = real_path(found)  # limited: a client can name any path
-        names = (*PurePosixPath(found).parts, *PurePosixPath(real).parts)
+        real = real_path(program)  # not `os.path.realpath`, which has no limit: a client can name any path
+        names = (*PurePosixPath(program).parts, *PurePosixPath(real).parts)
         if _SHIMS in names or not is_node_or_python(real):
             return False
         descriptor = open_untrusted_file(real)

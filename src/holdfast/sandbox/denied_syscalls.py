@@ -1,11 +1,11 @@
-"""The system calls that confined servers may not use, for both backends."""
+"""The system calls that confined servers may not use, or not with all arguments. Both backends build their filters from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 # The number on x86_64 and on aarch64; None if the call does not exist there.
 _NUMBERS: Mapping[str, tuple[int | None, int | None]] = {
-    # They bypass the filter or the mounts: io_uring, file handles, descriptors of other processes.
+    # Ways around the filter or the mounts: io_uring, file handles, descriptors of other processes.
     "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
     "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "pidfd_getfd": (438, 438),
     # Other processes.
@@ -43,6 +43,7 @@ SPECIAL_CASES = frozenset(
 The rules are in `bwrap/seccomp.py` and `container/seccomp.py`.
 """
 RESTRICTED_CALLS = frozenset(_NUMBERS)
+"""The names of all calls above: those that are always denied, and the special cases."""
 DENIED_REQUESTS = (
     *(0x5412, 0x541C),  # TIOCSTI, TIOCLINUX: they insert input into a terminal
     # BTRFS_IOC_SNAP_CREATE and SUBVOL_CREATE, with their second versions. Earlier kernels let the owner of any folder take a
@@ -57,7 +58,7 @@ NEWER_CALLS = (
     *("setxattrat", "getxattrat", "listxattrat", "removexattrat"),
     *("open_tree_attr", "file_getattr", "file_setattr"),
 )
-"""Calls with numbers above `LAST_NUMBER`, by name."""
+"""The names of calls with numbers above `LAST_NUMBER`. A container's filter denies calls only by name."""
 LAST_NUMBER = 456
 """The highest number that was examined. Bubblewrap's filter denies all numbers above it: calls of future kernels, and x32."""
 

@@ -67,14 +67,15 @@ class ProbeResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeTargets:
-    """What the probes attack: a secret file, listeners, a process. `root` is the folder that they may use."""
+    """What the probes attack: a secret file, listeners, a process."""
 
     folder: Path
     message: Mapping[str, object]
-    """Where the targets are, for the probes."""
+    """The paths, the port and the pid of the targets, as the probes read them."""
 
     @property
     def root(self) -> Path:
+        """The root of the probes' sandbox."""
         return self.folder / "root"
 
 
@@ -94,7 +95,7 @@ async def run_escape_probes(
             child.stdin.close()
             await child.end(_GRACE_SECONDS)
         finally:
-            child.end_soon()
+            child.terminate()
             child.close()
         if "survive" in achieved:
             achieved["survive"] = _kill_survivor(targets)
@@ -130,7 +131,7 @@ def make_targets() -> Iterator[ProbeTargets]:
 
 
 def _encode_targets(targets: ProbeTargets, probes: list[str], *, confined: bool) -> bytes:
-    # In a sandbox, process 1 is the sandbox's own. Outside, it is the machine's init, so only the victim is traced.
+    # In a sandbox, process 1 is the sandbox's own. Outside, it is the machine's init, which must not be traced.
     trace_targets = [1] if confined else [targets.message["victim"]]
     message = {**targets.message, "probes": probes, "trace_targets": trace_targets, "quota": asdict(QUOTA)}
     return json.dumps(message).encode() + b"\n"
@@ -164,7 +165,7 @@ async def _run_probes(child: Child, message: bytes) -> dict[str, str | None]:
 
 
 def _kill_survivor(targets: ProbeTargets) -> str | None:
-    """Kill the daemon of the probe `survive`. Return None if it had already ended."""
+    """Kill the daemon of the probe `survive`, and return what the probe achieved. None if the daemon has ended already."""
     with (targets.root / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,10 +28,11 @@ _CLONE_NEWUSER, _CLONE_NEWNS, _PTRACE_SEIZE = 0x10000000, 0x20000, 0x4206
 _VSOCK = 40
 
 Targets = dict[str, Any]
+"""What the probes attack; `escape_probe_runner.make_targets` creates it."""
 
 
 def main() -> None:
-    """Read the targets as a line of JSON, run the probes that it names, print the results, then wait for the end of input."""
+    """Read the targets as a line of JSON, run the probes named there, print the results, then wait for the end of input."""
     targets: Targets = json.loads(sys.stdin.readline())
     results = {name: _run(_PROBES[name], targets) for name in targets["probes"]}
     print(json.dumps(results), flush=True)  # noqa: T201 - the runner reads it
@@ -267,34 +268,12 @@ def _in_child(probe: Callable[[], bool]) -> bool:
 _PROBES: dict[str, Callable[[Targets], str | None]] = {
     probe.__name__.removeprefix("_"): probe
     for probe in (
-        *(
-            _read_outside,
-            _read_by_link,
-            _read_host_environment,
-            _see_processes,
-            _signal_processes,
-            _trace_processes,
-        ),
-        *(
-            _reach_loopback,
-            _reach_metadata,
-            _resolve_names,
-            _reach_unix_socket,
-            _send_to_unix_socket,
-            _reach_hypervisor,
-        ),
-        *(
-            _mount_filesystem,
-            _make_namespaces,
-            _use_io_uring,
-            _use_keyrings,
-            _gain_privileges,
-            _leave_setuid_file,
-            _write_to_system,
-        ),
-        *(_make_processes, _take_memory, _open_files, _write_large_file, _survive),
+        _read_outside, _read_by_link, _read_host_environment, _see_processes, _signal_processes, _trace_processes,
+        _reach_loopback, _reach_metadata, _resolve_names, _reach_unix_socket, _send_to_unix_socket, _reach_hypervisor,
+        _mount_filesystem, _make_namespaces, _use_io_uring, _use_keyrings, _gain_privileges, _leave_setuid_file,
+        _write_to_system, _make_processes, _take_memory, _open_files, _write_large_file, _survive,
     )
-}
+}  # fmt: skip
 
 
 if __name__ == "__main__":

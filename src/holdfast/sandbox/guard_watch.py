@@ -27,24 +27,18 @@ from holdfast.sandbox.placeholders import PlaceholderVersion, placeholder_versio
 
 log = logging.getLogger(__name__)
 
-_MOVED_FROM, _MOVED_TO, _DELETED, _DELETED_SELF, _MOVED_SELF, _ONLY_FOLDERS = (
-    0x40,
-    0x80,
-    0x200,
-    0x400,
-    0x800,
-    0x1000000,
-)
-_EVENTS = _MOVED_FROM | _MOVED_TO | _DELETED | _DELETED_SELF | _MOVED_SELF | _ONLY_FOLDERS
+# IN_MOVED_FROM, IN_MOVED_TO, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF, IN_ONLYDIR
+_EVENTS = 0x40 | 0x80 | 0x200 | 0x400 | 0x800 | 0x1000000
+# `struct inotify_event` without the name: watch, mask, cookie, length of the name
 _EVENT = struct.Struct("iIII")
-_OVERFLOW = -1  # in place of the number of a watch: the kernel has dropped events
+_OVERFLOW = -1  # instead of a watch's number: the kernel has dropped events
 _READ_BYTES = 64 * 1024  # about 2,000 events
-_PAUSE_SECONDS = 0.02  # between two reads, so that a server that floods its root costs little
+_PAUSE_SECONDS = 0.02  # between two reads, so that a server that floods its root with events costs little
 _CHECK_SECONDS = 1.0
-_CHECK_SECONDS_WITHOUT_EVENTS = 0.1
+_CHECK_SECONDS_WITHOUT_EVENTS = 0.1  # if not all roots can be watched
 _GUARDED = frozenset((*GUARDED_NAMES, *GUARDED_IF_PRESENT))
-_MAX_LISTED = 20_000
-_MAX_REPORTED = 20
+_MAX_LISTED = 20_000  # names of one root that are looked at for new dotfiles
+_MAX_REPORTED = 20  # new names in one log line
 _THREADS = WorkerThreads("guards", threads=4, per_owner=1)
 
 
@@ -58,7 +52,7 @@ class GuardedRoot:
         placeholders: Mapping[str, PlaceholderVersion],
         existing: Collection[OpenedPath],
     ) -> None:
-        """`placeholders` and `existing` are the guarded names. Those in `existing` stay open, so that no new file gets their inodes."""
+        """`placeholders` and `existing` are the guarded names. The files in `existing` stay open, so that no new file gets an inode of theirs."""
         self.path = root.path
         self._locks = locks
         self._config_names = _config_names(root.fd)
@@ -96,12 +90,13 @@ class GuardedRoot:
         """Log which dotfiles and settings files are new since the start: the user's programs may load some of them."""
         with self._lock:
             now = _config_names(self._root)
+        # New names of `GUARDED_NAMES` are placeholders, or names that the server may create.
         guarded = sorted(now.guarded - self._config_names.guarded - {*GUARDED_NAMES})
         dotfiles = (
             sorted(now.dotfiles - self._config_names.dotfiles) if self._config_names.is_complete else []
         )
         if guarded or dotfiles:
-            # A server can create any number of other names, so those that are known to matter come first.
+            # The guarded names come first: a server could fill the report with any number of other names.
             reported = [*guarded, *dotfiles[: max(0, _MAX_REPORTED - len(guarded))]]
             level = logging.WARNING if guarded else logging.INFO
             extra = {"root": self.path, "names": reported, "number": len(guarded) + len(dotfiles)}
@@ -124,7 +119,7 @@ class GuardedRoot:
 
 
 class _LookupCache:
-    """The names in the roots, as they are during one check. Each is looked up once, even if many servers run in a root."""
+    """Caches the look-ups of names during one check, so that each name is looked up once, however many servers run in a root."""
 
     def __init__(self) -> None:
         self._placeholders: dict[tuple[Identity, str], PlaceholderVersion | None] = {}
@@ -201,12 +196,12 @@ def _duplicate(opened: OpenedPath, resources: ExitStack) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _WatchedRoot:
-    """One root of a running server."""
+    """One root of one running server, and the inotify watch on it."""
 
     child: Child
     root: GuardedRoot
     watch: int
-    """The number of its watch; -1 if it cannot be watched."""
+    """The number of the watch; -1 if the root cannot be watched."""
 
 
 class GuardWatch:
@@ -218,11 +213,11 @@ class GuardWatch:
     def __init__(self) -> None:
         self._roots: dict[str, list[_WatchedRoot]] = {}
         self._checks: dict[str, asyncio.Task[None]] = {}
-        self._due: set[str] = set()
+        self._paths_to_check: set[str] = set()
         self._inotify: _Inotify | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._reading: asyncio.TimerHandle | None = None
-        self._all_checked = 0.0
+        self._pause: asyncio.TimerHandle | None = None
+        self._last_full_check = 0.0
 
     def add(self, child: Child, roots: Collection[GuardedRoot]) -> None:
         """Watch these roots until no process of the server is left. Kill the server if a guard in one of them vanishes."""
@@ -230,7 +225,7 @@ class GuardWatch:
             return
         if self._inotify is None:
             self._inotify = _Inotify()
-            self._read_later()
+            self._start_reading()
             self._tick()
         watched = [_WatchedRoot(child, root, root.watch(self._inotify)) for root in roots]
         for each in watched:
@@ -240,7 +235,7 @@ class GuardWatch:
 
     def close(self) -> None:
         """Stop watching."""
-        for timer in (self._timer, self._reading):
+        for timer in (self._timer, self._pause):
             if timer is not None:
                 timer.cancel()
         if self._inotify is not None:
@@ -267,7 +262,7 @@ class GuardWatch:
         seconds = _CHECK_SECONDS if self._inotify.works else _CHECK_SECONDS_WITHOUT_EVENTS
         self._timer = asyncio.get_running_loop().call_later(seconds, self._tick)
 
-    def _read_later(self) -> None:
+    def _start_reading(self) -> None:
         assert self._inotify is not None
         if self._inotify.fd >= 0:
             asyncio.get_running_loop().add_reader(self._inotify.fd, self._read)
@@ -287,27 +282,27 @@ class GuardWatch:
                 self._check_soon(path)
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._inotify.fd)
-        self._reading = loop.call_later(_PAUSE_SECONDS, self._read_later)
+        self._pause = loop.call_later(_PAUSE_SECONDS, self._start_reading)
 
     def _check_all(self) -> None:
         now = time.monotonic()
-        # A server can make the queue overflow again and again.
-        if now < self._all_checked + _CHECK_SECONDS_WITHOUT_EVENTS / 2:
+        # A server can make the queue overflow again and again, so full checks are not made more often than this.
+        if now < self._last_full_check + _CHECK_SECONDS_WITHOUT_EVENTS / 2:
             return
-        self._all_checked = now
+        self._last_full_check = now
         for path in self._roots:
             self._check_soon(path)
 
     def _check_soon(self, path: str) -> None:
-        self._due.add(path)
+        self._paths_to_check.add(path)
         if path not in self._checks:
             self._checks[path] = asyncio.get_running_loop().create_task(self._check(path))
 
     async def _check(self, path: str) -> None:
         """Check a root in a thread, because its file system may not respond. Kill the servers whose guards have vanished."""
         try:
-            while path in self._due:
-                self._due.remove(path)
+            while path in self._paths_to_check:
+                self._paths_to_check.remove(path)
                 watched = tuple(self._roots.get(path, ()))
                 if not watched:
                     return
@@ -316,7 +311,7 @@ class GuardWatch:
                         "a confined server was ended, because a guard vanished",
                         extra={"server_pid": each.child.pid, "problem": problem},
                     )
-                    each.child.end_now()
+                    each.child.kill()
         finally:
             del self._checks[path]
 
@@ -327,7 +322,7 @@ def _find_problems(watched: Collection[_WatchedRoot]) -> list[tuple[_WatchedRoot
 
 
 class _Inotify:
-    """The kernel's events about names in folders. If a folder cannot be watched, `works` is False."""
+    """An inotify instance: the kernel's events about names in folders. `works` is False once a folder could not be watched."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -346,22 +341,22 @@ class _Inotify:
             self._libc.inotify_rm_watch(self.fd, watch)
 
     def read(self) -> dict[int, set[str]]:
-        """The names that new events are about, by watch; the name of the folder itself is empty.
+        """The names that new events are about, by the number of the watch. An empty name stands for the watched folder itself.
 
         After an overflow of the queue, there is also the key `_OVERFLOW`.
         """
-        found: dict[int, set[str]] = {}
+        names_by_watch: dict[int, set[str]] = {}
         try:
             data = os.read(self.fd, _READ_BYTES)
         except BlockingIOError:
-            return found
+            return names_by_watch
         offset = 0
         while offset < len(data):
             watch, _, _, length = _EVENT.unpack_from(data, offset)
             offset += _EVENT.size + length
             name = data[offset - length : offset].rstrip(b"\0")
-            found.setdefault(watch, set()).add(os.fsdecode(name))
-        return found
+            names_by_watch.setdefault(watch, set()).add(os.fsdecode(name))
+        return names_by_watch
 
     def close(self) -> None:
         if self.fd >= 0:

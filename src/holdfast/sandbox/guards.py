@@ -1,4 +1,4 @@
-"""Protect files and folders in the roots of a confined server: it may not change what the user's own programs load or execute.
+"""Guard files and folders in the roots of a confined server, so that it cannot change what the user's own programs execute.
 
 Each guarded name gets its own mount: a read-only bind mount of itself or, for a placeholder under bubblewrap, an empty file
 system. Only names directly in a root are guarded: bubblewrap mounts by path, and another server could replace a folder on the
@@ -25,7 +25,8 @@ from holdfast.sandbox.read_only_names import find_read_only_names
 
 _MAX_GUARDS = 240  # each needs a descriptor, and the kernel passes at most 253 in one message
 _MAX_PLACEHOLDERS = 1200  # each takes six of bubblewrap's 9,000 arguments
-_DESCRIPTORS_PER_ROOT = 7  # plus one for each folder above it, for a lock
+_DESCRIPTORS_PER_ROOT = 7  # without its guards, and without the lock on each folder above it
+_ALWAYS_ALLOWED_DESCRIPTORS = 78  # enough for one root at the greatest depth that `open_root` accepts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,14 +38,6 @@ class Guard:
     """False for a name that the server may change, in a root that is otherwise read-only."""
     is_placeholder: bool = False
     """Whether it is an empty folder that was created for a missing name."""
-
-
-def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The paths that lie in none of the other paths. A root inside another root needs no mount of its own."""
-    unique = tuple(dict.fromkeys(paths))
-    return tuple(
-        path for path in unique if not any(path != other and is_within(path, other) for other in unique)
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +62,7 @@ def guard_roots(
     placeholders. `executed` is what the host executes or imports; it is also guarded. If a name can be neither opened nor
     created, the whole root is read-only: the server may own the root, so it could change the root's mode and create the name.
     """
-    _check_number(roots)
+    _check_descriptors(roots)
     guards: list[Guard] = []
     watched: list[GuardedRoot] = []
     names = tuple(name for name in GUARDED_NAMES if name not in confinement.writable)
@@ -80,45 +73,44 @@ def guard_roots(
         after_exit.enter_context(locks.running)
         after_exit.enter_context(locks.writing)
         after_setup.enter_context(locks.setup)
-        opener = PathOpener(resources)
-        opened: list[OpenedPath | None] = []
         extra_names = read_only[root.path]
         _check_grants(root, extra_names, confinement)
-        whole_root_read_only = "." in extra_names or any(
-            is_within(path, root.path) for path in confinement.read_only
-        )
-        # Another server in this root may need placeholders, and this one may be the last to end.
-        wanted = () if whole_root_read_only else names
-        placeholders = after_exit.enter_context(keep_placeholders(root, wanted, locks))
-        if not whole_root_read_only:
-            opened = [opener.child(root, name) for name in names]
-            opened += [child for name in if_present if (child := opener.child(root, name)) is not None]
-            known = [child for child in opened if child is not None]
-            _check_kinds(known)
-            opened += _open_names(root, extra_names.difference(child.name for child in known), opener)
-            whole_root_read_only = None in opened
-        if whole_root_read_only:
+
+        is_read_only = "." in extra_names or any(is_within(path, root.path) for path in confinement.read_only)
+        # Also for a read-only root: if this server is the last to end in the root, it removes the placeholders of the others.
+        placeholders = after_exit.enter_context(keep_placeholders(root, () if is_read_only else names, locks))
+        opener = PathOpener(resources)
+        opened = None if is_read_only else _open_guarded(root, names, if_present, extra_names, opener)
+        if opened is None:
             writable = [*_guard_writable(root, confinement.writable, opener)]
             guards += [Guard(target=root), *writable]
             if not writable:  # the server cannot change anything in this root
                 locks.writing.close()
             continue
-        found = {child.path: child for child in opened if child is not None}
-        guards += _guard_names(found.values(), placeholders, opener)
+
+        guards += _guard_names(opened, placeholders, opener)
         bound = sum(not guard.is_placeholder for guard in guards)
         if bound > _MAX_GUARDS or len(guards) - bound > _MAX_PLACEHOLDERS:
             raise _too_many(roots)
-        not_placeholders = [child for child in found.values() if child.name not in placeholders]
+        not_placeholders = [child for child in opened if child.name not in placeholders]
         watched.append(GuardedRoot(root, locks, placeholders, not_placeholders))
         after_exit.callback(watched[-1].close)
         after_exit.callback(watched[-1].report_new_names)
     return GuardPlan(guards=tuple(guards), watched=tuple(watched))
 
 
-def _check_number(roots: Sequence[OpenedPath]) -> None:
+def outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """The paths that lie in none of the other paths. A root inside another root needs no mount of its own."""
+    unique = tuple(dict.fromkeys(paths))
+    return tuple(
+        path for path in unique if not any(path != other and is_within(path, other) for other in unique)
+    )
+
+
+def _check_descriptors(roots: Sequence[OpenedPath]) -> None:
     """Raise if the roots need so many descriptors that the rest of this process would have too few."""
     needed = sum(_DESCRIPTORS_PER_ROOT + root.path.count("/") for root in roots)
-    if needed > max(descriptor_limit() // 3, 2 * _DESCRIPTORS_PER_ROOT + 64):
+    if needed > max(descriptor_limit() // 3, _ALWAYS_ALLOWED_DESCRIPTORS):
         raise _too_many(roots)
 
 
@@ -131,9 +123,9 @@ def _too_many(roots: Sequence[OpenedPath]) -> HoldfastError:
 
 
 def _check_grants(root: OpenedPath, names: Iterable[str], confinement: Confinement) -> None:
-    """Raise if the server may change a name that contains something to be executed, or that may contain it."""
+    """Raise if `writable` lets the server change one of these names: code that other programs run is in it, or may be."""
     for name in names:
-        # "." in `writable` is another grant: to change a root although approved programs are in it.
+        # "." in `writable` has another meaning: the server may change a root although approved programs are in it.
         if name in confinement.writable and name != ".":
             raise HoldfastError(
                 codes.SPAWN_FAILED,
@@ -144,11 +136,23 @@ def _check_grants(root: OpenedPath, names: Iterable[str], confinement: Confineme
             )
 
 
-def _open_names(root: OpenedPath, names: Iterable[str], opener: PathOpener) -> Iterator[OpenedPath | None]:
-    """Open these names. Yield None for a name that cannot be guarded: a missing name, or a link."""
-    for name in names:
-        opened = opener.child(root, name)
-        yield opened if opened is not None and (opened.is_folder or opened.is_file) else None
+def _open_guarded(
+    root: OpenedPath,
+    names: Iterable[str],
+    if_present: Iterable[str],
+    extra_names: frozenset[str],
+    opener: PathOpener,
+) -> list[OpenedPath] | None:
+    """Open all names to guard in a root. None if one cannot be guarded: it is missing and got no placeholder, or is a link."""
+    opened = [opener.child(root, name) for name in names]
+    opened += [child for name in if_present if (child := opener.child(root, name)) is not None]
+    existing = [child for child in opened if child is not None]
+    _check_kinds(existing)
+    for name in extra_names.difference(child.name for child in existing):
+        child = opener.child(root, name)
+        opened.append(child if child is not None and (child.is_folder or child.is_file) else None)
+    guarded = [child for child in opened if child is not None]
+    return guarded if len(guarded) == len(opened) else None
 
 
 def _guard_writable(root: OpenedPath, writable: Iterable[str], opener: PathOpener) -> Iterator[Guard]:
@@ -159,8 +163,9 @@ def _guard_writable(root: OpenedPath, writable: Iterable[str], opener: PathOpene
             yield Guard(target=opened, is_read_only=False)
 
 
-def _check_kinds(found: Iterable[OpenedPath]) -> None:
-    for opened in found:
+def _check_kinds(names: Iterable[OpenedPath]) -> None:
+    """Raise if a guarded name is neither a file nor a folder, such as a link: it cannot be mounted."""
+    for opened in names:
         if not opened.is_folder and not opened.is_file:
             kind = "a symbolic link" if opened.is_link else "neither a file nor a folder"
             command = ["holdfast", "servers", "approve", "NAME", "--confined", "--writable", opened.name]
@@ -173,10 +178,10 @@ def _check_kinds(found: Iterable[OpenedPath]) -> None:
 
 
 def _guard_names(
-    found: Iterable[OpenedPath], placeholders: Mapping[str, PlaceholderVersion], opener: PathOpener
+    names: Iterable[OpenedPath], placeholders: Mapping[str, PlaceholderVersion], opener: PathOpener
 ) -> Iterator[Guard]:
-    for opened in found:
+    for opened in names:
         guard = Guard(target=opened, is_placeholder=is_placeholder(opened))
-        if guard.is_placeholder and opened.name in placeholders:  # only its path is needed
-            opener.close(opened)
+        if guard.is_placeholder and opened.name in placeholders:
+            opener.close(opened)  # from now on, only its path is needed
         yield guard

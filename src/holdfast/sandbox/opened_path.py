@@ -1,4 +1,4 @@
-"""Open paths one name at a time, so that every link is noticed. What was opened stays open, so it cannot be replaced later.
+"""Open paths one name at a time, so that no link is followed unnoticed. What was opened stays open, so it cannot be replaced later.
 
 The folders on the way are closed again, because a deep path would need many descriptors. Their device and inode are kept.
 """
@@ -18,10 +18,11 @@ from holdfast.model.errors import HoldfastError
 Identity = tuple[int, int]
 """A file's device and inode."""
 SymlinkPolicy = Literal["refuse", "keep_last", "follow"]
-"""What to do with symbolic links: fail, follow all but return a link at the end of the path itself, or follow all."""
+"""What to do with symbolic links: `refuse` fails, `follow` follows them, `keep_last` follows them but opens a link at the end of
+the path instead of its target."""
 
-_MAX_LINKS = 40
-_MAX_STEPS = 1000  # of one `PathOpener`
+_MAX_LINKS = 40  # as in the kernel
+_MAX_STEPS = 1000  # names that one `PathOpener` opens
 _CLOSED = -1
 _TOO_MANY_FILES = "The sandbox cannot be prepared: too many files are open. Close some sessions, or raise the limit (ulimit -n)."
 
@@ -33,12 +34,12 @@ class OpenedPath:
     path: str
     """Its real path, at the time it was opened."""
     fd: int
-    """-1 for a folder on the way, which is closed: see `PathOpener.reopen`."""
+    """-1 if it is a folder on the way to another path: those are closed again. See `PathOpener.reopen`."""
     status: os.stat_result
     folder: "OpenedPath | None"
-    """The folder that contains it, closed; None for `/`."""
+    """The folder that contains it, with `fd` -1; None for `/`."""
     rest: tuple[str, ...] = ()
-    """The rest of the path, which was not opened, because this folder is in `stop_at`."""
+    """The names that `PathOpener` did not open, because this folder is in its `stop_at`."""
 
     @property
     def identity(self) -> Identity:
@@ -178,7 +179,7 @@ class PathOpener:
     def reopen(self, folder: OpenedPath) -> OpenedPath:
         """Open a folder that was closed because it was only on the way. Fail if it has been replaced.
 
-        It may lie in a folder in `stop_at`: then the caller has looked inside with `open_below`.
+        Folders in `stop_at` do not stop it: the caller has already looked inside them with `open_below`.
         """
         if folder.fd != _CLOSED:
             return folder

@@ -1,7 +1,7 @@
 """The files and folders that this process executes and imports: its interpreter, its modules and libraries.
 
-A program that can change one of them can run code with the host's rights, now or at the next start. They are looked up
-once, when this module is imported, before any confined server runs.
+A program that can change one of these files can run code with the host's rights, now or at the next start. The paths are
+looked up once, when this module is imported, before any confined server runs.
 """
 
 import os
@@ -19,21 +19,24 @@ SYSTEM_FOLDERS = (
     *("/opt/homebrew", "/home/linuxbrew/.linuxbrew", "/Applications"),
 )
 """Folders of the system and of installed programs. They are never roots, so no confined server can put a program there."""
-_MAX_STEPS = 100_000  # more than any path has that the kernel opens
+_MAX_STEPS = 100_000  # above the most that the kernel follows: 40 links of 2,048 names
 
 
 def resolve_with_links(paths: Iterable[Path]) -> tuple[str, ...]:
-    """The real paths, the links on the way to them, and folders that `..` leaves again. Changing one of these redirects the path."""
-    found: dict[str, None] = {}
+    """Each path's real path, the links on the way to it, and the folders that it enters and leaves with `..`.
+
+    A change to one of these can lead the path elsewhere.
+    """
+    resolved: dict[str, None] = {}
     for path in map(str, (path.absolute() for path in paths)):
         try:
             followed = follow_links(path, StepBudget(_MAX_STEPS))
         except TooMuchWorkError:
-            found[path] = None
+            resolved[path] = None
             continue
-        found[followed.real or path] = None
-        found.update(dict.fromkeys(followed.passed))
-    return tuple(found)
+        resolved[followed.real or path] = None
+        resolved.update(dict.fromkeys(followed.passed))
+    return tuple(resolved)
 
 
 def system_path() -> str:
@@ -65,7 +68,10 @@ def _find_own_code() -> tuple[str, ...]:
 
 
 def _without_parent_steps(path: str) -> str:
-    """The absolute path without `..`, unless a link makes it another one: `/tmp/../srv/python` does not depend on `/tmp`."""
+    """The absolute path without `..`, if both lead to the same file; else the path unchanged.
+
+    So `/tmp/../srv/python` counts as `/srv/python`, and `/tmp` need not be guarded.
+    """
     path = str(Path(path).absolute())
     normal = os.path.normpath(path)
     return normal if os.path.realpath(normal) == os.path.realpath(path) else path
@@ -73,4 +79,4 @@ def _without_parent_steps(path: str) -> str:
 
 OWN_PYTHON = os.path.realpath(sys.executable)
 OWN_CODE = _find_own_code()
-"""The paths of this code, and of the links that lead to it. No confined server may change them."""
+"""The files and folders that this process executes and imports, and the links to them. No confined server may change them."""

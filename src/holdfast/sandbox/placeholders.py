@@ -56,7 +56,8 @@ def keep_placeholders(
         placeholders |= {
             name: version for name in names if (version := placeholder_version(fd, name)) is not None
         }
-        # Hosts of other users cannot see `locks`. They can see this lock on a placeholder, and no confined server can take it.
+        # Hosts of other users cannot see `locks`. They can see a lock on a placeholder, which no confined server can take. One
+        # lock is enough: before they remove the placeholders, they try to lock all of them.
         with ExitStack() as locked:
             for name in [*placeholders][-1:]:
                 locked.enter_context(_locked(fd, name, fcntl.LOCK_SH))
@@ -77,7 +78,7 @@ def keep_placeholders(
 
 
 def is_placeholder_path(path: Path) -> bool:
-    """Whether this path is a placeholder."""
+    """Whether there is an unused placeholder at this path."""
     if sys.platform != "linux":  # no `O_PATH`, and no bubblewrap
         return False
     try:
@@ -88,7 +89,7 @@ def is_placeholder_path(path: Path) -> bool:
 
 
 def is_placeholder(opened: OpenedPath) -> bool:
-    """Whether this is a placeholder that contains nothing but its `.gitignore`."""
+    """Whether this is an unused placeholder: it contains nothing but its `.gitignore`."""
     if not opened.is_folder or stat.S_IMODE(opened.status.st_mode) != _MODE:
         return False
     fd = opened.open_to_read()
@@ -126,8 +127,8 @@ def _create(root_fd: int, name: str, root_status: os.stat_result) -> None:
 def _set_aside(root: str, root_fd: int, name: str) -> None:
     """Rename what took a placeholder's place, because the server may have written it.
 
-    Only a program outside of the sandbox can remove a placeholder. The server is then ended, but may have created the
-    name before.
+    Only a program outside of the sandbox can remove a placeholder. The server is then killed, but may have created the
+    name first.
     """
     if not _exists(root_fd, name) or _is_unused_placeholder(root_fd, name):
         return

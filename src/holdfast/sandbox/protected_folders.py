@@ -1,4 +1,4 @@
-"""Refuse to mount Holdfast's own folders and those of the kernel, whichever path leads there: links and bind mounts are recognised."""
+"""Refuse to mount Holdfast's own folders and those of the kernel, also if a link or a bind mount leads there."""
 
 import os
 from collections.abc import Iterable
@@ -18,38 +18,16 @@ from holdfast.model.mounts import (
 )
 from holdfast.sandbox.opened_path import Identity, OpenedPath, PathOpener
 
-# Not files on a disk, but other processes, devices, sockets and settings of the kernel. Each sandbox has its own.
+# They show other processes, devices, sockets and settings of the kernel. Each sandbox has its own folders of these names.
 _KERNEL_FOLDERS = ("/proc", "/sys", "/dev", "/run")
-# Disks that were plugged in, and programs of NixOS.
+# Exceptions: disks that were plugged in, and programs of NixOS.
 _NOT_KERNEL_FOLDERS = ("/run/media", "/run/current-system", "/run/wrappers")
 _KERNEL_FILE_SYSTEMS = frozenset(
     (
-        *(
-            "proc",
-            "sysfs",
-            "devtmpfs",
-            "devpts",
-            "cgroup",
-            "cgroup2",
-            "securityfs",
-            "debugfs",
-            "tracefs",
-            "configfs",
-        ),
-        *(
-            "fusectl",
-            "bpf",
-            "pstore",
-            "mqueue",
-            "binfmt_misc",
-            "efivarfs",
-            "nsfs",
-            "rpc_pipefs",
-            "selinuxfs",
-            "nfsd",
-        ),
+        "proc", "sysfs", "devtmpfs", "devpts", "cgroup", "cgroup2", "securityfs", "debugfs", "tracefs", "configfs",
+        "fusectl", "bpf", "pstore", "mqueue", "binfmt_misc", "efivarfs", "nsfs", "rpc_pipefs", "selinuxfs", "nfsd",
     )
-)
+)  # fmt: skip
 
 
 class ProtectedFolders:
@@ -112,7 +90,7 @@ def _overlap(one: Location, other: Location) -> bool:
 
 
 def _existing_part(opener: PathOpener, path: str) -> tuple[OpenedPath, bool]:
-    """The path, or its innermost parent that exists; and whether that is the whole path."""
+    """The path if it exists, else its innermost parent that does; and whether it was the path itself."""
     for part in (Path(path), *Path(path).parents):
         try:
             return opener.open(str(part), links="keep_last"), part == Path(path)

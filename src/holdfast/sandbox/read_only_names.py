@@ -23,8 +23,9 @@ from holdfast.sandbox.own_code import OWN_CODE
 
 log = logging.getLogger(__name__)
 
-_MAX_FOLDER_ENTRIES = 2000
-_MAX_STEPS = 10_000  # for all paths that are followed at one start, or for one change of a file
+_MAX_FOLDER_ENTRIES = 2000  # a guarded folder with more entries counts as too much to check
+# For all paths that are followed at one start of a server, or at one write of the file tools.
+_MAX_STEPS = 10_000
 _STEPS_PER_LINK = 20  # so that there can be at most 500 links
 _MAX_NAMES = 16  # in one root: each is a mount, and needs a descriptor while the server runs
 _GIT_FILE_BYTES = 8192
@@ -46,19 +47,19 @@ def find_read_only_names(
     mounts = read_mounts()
     real = [path.real for path in linked if path.real]
     targets = (*_cached_bind_mounts(tuple(executed), mounts), *with_bind_mounts(real, mounts))
-    # These matter only inside a root: a server can replace nothing outside of its roots, and not a root itself.
+    # Unlike `targets`, these do not count if they contain the root: a server can replace what is in its root, not the root.
     replaceable = with_bind_mounts(
         (*(step for path in linked for step in path.passed), *_home_targets()), mounts
     )
-    found: dict[str, frozenset[str]] = {}
+    names_by_root: dict[str, frozenset[str]] = {}
     for root in roots:
         names = top_level_names(
             root, (*targets, *(path for path in replaceable if not is_within(root, path)))
         )
         if len(names) > _MAX_NAMES:
             names = _mark_whole_root(root, "links lead to too many names in it", names)
-        found[root] = names
-    return found
+        names_by_root[root] = names
+    return names_by_root
 
 
 def top_level_names(root: str, paths: Iterable[str]) -> frozenset[str]:
@@ -76,7 +77,7 @@ def _cached_bind_mounts(executed: tuple[str, ...], mounts: tuple[MountPoint, ...
 
 
 def _mark_whole_root(root: str, reason: str, names: Iterable[str]) -> frozenset[str]:
-    """`.` for the whole root, and the names in it that links may lead to: `guard_roots` refuses a grant for one of them.
+    """`.` for the whole root, and `names`, which links may lead to: `guard_roots` refuses to let a server change one of them.
 
     Logs the reason.
     """
@@ -99,7 +100,7 @@ def _find_linked(roots: Iterable[str], writable: Collection[str]) -> Iterator[Fo
         if ".git" in names:
             for repository in _find_repositories(f"{root}/.git", budget):
                 folders += [repository.real] if repository.real else []
-                # A repository around the root is out of the server's reach.
+                # Such a repository contains the root. The server cannot reach the rest of it.
                 is_around = repository.real != root and is_within(root, repository.real or "")
                 yield replace(repository, real=None) if is_around else repository
         for folder in dict.fromkeys(folders):
@@ -122,6 +123,7 @@ def _find_links(folder: str, budget: StepBudget) -> list[str]:
             seen = list(islice(entries, _MAX_FOLDER_ENTRIES + 1))
     except OSError:  # missing, or no folder
         return []
+    # For too many entries, spend more than the whole budget, which raises `TooMuchWorkError`.
     budget.spend(len(seen) if len(seen) <= _MAX_FOLDER_ENTRIES else _MAX_STEPS + 1)
     links = [entry.path for entry in seen if entry.is_symlink()]
     budget.spend(len(links) * _STEPS_PER_LINK)
@@ -141,7 +143,7 @@ def _find_repositories(git: str, budget: StepBudget) -> Iterator[FollowedPath]:
 
 
 def _read_paths(file: str, prefix: str = "") -> Iterable[str]:
-    """The path in a file of git. Programs differ in whether spaces around it belong to it, so both versions are returned."""
+    """The path that a `.git` or `commondir` file contains, as written and without spaces around it: git's implementations differ."""
     try:
         text = os.fsdecode(read_untrusted_file(file, limit=_GIT_FILE_BYTES))
     except UnusableFileError as error:
@@ -170,5 +172,5 @@ def _home_targets() -> Iterator[str]:
                 yield from followed.passed
                 if followed.real:
                     yield followed.real
-    except TooMuchWorkError:  # the user's own folders are not hostile, just large
+    except TooMuchWorkError:  # the home is not an attack, just large: leave the rest of its links unguarded
         return

@@ -9,9 +9,10 @@ _LIMITS_PER_USER = {"sigpending": 1024, "msgqueue": 0, "memlock": 64 * 1024}
 """The kernel counts these per user, so each server gets only a small part: waiting signals (each timer needs one), bytes
 in message queues, bytes of locked memory."""
 _PRIORITIES = {"nice": 0, "rtprio": 0}
-"""Some systems let users raise their priority, up to one that keeps all other programs from running (for audio programs)."""
-_MAX_PASSED_AT_ONCE = 253  # descriptors in one message
-_MIN_DESCRIPTORS = 64
+"""Some systems let users raise the priority of their programs (for audio). With a realtime priority, a server could keep all
+other programs from running."""
+_MAX_PASSED_AT_ONCE = 253  # SCM_MAX_FD: how many descriptors the kernel passes in one message
+_MIN_DESCRIPTORS = 64  # so that a server can still start if the host's own limit is low
 
 
 def rlimits(quota: Quota) -> dict[str, int]:
@@ -19,9 +20,9 @@ def rlimits(quota: Quota) -> dict[str, int]:
 
     Memory is limited as data, not as address space: Node and WebAssembly reserve far more than they use.
 
-    A server can pass descriptors to itself and never receive them. The kernel adds up such descriptors of all the user's
-    processes, and lets a process pass one only if the sum is below the `nofile` limit of that process. So a server's
-    limit is lower than the host's: the server cannot stop the host from passing descriptors.
+    A server's `nofile` is lower than the host's, so that the server cannot stop the host from passing descriptors. It could try
+    that by sending descriptors to itself through a socket, without receiving them: the kernel counts the descriptors in flight of
+    all processes of a user, and lets a process send one only if the count is below that process's own `nofile`.
     """
     highest = max(_MIN_DESCRIPTORS, descriptor_limit() - _MAX_PASSED_AT_ONCE)
     wanted = {

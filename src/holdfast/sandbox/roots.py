@@ -13,7 +13,7 @@ from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 from holdfast.sandbox.own_code import SYSTEM_FOLDERS
 
 NOBODY = 65534
-_MAX_DEPTH = 64  # while a server starts, each folder above its root takes a descriptor, for a lock
+_MAX_DEPTH = 64  # while a server starts, each folder above its root is locked, which takes a descriptor
 
 
 def open_root(path: str, opener: PathOpener) -> OpenedPath:

@@ -1,4 +1,4 @@
-"""The interface of the sandbox backends, and the choice between them."""
+"""The interface of the two sandbox backends, and `make_sandbox`, which creates one of them."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from holdfast.sandbox.guard_watch import GuardedRoot
 from holdfast.sandbox.keeper.spawn_request import SpawnRequest
 
 _RETRY_SECONDS = 5.0
-_RETRY_FACTOR = 10  # a check that takes long is repeated less often
+_RETRY_FACTOR = 10  # a check that took 3 seconds is repeated after 30 at the earliest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,20 +33,21 @@ class PreparedProcess:
 
     request: SpawnRequest
     resources: ExitStack
-    """Descriptors that are passed to the process. Close them once it has started, or if it is not started."""
+    """Closes the descriptors that are passed to the process. Close it once the process has started, or if it is not started."""
     ready_fd: int | None = None
-    """The pipe from the sandbox. It contains the pid of the sandbox's process; if it is empty, the set-up failed."""
+    """The host's end of a pipe: bubblewrap writes the pid of the sandbox's process to it, as JSON. If it closes the pipe
+    without writing, the set-up failed."""
     egress_channel: socket.socket | None = None
-    """Through this socket the sandbox sends the listening socket of its egress proxy."""
+    """The socket on which the sandbox sends the listening socket for its egress proxy. None without granted hosts."""
     wait_and_check: Callable[[int], bool] | None = None
-    """Waits until the sandbox with this pid is set up, and raises if it is not as planned; see `MountPlan.wait_and_check`.
-    False if the sandbox has ended. Blocks."""
+    """Waits until the sandbox with this pid is set up, and compares its mounts with the plan. Returns False if the sandbox has
+    ended; raises if a mount differs. Blocks. See `MountPlan.wait_and_check`."""
     start_fd: int | None = None
-    """The pipe to the sandbox. The server is executed once something is written to it, or once it is closed."""
+    """The host's end of another pipe: bubblewrap executes the server once something is written to it, or once it is closed."""
     guarded_roots: tuple[GuardedRoot, ...] = ()
     """The roots to watch while the server runs. `after_exit` closes them."""
     visible: tuple[str, ...] = ()
-    """The paths of the machine that the process sees."""
+    """The host's paths that are mounted in the sandbox."""
     after_setup: ExitStack = field(default_factory=ExitStack)
     """What to close once the sandbox is set up or has failed. Closing it blocks."""
     after_exit: ExitStack = field(default_factory=ExitStack)
@@ -54,7 +55,7 @@ class PreparedProcess:
 
 
 class SandboxBackend(Protocol):
-    """A backend that confines processes."""
+    """Confines processes: with bubblewrap, or in containers."""
 
     @property
     def name(self) -> str:
@@ -62,7 +63,7 @@ class SandboxBackend(Protocol):
         ...
 
     async def check(self) -> Availability:
-        """Test whether it works on this machine. A success is remembered; a failure is remembered for only a few seconds."""
+        """Test whether the backend works on this machine. A success is cached for good, a failure for a few seconds."""
         ...
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
@@ -70,12 +71,12 @@ class SandboxBackend(Protocol):
         ...
 
     def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
-        """The paths outside of its roots and of the system that it would mount for the program of this process. Blocks."""
+        """The paths, outside of the roots and of the system folders, that would be mounted for the program of this process. Blocks."""
         ...
 
 
 class CachedCheck:
-    """Caches the result of a check. After a failure, it checks again some seconds later: the cause may have been brief."""
+    """Caches the result of a backend's `check`. A failure is cached for only some seconds, because its cause may pass."""
 
     def __init__(self, check: Callable[[], Awaitable[Availability]]) -> None:
         self._check = check
@@ -101,10 +102,10 @@ def make_sandbox(
     keep_in: Path | None = None,
     changeable_roots: ChangeableRoots | None = None,
 ) -> SandboxBackend:
-    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else bubblewrap. Do not check it.
+    """Create a container sandbox if `engine` (`podman` or `docker`) is given, else a bubblewrap sandbox. It is not tested here.
 
-    `keep_in` is only for containers: the data folder of the sessions whose containers are kept; None if none are kept.
-    `changeable_roots` is only for bubblewrap: the folders in which links never decide what is mounted.
+    `keep_in` is only for containers: the data folder whose sessions keep their containers; None if containers are not kept.
+    `changeable_roots` is only for bubblewrap: the stored list of the folders that confined servers could change.
     """
     if engine:
         from holdfast.sandbox.container.container import ContainerSandbox

@@ -24,8 +24,9 @@ from holdfast.sandbox.view import SandboxView
 
 _PREPARE_SECONDS = 10.0
 _SETUP_SECONDS = 10.0
+_CLEANUP_SECONDS = 10.0
 _STDERR_BYTES = 2000
-# The most that one start needs: for a root with as many guards as one root can have.
+# The most that the start of a server with one root needs. A start with several roots may need more.
 _DESCRIPTORS_PER_START = 200
 _THREADS = WorkerThreads("sandbox", threads=8, per_owner=2)
 _cleanups: set[asyncio.Task[None]] = set()
@@ -93,7 +94,7 @@ async def _start_now(
         if proxy is not None:
             proxy.close()
         if child is not None:
-            child.end_soon()
+            child.terminate()
             child.close()
             if prepared.start_fd is not None:  # closing it would start the server
                 child.on_gone(partial(os.close, prepared.start_fd))
@@ -130,10 +131,10 @@ async def find_program_paths(sandbox: SandboxBackend, spec: ProcessSpec) -> tupl
 
 
 async def wait_for_cleanups() -> None:
-    """Wait, at most 10 seconds, until the cleanups that this event loop started are done."""
+    """Wait, at most 10 seconds, until the cleanups of the servers that were started in this event loop are done."""
     loop = asyncio.get_running_loop()
     if mine := {task for task in _cleanups if task.get_loop() is loop}:
-        await asyncio.wait(mine, timeout=_SETUP_SECONDS)
+        await asyncio.wait(mine, timeout=_CLEANUP_SECONDS)
 
 
 async def _prepare(sandbox: SandboxBackend, spec: ProcessSpec) -> PreparedProcess:
@@ -160,11 +161,12 @@ async def _prepare(sandbox: SandboxBackend, spec: ProcessSpec) -> PreparedProces
 
 
 def _owner(spec: ProcessSpec) -> str:
-    """Which session the work counts for: its folder, so that a slow file system delays only the sessions in it."""
+    """The first root, by which threads and starts are counted: a slow file system then delays only the sessions in that folder."""
     return spec.confinement.roots[0] if spec.confinement and spec.confinement.roots else ""
 
 
 def _discard(work: "asyncio.Future[PreparedProcess]", *, owner: str) -> None:
+    """Close everything that was opened for a process that will not be started."""
     if work.cancelled() or work.exception() is not None:
         return
     prepared = work.result()
@@ -258,8 +260,7 @@ def _program(spec: ProcessSpec) -> str:
 class StartSlots:
     """Limits how many confined servers start at the same time, so that they use at most a third of this process's descriptors.
 
-    One owner (the folder of a session) cannot use up all starts: it gets another only while it has fewer starts running
-    than are still free.
+    One owner (the first root of a server) cannot use up all slots: it gets another only while it uses fewer than are free.
     """
 
     def __init__(self) -> None:
@@ -270,9 +271,9 @@ class StartSlots:
     async def take(self, owner: str) -> AsyncIterator[None]:
         """Wait until this owner may start another server. The start counts until the block ends."""
         while self._running[owner] >= self._free():
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn)
-            await turn
+            slot_freed = asyncio.get_running_loop().create_future()
+            self._waiting.append(slot_freed)
+            await slot_freed
         self._running[owner] += 1
         try:
             yield
@@ -281,17 +282,17 @@ class StartSlots:
             if not self._running[owner]:
                 del self._running[owner]
             waiting, self._waiting = self._waiting, []
-            for turn in waiting:
+            for slot_freed in waiting:
                 with contextlib.suppress(RuntimeError):  # its event loop is closed
-                    turn.get_loop().call_soon_threadsafe(_set_done, turn)
+                    slot_freed.get_loop().call_soon_threadsafe(_set_done, slot_freed)
 
     def _free(self) -> int:
         return max(2, descriptor_limit() // 3 // _DESCRIPTORS_PER_START) - self._running.total()
 
 
-def _set_done(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
+def _set_done(slot_freed: asyncio.Future[None]) -> None:
+    if not slot_freed.done():
+        slot_freed.set_result(None)
 
 
 _slots = StartSlots()

@@ -1,4 +1,4 @@
-"""What a confined process sees of the machine, and which hosts it was refused. Used to explain why it fails."""
+"""What a confined process sees of the machine, and which hosts it was refused. `connect` explains a server's failure with it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from holdfast.model.mounts import is_within
 
 _MAX_REFUSED = 50
-_OWN_FOLDERS = ("/run", "/proc", "/dev")  # each sandbox has its own, and its own /tmp
+_OWN_FOLDERS = ("/run", "/proc", "/dev")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +26,19 @@ class SandboxView:
         self._visible = (*_OWN_FOLDERS, *visible)
         self._mounts_in_tmp = tuple(path for path in visible if is_within(path, "/tmp"))
         self.refused_hosts: list[RefusedHost] = []
-        """The hosts that it was refused, each once, in order. No more than 50 are kept."""
+        """The hosts that the process was refused, each once, in the order of the attempts. At most 50 are kept."""
 
     def can_see(self, path: str) -> bool:
-        """Whether the process may find something at this path: what the machine has there, or, below `/run`, `/proc` and `/dev`, its own.
+        """Whether this path is mounted in the sandbox, or lies in a folder that the sandbox fills itself: `/run`, `/proc`, `/dev`.
 
-        In `/tmp`, only mounts of the machine's folders count.
+        The sandbox's own `/tmp` does not count: a file that the machine has in `/tmp` is visible only if it is mounted.
         """
         if is_within(path, "/tmp"):
             return any(is_within(path, mount) for mount in self._mounts_in_tmp)
         return any(is_within(path, folder) for folder in self._visible)
 
     def add_refused(self, host: RefusedHost) -> None:
-        """Remember a host that it was refused."""
+        """Remember a host that the process was refused."""
         if host not in self.refused_hosts and len(self.refused_hosts) < _MAX_REFUSED:
             self.refused_hosts.append(host)
 

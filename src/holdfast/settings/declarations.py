@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.limits import Limits
 from holdfast.model.permission import Mode
+from holdfast.model.settings_section import SettingsSection
 from holdfast.model.tool_pattern import ToolPattern
 from holdfast.model.trust import Trust
 
@@ -44,8 +47,8 @@ def _packages_folder() -> Path:
     return user_cache_path("holdfast") / "packages"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LogSettings(SettingsSection):
     """What is logged, and in which format."""
 
     level: Level = field(
@@ -64,8 +67,8 @@ class LogSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class TraceSettings(SettingsSection):
     """Where traces are sent."""
 
     otlp_url: str = field(
@@ -77,8 +80,8 @@ class TraceSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ServerSettings(SettingsSection):
     """The files that list servers, and what servers may use."""
 
     host_file: Path = field(
@@ -133,8 +136,8 @@ class ServerSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LinkSettings(SettingsSection):
     """How many servers are connected at once, and their timeouts."""
 
     max_open: int = field(
@@ -203,8 +206,8 @@ class LinkSettings:
 DEFAULT_LINK_SETTINGS = LinkSettings()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SandboxSettings(SettingsSection):
     """How servers are confined."""
 
     engine: Engine = field(
@@ -227,8 +230,8 @@ class SandboxSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class StageSettings(SettingsSection):
     """The browser that sessions can use."""
 
     enabled: bool = field(
@@ -258,8 +261,8 @@ class StageSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ModelSettings(SettingsSection):
     """The model that answers prompts, and the limits of a turn."""
 
     name: str = field(
@@ -336,8 +339,8 @@ class ModelSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class AgentSettings(SettingsSection):
     """How many agents an agent may start, and how many messages they may send."""
 
     max_depth: int = field(
@@ -367,8 +370,8 @@ class AgentSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaxModeSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class MaxModeSettings(SettingsSection):
     """The highest mode that a session can have in an editor, in a chat, in `holdfast call`, in an MCP client and in an application."""
 
     acp: Mode = field(
@@ -397,8 +400,8 @@ class MaxModeSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PermissionSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class PermissionSettings(SettingsSection):
     """Which calls run, which need your permission, and which are refused."""
 
     deny: tuple[ToolPattern, ...] = field(
@@ -427,8 +430,8 @@ class PermissionSettings:
     max_mode: MaxModeSettings = field(default_factory=MaxModeSettings)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GatewaySettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class GatewaySettings(SettingsSection):
     """The front end for MCP clients (`holdfast up`): what it offers, what each token may use, and who issues tokens."""
 
     port: int = field(
@@ -523,8 +526,8 @@ class GatewaySettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SessionSettings(SettingsSection):
     """How long sessions are kept, and how much each may store."""
 
     keep_days: int = field(
@@ -547,8 +550,8 @@ class SessionSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkspaceSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class WorkspaceSettings(SettingsSection):
     """Which folders become workspaces without the user."""
 
     auto_register: tuple[str, ...] = field(
@@ -561,8 +564,8 @@ class WorkspaceSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditSettings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class AuditSettings(SettingsSection):
     """What the audit stores about a call."""
 
     arguments: bool = field(
@@ -573,16 +576,15 @@ class AuditSettings:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Struct, frozen=True, kw_only=True):
     """Where a value comes from. `where` is the file or the variable; it is empty for a default."""
 
     kind: Literal["environment", "file", "default"]
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Settings(SettingsSection):
     """All settings, the path of the settings file, and the origin of each value, by key."""
 
     data_dir: Path = field(

@@ -3,10 +3,12 @@
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+
+from msgspec import Struct, field
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -22,24 +24,33 @@ _MAX_UNKNOWN_KEYS = 20
 """How many unknown keys are reported."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """One setting, derived from its dataclass field."""
 
     key: str
-    help: str
+    declared: Field[Any]
     parse: Callable[[object], Any]
     default: Callable[[], Any]
-    documented_default: str
 
     @property
     def variable(self) -> str:
         """The environment variable for this setting."""
         return "HOLDFAST_" + self.key.upper().replace(".", "_")
 
+    @property
+    def help(self) -> str:
+        """What it sets, with its limits if it is a number."""
+        metadata = self.declared.metadata
+        limits = f" From {metadata['min']} to {metadata['max']}." if "min" in metadata else ""
+        return metadata["help"] + limits
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingValue:
+    @property
+    def documented_default(self) -> str:
+        """Its default in Markdown, or a phrase for a default that depends on the machine."""
+        return self.declared.metadata.get("default") or f"`{_display(self.default())}`".replace("``", "none")
+
+
+class SettingValue(Struct, frozen=True, kw_only=True):
     """A setting with its current value, as shown to the user."""
 
     setting: Setting
@@ -103,15 +114,7 @@ def _make_setting(key: str, declared: Field[Any]) -> Setting:
     default: Callable[[], Any] = (
         (lambda: declared.default) if declared.default_factory is MISSING else declared.default_factory
     )
-    metadata = declared.metadata
-    limits = f" From {metadata['min']} to {metadata['max']}." if "min" in metadata else ""
-    return Setting(
-        key=key,
-        help=metadata["help"] + limits,
-        parse=_parser(declared),
-        default=default,
-        documented_default=metadata.get("default") or f"`{_display(default())}`".replace("``", "none"),
-    )
+    return Setting(key=key, declared=declared, parse=_parser(declared), default=default)
 
 
 def _build(kind: type[T], reader: "_SettingReader", prefix: str = "", **values: object) -> T:
@@ -232,8 +235,7 @@ def _read_text(file: Path, *, must_exist: bool) -> str:
     raise HoldfastError(codes.BAD_SETTINGS, f"Could not read settings from {str(file)!r}: {reason}")
 
 
-@dataclass(slots=True, kw_only=True)
-class _SettingReader:
+class _SettingReader(Struct, kw_only=True):
     """Reads the value of each setting, and collects origins and problems."""
 
     file: Path
@@ -244,6 +246,8 @@ class _SettingReader:
     file_values: dict[str, object] = field(default_factory=dict[str, object])
 
     def __post_init__(self) -> None:
+        if not self.text:
+            return
         import tomllib
 
         try:

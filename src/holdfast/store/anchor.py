@@ -6,7 +6,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The number and digest of the last record of a chain at some time. An empty chain has the number 0."""
+    """The number and digest of a chain's last record, as it was at some time. The number is 0 if the chain was empty."""
 
     seq: int
     digest: bytes

@@ -1,4 +1,4 @@
-"""The events of one commit: appended in one transaction, then passed to the feed."""
+"""Append the queued events of one commit in one transaction, then pass the new ones to the feed."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -29,9 +29,10 @@ class AppendBatch:
             not one_by_one and len(entries) > _MAX_ONE_BY_ONE and all(map(_can_batch, entries))
         )
         self.stored_count = 0
-        """If the events are appended one by one: how many were appended in the last run."""
+        """How many events `append_to` has appended one by one. If the next one fails, this says which one it was."""
 
     def append_to(self, tx: "Tx") -> list[AppendResult]:
+        """Append the events. The store may call this again after a rollback."""
         if self.uses_append_many:
             batches = groupby(self.entries, key=_origin)
             return [
@@ -55,14 +56,14 @@ class Feed(Protocol):
     """Receives the events of each commit after the commit."""
 
     subscriptions: int
-    """How many subscribers there are. If there are none, `advance` is called after a commit, else `publish`."""
+    """How many subscribers there are. After a commit, `publish` is called if there are any, else `advance`."""
 
     def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
         """Receive the new events of a commit, in order, and their sizes. Events that were stored before are left out."""
         ...
 
     def advance(self, seq: int) -> None:
-        """Note that the events up to this number are stored."""
+        """Remember that the events up to this number are stored."""
         ...
 
 

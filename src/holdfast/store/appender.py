@@ -24,7 +24,7 @@ Submit = Callable[[Callable[["Tx"], Any], Callable[[Any, BaseException | None], 
 
 
 class Appender:
-    """Queues events and commits them in batches, in order. While one batch is being committed, the next one fills up.
+    """Queues events and commits them in batches, in order. During a commit, the events for the next batch are queued.
 
     A batch is committed when a caller waits for one of its events, or else in the next iteration of the event loop. If an
     event cannot be stored, it and all later events fail until `reset` is called; earlier events are kept.
@@ -81,7 +81,7 @@ class Appender:
         origin: Origin = OWN_AGENT,
         size: int = 0,
     ) -> PendingEvent:
-        """Queue an event. Waits only while the window is full. `size` is about how many bytes the event has.
+        """Queue an event. Waits only while the window is full. `size` is the approximate size of the event in bytes.
 
         `on_append` runs in the event's transaction, unless an event with the same key was stored before. If the event
         `depends_on` has failed, this event fails too, even after a `reset`.
@@ -247,6 +247,7 @@ class Appender:
                 publish(feed, entries, results)
             else:
                 last = results[-1]
+                # An event that was stored before has its old, lower number.
                 feed.advance(last.seq if last.is_new else max(result.seq for result in results))
         for index, entry in enumerate(entries):  # `zip` with `strict` takes twice as long
             result = results[index]

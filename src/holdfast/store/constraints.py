@@ -1,4 +1,4 @@
-"""Constraints that every store enforces, and their errors."""
+"""The constraints that every store enforces, and the errors for them."""
 
 from collections.abc import Callable
 from operator import attrgetter
@@ -18,7 +18,7 @@ _KEYED_EVENTS: dict[type[Event], tuple[str, Callable[[Any], str]]] = {
     TurnEnded: (ENDED_PREFIX, attrgetter("turn_id")),
     MessageReceived: (RECEIVED_PREFIX, attrgetter("message_id")),
 }
-"""The events that can occur only once: the prefix of their keys, and the id that follows."""
+"""The events that can occur only once, each with its default key: a prefix, and the id that follows it."""
 MAX_TAGS = 64
 MAX_TAG_LENGTH = 128
 MAX_TITLE_LENGTH = 1000

@@ -72,7 +72,7 @@ def describe_interrupted(event: ToolEnded) -> str:
 
 
 def interrupted_ends(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ...]:
-    """The missing ends of a session that no live process holds; else nothing."""
+    """The missing ends of the session; none if a live process holds it, because its calls are then still running."""
     if is_held(session):
         return ()
     # All calls of a session that was closed and released have ended, so its calls need not be read.
@@ -81,9 +81,9 @@ def interrupted_ends(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ..
 
 
 def _started_calls(tx: ReadTx, session_id: SessionId, open_calls: tuple[StoredEvent, ...]) -> frozenset[str]:
-    """The ids of the open calls that may have been made. The start of a call is stored before the call is made.
+    """The ids of the open calls that may have been sent to their servers: a `ToolStarted` is stored before that happens.
 
-    The calls of sub-agents count as made: if a sub-agent has a session of its own, only that session has their starts.
+    The calls of sub-agents always count: the `ToolStarted` of a sub-agent with a session of its own is stored only in that session.
     """
     called = {stored.event.call_id: stored for stored in open_calls if isinstance(stored.event, ToolCalled)}
     started = {call_id for call_id, stored in called.items() if stored.origin != OWN_AGENT}

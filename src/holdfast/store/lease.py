@@ -12,7 +12,7 @@ LEASE_SECONDS = 60.0
 """An owner that cannot be checked is assumed to be alive for this long after its last renewal."""
 RENEWALS = 3
 """How often a lease is renewed in `LEASE_SECONDS`."""
-# An owner that cannot be checked may be suspended and continue later, so its calls are ended only a day later.
+# An owner that cannot be checked may be suspended (Ctrl-Z) and continue later. So its open calls are ended only after a day.
 _MAX_SUSPENSION = timedelta(days=1)
 _closed_holders: set[str] = set()
 """The holder ids of the stores that this process has closed. Leases that they did not release count as expired."""
@@ -24,13 +24,13 @@ def mark_closed(holder: str) -> None:
 
 
 def is_expired(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
-    """Whether the owner is dead, or, if that cannot be checked, whether the lease was not renewed in time."""
+    """Whether another process may acquire the session: the owner is dead or, if that cannot be checked, did not renew the lease in time."""
     dead = lease.holder in _closed_holders or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=timedelta()) if dead is None else dead
 
 
 def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
-    """Whether the owner is dead. An owner that cannot be checked counts as dead a day after its lease expired."""
+    """Whether the session's open calls may be ended: the owner is dead or, if that cannot be checked, its lease expired a day ago."""
     dead = lease.holder in _closed_holders or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=_MAX_SUSPENSION) if dead is None else dead
 

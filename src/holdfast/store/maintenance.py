@@ -30,7 +30,7 @@ class VacuumReport:
     before: int
     after: int
     is_in_use: bool
-    """Another process was reading the store, so what was rewritten is still in the log next to the file."""
+    """Whether another process was reading the store. The rewritten part is then still in the write-ahead log next to the file."""
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def open_for_reading(url: str | Path) -> Iterator[ReadTx]:
 
 
 def anchor_of(url: str | Path) -> Anchor:
-    """The anchor of a store. The store need not be open."""
+    """The anchor of the store in this file, which need not be open."""
     from holdfast.store.sqlite.anchor import FileAnchor
 
     return FileAnchor.for_database(_file(url))

@@ -1,4 +1,4 @@
-"""The store in memory, for `memory:` URLs and for tests. Nothing in it is durable."""
+"""The store in memory, for `memory:` URLs and for tests. Nothing in it outlives the process."""
 
 import secrets
 import time
@@ -89,7 +89,7 @@ class MemoryStore(Store):
         self._tx = _MemoryTx(self._db, owner or this_process(), timedelta(seconds=lease_seconds), now)
         self._run_twice = run_twice
         self._hooks: dict[AfterCommit, float] = {}
-        """When each hook is to be run again."""
+        """The earliest time at which to call each hook again."""
         self._closed = False
 
     @property
@@ -151,7 +151,7 @@ def _closed_error() -> HoldfastError:
 
 
 class _RolledBackError(Exception):
-    """Raised to roll back the first of two runs."""
+    """Raised to roll back the first run of a write with `run_twice`."""
 
 
 def _roll_back_after(work: Callable[[Tx], object], tx: Tx) -> None:
@@ -160,24 +160,28 @@ def _roll_back_after(work: Callable[[Tx], object], tx: Tx) -> None:
 
 
 class MemoryDatabase:
-    """The data of a store, with an undo log for the current transaction."""
+    """The data of one or more memory stores, with an undo log for the current transaction."""
 
     def __init__(self) -> None:
         self.sessions: dict[SessionId, StoredSession] = {}
         self.events: dict[SessionId, list[StoredEvent]] = {}
         self.by_key: dict[SessionId, dict[str, StoredEvent]] = {}
-        self.order: dict[SessionId, int] = {}
+        """The events that have a key."""
+        self.session_numbers: dict[SessionId, int] = {}
+        """Lists of sessions that were updated at the same time are sorted by these numbers."""
         self.message_numbers: dict[tuple[SessionId, str], int] = {}
+        """By session and message id. Search results are sorted by these numbers."""
         self.leases: dict[SessionId, Lease] = {}
         self.inbox: dict[str, InboxMessage] = {}
         self.approvals: dict[tuple[str, str], Approval] = {}
         self.audit: dict[int, list[AuditRow]] = {}
         self.anchor = MemoryAnchor()
         self.last_epoch = 0
-        self.secret = secrets.token_bytes(32)
+        self.cursor_secret = secrets.token_bytes(32)
         self.store_id = secrets.token_bytes(16)
-        self.count = 0
+        self.last_number = 0
         self.undo: list[Callable[[], object]] = []
+        """Functions that undo the writes of the current transaction. A rollback calls them, the last one first."""
 
     def next_epoch(self) -> int:
         """The next epoch. A rollback does not undo this, because no two holds may have the same epoch."""
@@ -185,8 +189,10 @@ class MemoryDatabase:
         return self.last_epoch
 
     def next_number(self) -> int:
-        self.count += 1
-        return self.count
+        self.last_number += 1
+        return self.last_number
+
+    # Every write uses one of these three methods, which add to the undo log.
 
     def put(self, mapping: dict[K, V], key: K, value: V) -> None:
         if key in mapping:
@@ -234,8 +240,8 @@ class _MemoryTx:
         return replace(stored, last_seq=last_seq, lease=lease, read_at=self.now())
 
     def sessions(self, query: SessionQuery) -> Page[StoredSession]:
-        found = {
-            (to_microseconds(session.updated), self._db.order[session.context.session_id]): session
+        by_rank = {
+            (to_microseconds(session.updated), self._db.session_numbers[session.context.session_id]): session
             for session in self._visible(query.visibility)
             if query.cwd in (None, session.context.cwd)
             and query.source in (None, session.source)
@@ -244,23 +250,23 @@ class _MemoryTx:
             and set(query.tags) <= set(session.tags)
             and (query.updated_before is None or session.updated < query.updated_before)
         }
-        return self._page(found, query, _size)
+        return self._page(by_rank, query, _size)
 
     def search(self, query: SearchQuery) -> Page[SearchHit]:
-        wanted = parse_words(query.words)
-        found: dict[tuple[int, int], SearchHit] = {}
+        phrases = parse_words(query.words)
+        by_rank: dict[tuple[int, int], SearchHit] = {}
         for session in self._visible(query.visibility):
             if query.source in (None, session.source) and set(query.tags) <= set(session.tags):
                 for message_id, (seq, text) in self._texts(session).items():
-                    if contains_words(text, wanted):
+                    if contains_words(text, phrases):
                         rank = (self._db.message_numbers.get((session.context.session_id, message_id), 0), 0)
-                        found[rank] = SearchHit(
+                        by_rank[rank] = SearchHit(
                             session=session,
                             message_id=message_id,
                             seq=seq,
-                            snippet=make_snippet(text, wanted),
+                            snippet=make_snippet(text, phrases),
                         )
-        return self._page(found, query)
+        return self._page(by_rank, query)
 
     def events(self, session_id: SessionId, after: int = 0, limit: int = 1000) -> tuple[StoredEvent, ...]:
         first = max(after, 0)  # a negative number would count from the end
@@ -283,16 +289,16 @@ class _MemoryTx:
         return sum(len(encode_event(stored.event)[1]) for stored in self._db.events.get(session_id, []))
 
     def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
-        found: dict[str, StoredEvent] = {}
+        by_call: dict[str, StoredEvent] = {}
         for stored in self._db.events.get(session_id, []):
             match stored.event:
                 case ToolCalled(call_id=call_id):
-                    found[call_id] = stored
+                    by_call[call_id] = stored
                 case ToolEnded(call_id=call_id):
-                    found.pop(call_id, None)
+                    by_call.pop(call_id, None)
                 case _:
                     pass
-        return tuple(found.values())
+        return tuple(by_call.values())
 
     def lease(self, session_id: SessionId) -> Lease | None:
         return self._db.leases.get(session_id)
@@ -300,18 +306,18 @@ class _MemoryTx:
     def inbox(
         self, session_id: SessionId, *, only_undelivered: bool = True, limit: int = 100
     ) -> tuple[InboxMessage, ...]:
-        found = [message for message in self._db.inbox.values() if message.target == session_id]
+        messages = [message for message in self._db.inbox.values() if message.target == session_id]
         if only_undelivered:
-            return tuple(message for message in found if not message.delivered)[:limit]
-        return tuple(found[-limit:])
+            return tuple(message for message in messages if not message.delivered)[:limit]
+        return tuple(messages[-limit:])
 
     def sessions_with_messages(self) -> frozenset[SessionId]:
         waiting = {message.target for message in self._db.inbox.values() if not message.delivered}
         return frozenset(waiting & self._db.leases.keys())
 
     def approvals(self, prefix: str = "") -> tuple[Approval, ...]:
-        found = (one for one in self._db.approvals.values() if one.key.startswith(prefix))
-        return tuple(sorted(found, key=lambda one: (one.key, one.at, one.content_hash)))
+        matching = (one for one in self._db.approvals.values() if one.key.startswith(prefix))
+        return tuple(sorted(matching, key=lambda one: (one.key, one.at, one.content_hash)))
 
     def store_id(self) -> bytes:
         return self._db.store_id
@@ -359,7 +365,7 @@ class _MemoryTx:
         self._db.put(self._db.sessions, session_id, stored)
         self._db.put(self._db.events, session_id, [])
         self._db.put(self._db.by_key, session_id, {})
-        self._db.put(self._db.order, session_id, self._db.next_number())
+        self._db.put(self._db.session_numbers, session_id, self._db.next_number())
         self._number_message(session_id, "")
         return stored
 
@@ -388,7 +394,7 @@ class _MemoryTx:
         self._db.drop(self._db.sessions, session_id)
         self._db.drop(self._db.events, session_id)
         self._db.drop(self._db.by_key, session_id)
-        self._db.drop(self._db.order, session_id)
+        self._db.drop(self._db.session_numbers, session_id)
         self._db.drop(self._db.leases, session_id)
         for message in [message for message in self._db.inbox.values() if message.target == session_id]:
             self._db.drop(self._db.inbox, message.message_id)
@@ -403,12 +409,12 @@ class _MemoryTx:
         session, session_id, db = self._check_writable(hold), hold.session_id, self._db
         log = db.events[session_id]
         _, body = encode_event(event)
-        given, key = key, key or default_key(event)
+        given_key, key = key, key or default_key(event)
         by_key = db.by_key[session_id]
-        if key is not None and (known := by_key.get(key)) is not None:
-            if given is not None and known.event != event:
-                raise key_reused(session_id, key, known.seq)
-            return AppendResult(known.seq, is_new=False, at_microseconds=known.at_microseconds)
+        if key is not None and (existing := by_key.get(key)) is not None:
+            if given_key is not None and existing.event != event:
+                raise key_reused(session_id, key, existing.seq)
+            return AppendResult(existing.seq, is_new=False, at_microseconds=existing.at_microseconds)
         now, seq = self._now(), len(log) + 1
         stored = StoredEvent(
             seq=seq,
@@ -521,17 +527,19 @@ class _MemoryTx:
 
     def _page(
         self,
-        found: dict[tuple[int, int], T],
+        by_rank: dict[tuple[int, int], T],
         query: SessionQuery | SearchQuery,
         size: Callable[[T], int] = lambda _: 0,
     ) -> Page[T]:
-        position = decode_cursor(query, self._db.secret)
-        ranks = sorted((rank for rank in found if position is None or rank < position), reverse=True)
-        shown = ranks[: count_fitting((size(found[rank]) for rank in ranks), query.limit)]
-        cursor = encode_cursor(shown[-1], query, self._db.secret) if len(ranks) > len(shown) else None
-        return Page(items=tuple(found[rank] for rank in shown), cursor=cursor)
+        """One page of the results, those with the highest rank first."""
+        position = decode_cursor(query, self._db.cursor_secret)
+        ranks = sorted((rank for rank in by_rank if position is None or rank < position), reverse=True)
+        shown = ranks[: count_fitting((size(by_rank[rank]) for rank in ranks), query.limit)]
+        cursor = encode_cursor(shown[-1], query, self._db.cursor_secret) if len(ranks) > len(shown) else None
+        return Page(items=tuple(by_rank[rank] for rank in shown), cursor=cursor)
 
     def _texts(self, session: StoredSession) -> dict[str, tuple[int, str]]:
+        """The number of the first event and the text of each message, by message id. The title has the id ""."""
         texts = {"": (0, session.title)}
         for stored in self._db.events[session.context.session_id]:
             searchable = searchable_text(stored.event)
@@ -542,6 +550,7 @@ class _MemoryTx:
         return texts
 
     def _number_message(self, session_id: SessionId, message_id: str) -> None:
+        """Give a new message its number, or the title, whose id is ""."""
         if (session_id, message_id) not in self._db.message_numbers:
             self._db.put(self._db.message_numbers, (session_id, message_id), self._db.next_number())
 

@@ -40,7 +40,7 @@ os.register_at_fork(after_in_child=this_process.cache_clear)
 
 
 def is_dead(owner: Owner) -> bool | None:
-    """Whether the owner is dead, or None if this process cannot check."""
+    """Whether the owner is dead; None if this process cannot check that."""
     here = this_process()
     if owner.machine != here.machine:
         return None

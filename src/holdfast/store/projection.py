@@ -31,7 +31,6 @@ from holdfast.model.event import (
 from holdfast.model.trust import lowest_trust
 from holdfast.store.types import SessionState, StoredSession
 
-# Events that do not change the session's row.
 EVENTS_WITHOUT_PROJECTION = (
     Replied,
     Thought,
@@ -45,14 +44,13 @@ EVENTS_WITHOUT_PROJECTION = (
     MessageSent,
     UnknownEvent,
 )
-
-
+"""Events that do not change the session's row."""
 EVENTS_OF_CALLS = (ToolCalled, ToolStarted, ToolEnded)
-"""The most frequent events. They neither change the session's row nor have text to search."""
+"""The most frequent of the events above. They also have no text to search for."""
 
 
 def project(session: StoredSession, event: Event, at: datetime) -> StoredSession:
-    """The session after the event. Trust is never raised."""
+    """The session after the event. An event can only lower the trust."""
     changed = _apply(session, event)
     return replace(changed, updated=at) if is_activity(event) else changed
 

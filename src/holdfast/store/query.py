@@ -22,7 +22,7 @@ MAX_PAGE_BYTES = 256 * 1024
 """The maximum size of all folders, titles and tags in one page of sessions. One session alone may exceed it."""
 MAX_QUERY_TAGS = 32
 _MAC_BYTES = 16
-_MAX_CURSOR = 200
+_MAX_CURSOR = 200  # characters; a longer cursor is not valid
 _position_decoder = msgspec.msgpack.Decoder(tuple[int, int])
 
 
@@ -85,19 +85,22 @@ def count_fitting(sizes: Iterable[int], limit: int) -> int:
 
 
 def encode_cursor(position: tuple[int, int], query: SessionQuery | SearchQuery, secret: bytes) -> str:
-    """A cursor for the results after this position, valid only for this query and this store."""
+    """A cursor for the results after this position, valid only for this query and this store.
+
+    The position is the sort key of the last result of a page. Each kind of store has its own meaning of the two numbers.
+    """
     body = msgspec.msgpack.encode(position)
     return _to_text(_mac(body, query, secret) + body)
 
 
 def decode_cursor(query: SessionQuery | SearchQuery, secret: bytes) -> tuple[int, int] | None:
-    """The position of the query's cursor, or None if it has no cursor."""
+    """The position in the query's cursor; None if the query has no cursor. Raise if the cursor is not valid."""
     if query.cursor is None:
         return None
     try:
         raw = urlsafe_b64decode(query.cursor[:_MAX_CURSOR] + "=" * (-len(query.cursor) % 4))
         mac, body = raw[:_MAC_BYTES], raw[_MAC_BYTES:]
-        # Python's decoder skips characters that are not base64, so compare the text, too.
+        # Python's decoder skips characters that are not base64, so the text must be the one that encoding gives.
         is_canonical = _to_text(raw) == query.cursor
         if hmac.compare_digest(mac, _mac(body, query, secret)) and is_canonical:
             return _position_decoder.decode(body)

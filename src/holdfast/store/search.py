@@ -14,7 +14,7 @@ _TOKEN = re.compile(r"[^\W_]+")
 
 
 def searchable_text(event: Event) -> tuple[str, str] | None:
-    """The message id and the text that this event adds to the search index, or None."""
+    """The id of a message and the text that this event adds to it; None if the event has no text to search for."""
     match event:
         case Prompted(message_id=message_id, blocks=blocks):
             texts = (block.get("text") for block in blocks)
@@ -26,21 +26,21 @@ def searchable_text(event: Event) -> tuple[str, str] | None:
 
 
 def parse_words(words: str) -> tuple[tuple[str, ...], ...]:
-    """Split a query into words, and each word into tokens that must follow each other in the text: `a_b` has two."""
+    """Split a query into words, and each word into its tokens, which must follow each other in the text: `a_b` has two."""
     if len(words) > MAX_LENGTH:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"Enter at most {MAX_LENGTH} characters to search for, not {len(words)}."
         )
-    found = tuple(phrase for word in words.split() if (phrase := tokenize(word)))
-    if not found:
+    phrases = tuple(phrase for word in words.split() if (phrase := tokenize(word)))
+    if not phrases:
         raise HoldfastError(codes.BAD_ARGUMENT, "Enter at least one word to search for.")
-    count = sum(map(len, found))
+    count = sum(map(len, phrases))
     if count > MAX_WORDS:  # a search takes time in proportion to the number of tokens
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"Enter at most {MAX_WORDS} words, not {count}. A word such as `a-b` or `a_b` counts as two.",
         )
-    return found
+    return phrases
 
 
 def tokenize(text: str) -> tuple[str, ...]:
@@ -48,18 +48,18 @@ def tokenize(text: str) -> tuple[str, ...]:
     return tuple(_TOKEN.findall(_normalize(text)))
 
 
-def contains_words(text: str, wanted: tuple[tuple[str, ...], ...]) -> bool:
+def contains_words(text: str, phrases: tuple[tuple[str, ...], ...]) -> bool:
     """Whether the text contains all words of a query, as `parse_words` returns them."""
     tokens = tokenize(text)
     return all(
         any(tokens[start : start + len(phrase)] == phrase for start in range(len(tokens) - len(phrase) + 1))
-        for phrase in wanted
+        for phrase in phrases
     )
 
 
-def make_snippet(text: str, wanted: tuple[tuple[str, ...], ...]) -> str:
+def make_snippet(text: str, phrases: tuple[tuple[str, ...], ...]) -> str:
     """The part of the text around the first word of the query, on one line."""
-    at = _normalize(text).find(wanted[0][0])
+    at = _normalize(text).find(phrases[0][0])
     start = max(0, min(at - _SNIPPET_LENGTH // 3, len(text) - _SNIPPET_LENGTH))
     cut = " ".join(text[start : start + _SNIPPET_LENGTH].split())
     return f"{'…' if start else ''}{cut}{'…' if start + _SNIPPET_LENGTH < len(text) else ''}"

@@ -39,7 +39,7 @@ T = TypeVar("T")
 _BATCH_SIZE = 1000
 MAX_UNDELIVERED = 1000
 """How many undelivered messages a session may have."""
-_MIN_PAUSE_SECONDS = 0.01  # between two parts of a session that is deleted
+_MIN_PAUSE_SECONDS = 0.01  # between two calls of `delete_part`, for the writes of other callers
 _NO_SECRETS = Mask()
 _submitted: set["asyncio.Future[Any]"] = set()  # asyncio keeps no strong references to tasks
 
@@ -82,7 +82,7 @@ class ReadTx(Protocol):
         ...
 
     def stored_bytes(self, session_id: SessionId) -> int:
-        """How many bytes the session's events have."""
+        """The size of the session's events, as they are encoded."""
         ...
 
     def lease(self, session_id: SessionId) -> Lease | None:
@@ -92,7 +92,7 @@ class ReadTx(Protocol):
     def inbox(
         self, session_id: SessionId, *, only_undelivered: bool = True, limit: int = 100
     ) -> tuple[InboxMessage, ...]:
-        """At most `limit` messages to the session, oldest first: the oldest undelivered ones, or else the latest of all."""
+        """At most `limit` messages to the session, oldest first: the oldest of the undelivered ones, or the latest of all messages."""
         ...
 
     def sessions_with_messages(self) -> frozenset[SessionId]:
@@ -108,7 +108,7 @@ class ReadTx(Protocol):
         ...
 
     def audit_head(self, book: int = 0) -> AuditRow | None:
-        """The last row of a book; see `AuditRow.book`."""
+        """The last row of a book of the audit; see `AuditRow.book`."""
         ...
 
     def audit_row(self, seq: int, book: int = 0) -> AuditRow | None:
@@ -122,7 +122,7 @@ class ReadTx(Protocol):
         ...
 
     def session_with_unrecorded_calls(self) -> SessionId | None:
-        """A session with more ended calls than audit records of calls; None if there is none."""
+        """The id of a session with more ended calls than audit records of calls; None if there is none."""
         ...
 
 
@@ -133,7 +133,7 @@ class Tx(ReadTx, Protocol):
     """
 
     def create(self, new: NewSession) -> StoredSession:
-        """Store a new session. It is safe to repeat this after a crash."""
+        """Store a new session. If the same session is stored already, return that one: so this can be repeated after a crash."""
         ...
 
     def acquire(self, session_id: SessionId) -> Hold:
@@ -157,7 +157,7 @@ class Tx(ReadTx, Protocol):
         ...
 
     def delete_part(self, hold: Hold) -> bool:
-        """Delete some of the session's last events, as many as take a short time. Return whether events are left.
+        """Delete a part of the session's data, as much as takes a short time; of its events, the last ones. Return whether more is left.
 
         A store that can delete any session quickly may do nothing and return False.
         """
@@ -172,7 +172,7 @@ class Tx(ReadTx, Protocol):
     def append_many(
         self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
     ) -> list[AppendResult]:
-        """Append events that do not change the session's row (`EVENTS_WITHOUT_PROJECTION`), in order."""
+        """Append events in order. All must be of types in `projection.EVENTS_WITHOUT_PROJECTION`."""
         ...
 
     def send(self, hold: Hold, message: InboxMessage) -> bool:
@@ -184,7 +184,10 @@ class Tx(ReadTx, Protocol):
         ...
 
     def deliver(self, hold: Hold, message_id: str) -> bool:
-        """Mark a message to the held session as delivered by the session's last event. False if there is no such undelivered message."""
+        """Mark a message to the held session as delivered by the session's last event.
+
+        Return False if the session has no such message, or if it is already delivered.
+        """
         ...
 
     def index_messages(self) -> None:
@@ -208,7 +211,7 @@ OnDone = Callable[[Any, BaseException | None], object]
 """Called on the event loop with the result of a write, or with its error."""
 
 AfterCommit = Callable[[ReadTx], float | None]
-"""Called after a commit. Returns after how many seconds to call it again; None: after the next commit."""
+"""Called after a commit. Returns for how many seconds not to call it again; None: call it again after the next commit."""
 
 
 class Store(ABC):
@@ -217,7 +220,7 @@ class Store(ABC):
     book = 0
     """The book of the audit that this store appends to."""
     holder_id = ""
-    """A random id of this open store. Empty if the store has none."""
+    """The random id of this open store. Empty for a store in memory, and for one that is only read."""
 
     @property
     @abstractmethod
@@ -261,7 +264,7 @@ class Store(ABC):
 
     @abstractmethod
     def after_commit(self, hook: AfterCommit) -> None:
-        """Run this hook after every commit from now on, unless it has asked to be run later."""
+        """Call this hook after every commit from now on, except during the seconds that its last call returned."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -277,7 +280,7 @@ class Store(ABC):
 
     @property
     def postponed_writes(self) -> int:
-        """How many writes are postponed."""
+        """How many writes with `must_happen` have failed and wait to be repeated."""
         return 0
 
     async def create(self, new: NewSession) -> StoredSession:
@@ -300,12 +303,12 @@ class Store(ABC):
     ) -> Appender:
         """An appender for one session, with at most `window` events that are not yet durable.
 
-        `mask` is None if the caller masks the events.
+        `mask` masks the events; None if the caller has masked them. After each commit, the new events are passed to `feed`.
         """
         return Appender(self.submit, hold, window=window, mask=mask, feed=feed)
 
     async def delete_rest(self, hold: Hold) -> None:
-        """Delete the rest of a session after `delete_part`, in parts, so that other writes are not delayed."""
+        """Delete what `delete_part` has left of a session. Each part is a transaction of its own, so that other writes are not delayed."""
         has_more = True
         while has_more:
             began = time.monotonic()

@@ -32,6 +32,7 @@ class NewSession:
     title: str = ""
     tags: tuple[str, ...] = ()
     source: str = ""
+    """What opened the session: `acp`, `chat`, `cli`, `gateway` or `python`."""
     settings: JsonObject = field(default_factory=dict[str, Json])
 
 
@@ -48,9 +49,11 @@ class StoredSession:
     created: datetime
     updated: datetime
     last_seq: int
+    """The number of the last event; 0 if there is none."""
     open_turn: str
+    """The id of the turn that has not ended; empty if there is none."""
     lease: "Lease | None" = field(default=None, compare=False)
-    """It stays until it is released or replaced, even if its owner is dead."""
+    """The lease stays until it is released or replaced, even if its owner is dead."""
     read_at: datetime = field(default=NEVER, compare=False)
     """The store's time when this session was read."""
 
@@ -100,17 +103,20 @@ class AppendResult(msgspec.Struct, frozen=True, gc=False):
     is_new: bool
     at_microseconds: int
     size: int = 0
-    """How many bytes were stored for it."""
+    """How many bytes were stored for the event; 0 if it is not new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchHit:
-    """A message or a title (then `message_id` is empty) that contains the words."""
+    """A message or a title that contains the words."""
 
     session: StoredSession
     message_id: str
+    """Empty for a title."""
     seq: int
+    """The number of the message's first event; 0 for a title."""
     snippet: str
+    """The part of the text around the first of the words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,17 +128,19 @@ class Page(Generic[T]):
 
 
 APPROVED_ON_FIRST_USE = "first use"
-"""The `by` of approvals that no person gave: the tools that a server has on its first use."""
+"""`Approval.by` of the approvals that no person gave: of the tools that a server has when it is first used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """An approval of something, such as a server or a tool, with exactly this content."""
+    """An approval of something, such as a server or a tool, exactly as it was shown."""
 
     key: str
-    """What was approved, for example `["server", "/home/ada/shop/.mcp.json", "files"]`."""
+    """What was approved, as JSON: for example `["server", "/home/ada/shop/.mcp.json", "files"]`."""
     content_hash: str
+    """A hash of what was approved, such as the definition of a tool."""
     by: str
+    """The name of the user who approved it, or `APPROVED_ON_FIRST_USE`."""
     at: datetime
 
 
@@ -173,9 +181,9 @@ class InboxMessage:
     target: SessionId
     text: str
     sent: datetime = NEVER
-    """The store sets it."""
+    """When the store stored the message. The store sets this field."""
     delivered: int = 0
-    """The number of the event in the target's turn that contains it; 0 if it is not delivered yet."""
+    """The number of the event in the target's turn that contains the message; 0 if the message is not delivered yet."""
 
 
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -15,10 +15,10 @@ class Mount:
 
     path: str
     kind: Literal["bind", "ro-bind", "guard", "empty", "symlink"]
-    """A `guard` is bound read-only, after everything else at its path. `empty` is an empty file system: if the server
-    writes to it, the files are lost with the sandbox."""
+    """`guard` is a read-only bind that is mounted after every other mount at its path. `empty` is a small tmpfs, whose files are
+    lost with the sandbox."""
     source: str = ""
-    """The descriptor's number, or the target of the link."""
+    """The number of the bound descriptor in the sandbox, or the target of the link; empty for `empty`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,11 +28,11 @@ class Filesystem:
     mounts: tuple[Mount, ...]
     system_mounts: tuple[Mount, ...]
     files: Mapping[str, int]
-    """Read-only files, by path: the descriptor with the content."""
-    masked_files: tuple[str, ...] = ()
+    """Generated read-only files: for each path, the number of the descriptor with the content."""
+    hidden_files: tuple[str, ...] = ()
     """Files below `/proc` that the server must not read."""
-    masked_folders: tuple[str, ...] = ()
-    """Folders below `/proc` that must look empty."""
+    hidden_folders: tuple[str, ...] = ()
+    """Folders below `/proc` whose content the server must not see."""
 
 
 def build_arguments(
@@ -44,7 +44,10 @@ def build_arguments(
     ids: tuple[int, int],
     fds: tuple[int, int, int],
 ) -> list[str]:
-    """All arguments before the program. `fds` are the descriptors of the seccomp filter, the ready pipe and the start pipe."""
+    """All arguments before the program.
+
+    `ids` are the uid and gid in the sandbox. `fds` are the numbers of the seccomp filter, the ready pipe and the start pipe in it.
+    """
     uid, gid = ids
     seccomp, ready, start = fds
     tmpfs = str(quota.memory_bytes // 4)
@@ -56,10 +59,10 @@ def build_arguments(
         *_setenv_arguments(env),
         *_mount_arguments(filesystem.system_mounts),
         *_file_arguments(filesystem.files),
-        # The kernel lets uid 0 write to /proc/sys without any capability, so all of /proc is read-only.
+        # A process with uid 0 may write to /proc/sys even without capabilities, so all of /proc is read-only.
         *("--proc", "/proc"),
-        *(word for path in filesystem.masked_files for word in ("--ro-bind", "/dev/null", path)),
-        *(word for path in filesystem.masked_folders for word in ("--tmpfs", path, "--remount-ro", path)),
+        *(word for path in filesystem.hidden_files for word in ("--ro-bind", "/dev/null", path)),
+        *(word for path in filesystem.hidden_folders for word in ("--tmpfs", path, "--remount-ro", path)),
         *("--remount-ro", "/proc"),
         *("--dev", "/dev", "--perms", "1777", "--size", tmpfs, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
         *("--perms", "1777", "--size", tmpfs, "--tmpfs", "/tmp"),

@@ -1,7 +1,4 @@
-"""Bubblewrap: run a confined server in its own namespaces.
-
-The server runs as the host's user. If the host runs as uid 0, the server runs as the owner of its first root.
-"""
+"""Run a confined server in namespaces of its own, with bubblewrap."""
 
 import asyncio
 import os
@@ -50,9 +47,10 @@ from holdfast.sandbox.start_confined import start_confined_unchecked
 
 _CHECK_SECONDS = 20.0
 _MAX_DESCRIPTORS = 240  # the kernel passes at most 253 in one message
-_PROC_FOLDERS = (Path("/proc/tty/driver"),)
-# Process 1 of a sandbox is bubblewrap, and `/proc/1/exe` leads to its file on the host, past all mounts of the sandbox: a server
-# that runs as the owner of this file could change its mode.
+_FIRST_FD = 3  # the number, in the sandbox, of the first descriptor that is passed to it
+_DEEPER_PROC_FOLDERS = (Path("/proc/tty/driver"),)  # only uid 0 may read it, and it is not directly in /proc
+# Process 1 of a sandbox is bubblewrap, and `/proc/1/exe` leads to the file `bwrap` on the host, past all mounts of the sandbox: a
+# server that runs as the owner of that file could change the file's mode.
 _BWRAP_IN_PROC = "/proc/1"
 _LISTENER = Path(__file__).with_name("egress_listener.py")
 _LISTENER_IN_SANDBOX = "/run/holdfast/egress_listener.py"
@@ -75,18 +73,18 @@ class BwrapSandbox:
     ) -> None:
         """`search_path` is where to find `bwrap` and `prlimit`: by default, the system's folders in the `PATH`.
 
-        `changeable_roots` stores the roots for later processes; None if they are not stored.
+        `changeable_roots` stores the roots of all servers, also for later hosts. None: they are forgotten when this host ends.
         """
         self._search_path = system_path() if search_path is None else search_path
         self._check = CachedCheck(self._run_true)
         self._known_roots = KnownRoots(changeable_roots)
 
     async def check(self) -> Availability:
-        """Run `true` in a sandbox. A success is remembered, a failure for some seconds only."""
+        """Run `true` in a sandbox. A success is cached for good, a failure for a few seconds."""
         return await self._check.result()
 
     def prepare(self, spec: ProcessSpec) -> PreparedProcess:
-        """Open every path that the server may see, and build bubblewrap's command."""
+        """Open every path that is mounted for the server, and build bubblewrap's command."""
         if reason := self._unavailable_reason():
             raise HoldfastError(codes.NO_SANDBOX, reason)
         bwrap, prlimit = self._which("bwrap"), os.path.realpath(self._which("prlimit"))
@@ -99,7 +97,7 @@ class BwrapSandbox:
                 raise
 
     def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
-        """The paths outside of its roots and of the system that it mounts for a program."""
+        """The paths, outside of the roots and of the system folders, that are mounted for the program."""
         assert spec.confinement is not None
         with ExitStack() as resources:
             roots = [open_root(path, PathOpener(resources)) for path in outermost(spec.confinement.roots)]
@@ -169,7 +167,7 @@ def _advice(stderr: str) -> str:
 
 
 class _ProcessBuilder:
-    """Builds the request for one server: opens its mounts and descriptors, then writes the arguments."""
+    """Builds the request for one server: opens what is mounted, then builds the arguments."""
 
     def __init__(
         self,
@@ -187,7 +185,7 @@ class _ProcessBuilder:
         self.resources, self.after_setup, self.after_exit = resources, after_setup, after_exit
         self.protected = ProtectedFolders((*self.confinement.protected, str(locks_folder())), resources)
         self.bwrap, self.prlimit = bwrap, prlimit
-        # The first is for bubblewrap's arguments. It is set last: the arguments contain the numbers of the others.
+        # The first is for the file with bubblewrap's arguments. It is set last: the arguments name the other descriptors.
         self.descriptors: list[int] = [-1]
         self.user = NOBODY, NOBODY
         self.folder_group = ""
@@ -196,36 +194,38 @@ class _ProcessBuilder:
         self.egress_channel: socket.socket | None = None
 
     def build(self, known_roots: KnownRoots) -> PreparedProcess:
+        """Build the request. The order matters: each mount adds descriptors, and the arguments name all of them."""
         roots = self._open_roots()
         for root in roots:
             known_roots.add(root)
-        read_only = _open_untrusted(self.confinement, self.resources)
-        untrusted_folders = UntrustedFolders(
-            own=_paths_by_identity((*roots, *read_only)), all=known_roots.folders()
+
+        untrusted = _open_untrusted(self.confinement, self.resources)
+        not_followed = UntrustedFolders(
+            own=_paths_by_identity((*roots, *untrusted)), all=known_roots.folders()
         )
-        runtime = find_runtime(self.spec, untrusted_folders, self.resources)
+        runtime = find_runtime(self.spec, not_followed, self.resources)
         command = [
             *prlimit_command(self.prlimit, self.confinement.quota, rlimits(self.confinement.quota)),
             runtime.program,
             *self.spec.argv[1:],
         ]
-        mounts = [
-            *self._mount_roots(roots),
-            *self._mount_readable(runtime),
-        ]
+
+        mounts = [*self._mount_roots(roots), *self._mount_readable(runtime)]
         env = self.spec.env
         if self.confinement.network:
             env = add_proxy_variables(env)
             command = [*self._listener_command(mounts), *command]
+
         self._check_cwd(mounts)
-        masked = _proc_files_for_uid_0() if self._has_uid_0 else []
+        hidden = _proc_files_for_uid_0() if self._has_uid_0 else []
         filesystem = Filesystem(
             mounts=tuple(mounts),
             system_mounts=self._mount_system(),
             files=self._etc_files(),
-            masked_files=tuple(str(path) for path in masked if not path.is_dir()),
-            masked_folders=(_BWRAP_IN_PROC, *(str(path) for path in masked if path.is_dir())),
+            hidden_files=tuple(str(path) for path in hidden if not path.is_dir()),
+            hidden_folders=(_BWRAP_IN_PROC, *(str(path) for path in hidden if path.is_dir())),
         )
+
         arch = find_architecture(platform.machine())
         assert arch is not None
         arguments = build_arguments(
@@ -240,16 +240,19 @@ class _ProcessBuilder:
                 self._open_start_pipe(),
             ),
         )
+
         plan = plan_mounts(
             filesystem,
-            {str(3 + position): fd for position, fd in enumerate(self.descriptors)},
+            {str(number): fd for number, fd in enumerate(self.descriptors, start=_FIRST_FD)},
             protect_devices=self._has_uid_0,
             lower_priority=self.confinement.lower_priority,
         )
+
         encoded = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
         self.descriptors[0] = open_memory_file(encoded, self.resources)
+
         request = SpawnRequest(
-            argv=(self.bwrap, "--args", "3", "--", *command),
+            argv=(self.bwrap, "--args", str(_FIRST_FD), "--", *command),
             env={},
             cwd="/",
             descriptors=tuple(self.descriptors),
@@ -281,16 +284,16 @@ class _ProcessBuilder:
 
     @property
     def _has_uid_0(self) -> bool:
-        """Whether the server runs as the machine's uid 0: only if the host does, and the first root belongs to uid 0."""
+        """Whether the server runs as uid 0 of the machine: only if the host does, and its first root belongs to uid 0."""
         return self.user[0] == 0
 
     @property
     def _ids_inside(self) -> tuple[int, int]:
-        """The uid and gid that the server sees. A server with the machine's uid 0 sees those of the user `nobody`."""
+        """The uid and gid that the server sees as its own. A server that runs as uid 0 sees those of the user `nobody`."""
         return (NOBODY, NOBODY) if self._has_uid_0 else self.user
 
     def _cgroups(self) -> tuple[Cgroup, ...]:
-        """The server's control groups. A server with the machine's uid 0 needs one that limits its processes."""
+        """The server's control groups. A server that runs as uid 0 needs one that limits the number of its processes."""
         groups = plan_cgroups(
             self.confinement.quota,
             limit_processes=self._has_uid_0,
@@ -366,8 +369,7 @@ class _ProcessBuilder:
             return Mount(path=opened.path, kind="symlink", source=opened.link_target())
         self.protected.check(opened)
         self._check_access(opened)
-        self.descriptors.append(opened.fd)
-        return Mount(path=opened.path, kind=kind, source=str(3 + len(self.descriptors) - 1))
+        return Mount(path=opened.path, kind=kind, source=str(self._add_fd(opened.fd)))
 
     def _mount_system(self) -> tuple[Mount, ...]:
         mounts: list[Mount] = []
@@ -397,7 +399,7 @@ class _ProcessBuilder:
         return {path: self._pass_bytes(text.encode()) for path, text in texts.items()}
 
     def _listener_command(self, mounts: list[Mount]) -> list[str]:
-        """The command that opens the egress listener inside the sandbox, and then executes the server."""
+        """The command that opens the egress listener in the sandbox, then executes the server. Adds what it needs to `mounts`."""
         python = self._find_python()
         mounted = {mount.path for mount in mounts}
         runtime = find_runtime(ProcessSpec(argv=(python,), env={}, cwd="/"), NO_UNTRUSTED, self.resources)
@@ -407,8 +409,7 @@ class _ProcessBuilder:
         mounts.append(Mount(path=_LISTENER_IN_SANDBOX, kind="ro-bind", source=str(script)))
         self.egress_channel, sandbox_end = socket.socketpair()
         self.resources.callback(sandbox_end.close)
-        number = 3 + len(self.descriptors)
-        self.descriptors.append(sandbox_end.fileno())
+        number = self._add_fd(sandbox_end.fileno())
         return [python, "-I", "-S", _LISTENER_IN_SANDBOX, str(number), str(PROXY_PORT)]
 
     def _find_python(self) -> str:
@@ -434,15 +435,18 @@ class _ProcessBuilder:
                 f" not enter {folder!r}. Let that user enter the folder, or move {opened.path!r} elsewhere.",
             )
 
-    def _pass_fd(self, fd: int) -> int:
-        """Pass a descriptor to the sandbox; return its number there."""
-        self.resources.callback(os.close, fd)
+    def _add_fd(self, fd: int) -> int:
+        """Pass a descriptor to the sandbox. Return its number there."""
         self.descriptors.append(fd)
-        return 3 + len(self.descriptors) - 1
+        return _FIRST_FD + len(self.descriptors) - 1
+
+    def _pass_fd(self, fd: int) -> int:
+        """Like `_add_fd`; `resources` also closes it."""
+        self.resources.callback(os.close, fd)
+        return self._add_fd(fd)
 
     def _pass_bytes(self, content: bytes) -> int:
-        self.descriptors.append(open_memory_file(content, self.resources))
-        return 3 + len(self.descriptors) - 1
+        return self._add_fd(open_memory_file(content, self.resources))
 
     def _open_ready_pipe(self) -> int:
         self.ready_fd, write_end = os.pipe()
@@ -454,7 +458,7 @@ class _ProcessBuilder:
 
 
 def _open_untrusted(confinement: Confinement, resources: ExitStack) -> list[OpenedPath]:
-    """Open the folders, besides the roots, whose links and scripts must not decide what is mounted. They are mounted read-only."""
+    """Open the readable folders that a confined process wrote. Nothing in them may decide what else is mounted."""
     return [open_no_symlinks(path, PathOpener(resources)) for path in outermost(confinement.untrusted)]
 
 
@@ -463,10 +467,12 @@ def _paths_by_identity(folders: Iterable[OpenedPath]) -> dict[Identity, str]:
 
 
 def _proc_files_for_uid_0() -> list[Path]:
-    """The paths in `/proc`, except the folders of processes, that only uid 0 may read. A server with uid 0 could read them."""
+    """The paths in `/proc`, except the folders of processes, that only uid 0 may read. They are hidden from a server that runs as uid 0."""
     paths = [path for path in Path("/proc").iterdir() if not path.name.isdecimal() and not path.is_symlink()]
     return [
-        path for path in (*paths, *_PROC_FOLDERS) if path.exists() and not path.stat().st_mode & stat.S_IROTH
+        path
+        for path in (*paths, *_DEEPER_PROC_FOLDERS)
+        if path.exists() and not path.stat().st_mode & stat.S_IROTH
     ]
 
 

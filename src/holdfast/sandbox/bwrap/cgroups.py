@@ -1,12 +1,13 @@
 """Choose the control groups (cgroups) of one server."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from holdfast.model.process import Quota
 from holdfast.sandbox.keeper.spawn_request import Cgroup
 
+# The names of the outer groups.
 _ALL_SERVERS = "holdfast-confined"
 _NORMAL_PRIORITY = "holdfast-foreground"
 _TCP_DIVISOR = 8  # TCP buffers, which version 1 counts separately, may take an eighth of a server's memory
@@ -22,41 +23,50 @@ def plan_cgroups(
 ) -> tuple[Cgroup, ...]:
     """The groups that limit a server's total memory, its share of processor time and, with `limit_processes`, its number of processes.
 
-    Servers with a lower priority share an outer group, which gets half of another program's processor time and three quarters
-    of the memory. The others share a second outer group (with version 1, the first one) without a limit of processor time.
-    `folder_group` names the group, inside the outer one, that the servers of one folder share. Set `limit_processes` for a server
-    that runs as root: the kernel does not apply RLIMIT_NPROC to root. If this host may not create groups, the result is empty,
-    and only the limits per process apply.
+    These groups lie in an outer group, whose servers may use three quarters of the memory together. With `lower_priority`, the
+    outer group also gets only half of another program's processor time; with cgroup version 2, the servers without it have an
+    outer group of their own. `folder_group` names a group in the outer one, for the servers of one folder. Set
+    `limit_processes` for a server that runs as root: the kernel does not apply RLIMIT_NPROC to root. `root` is `/`, except in
+    tests. If this host may not create groups, the result is empty, and only the limits per process apply.
     """
     hierarchies = _parse_hierarchies((root / "proc/self/cgroup").read_text(encoding="utf-8"))
     planned: list[Cgroup] = []
-    if (unified := hierarchies.get("")) is not None:
+    if (own_group := hierarchies.get("")) is not None:
         limits = _unified_limits(quota, limit_processes=limit_processes, lower_priority=lower_priority)
-        for mount in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
-            parent = _parent_group(root / mount, unified)
-            controllers = _read_words(parent / "cgroup.subtree_control")
-            usable = {name: value for name, value in limits.items() if name.partition(".")[0] in controllers}
-            if usable and _is_writable(parent):
-                planned.append(
-                    Cgroup(
-                        parent=str(parent),
-                        limits=usable,
-                        outer=_unified_outer(usable, folder_group, lower_priority=lower_priority),
-                    )
-                )
-                break
+        planned += _plan_unified(root, own_group, limits, folder_group, lower_priority=lower_priority)
     used = {name.partition(".")[0] for group in planned for name in group.limits}
     version_1 = _version_1_limits(quota, limit_processes=limit_processes, lower_priority=lower_priority)
-    for controller, wanted in version_1.items():
+    for controller, limits in version_1.items():
         if controller in hierarchies and controller not in used:
             parent = root / "sys/fs/cgroup" / controller / hierarchies[controller].lstrip("/")
-            limits = wanted
-            if controller == "memory":  # not every kernel has all of these files
-                limits = {name: value for name, value in wanted.items() if (parent / name).exists()}
-            if limits and _is_writable(parent):
-                outer = () if controller == "pids" else _version_1_outer(limits, folder_group)
-                planned.append(Cgroup(parent=str(parent), limits=limits, outer=outer))
+            planned += _plan_version_1(parent, controller, limits, folder_group)
     return tuple(planned)
+
+
+def _plan_unified(
+    root: Path, own_group: str, limits: Mapping[str, str], folder_group: str, *, lower_priority: bool
+) -> Iterator[Cgroup]:
+    """The group in the hierarchy of version 2, with those limits whose controllers can be used; none if there are none."""
+    # A system that uses both versions has version 2 in `unified`.
+    for mount in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
+        parent = _parent_group(root / mount, own_group)
+        controllers = _read_words(parent / "cgroup.subtree_control")
+        usable = {name: value for name, value in limits.items() if name.partition(".")[0] in controllers}
+        if usable and _is_writable(parent):
+            outer = _unified_outer(usable, folder_group, lower_priority=lower_priority)
+            yield Cgroup(parent=str(parent), limits=usable, outer=outer)
+            return
+
+
+def _plan_version_1(
+    parent: Path, controller: str, limits: Mapping[str, str], folder_group: str
+) -> Iterator[Cgroup]:
+    """The group in the hierarchy of one controller of version 1; none if it cannot be created."""
+    if controller == "memory":  # a kernel may lack some of these files
+        limits = {name: value for name, value in limits.items() if (parent / name).exists()}
+    if limits and _is_writable(parent):
+        outer = () if controller == "pids" else _version_1_outer(limits, folder_group)
+        yield Cgroup(parent=str(parent), limits=limits, outer=outer)
 
 
 def _unified_limits(quota: Quota, *, limit_processes: bool, lower_priority: bool) -> dict[str, str]:
@@ -69,10 +79,11 @@ def _unified_limits(quota: Quota, *, limit_processes: bool, lower_priority: bool
 def _unified_outer(
     limits: Mapping[str, str], folder_group: str, *, lower_priority: bool
 ) -> tuple[tuple[str, Mapping[str, str]], ...]:
+    """The names and limits of the outer groups, which also pass the controllers on to the groups in them."""
     controllers = dict.fromkeys(name.partition(".")[0] for name in limits)
     delegate = {"cgroup.subtree_control": " ".join(f"+{name}" for name in controllers)}
-    wanted = {"cpu.weight": "50", "memory.max": str(outer_group_memory())}
-    shared_limits = {name: value for name, value in wanted.items() if name in limits}
+    shared = {"cpu.weight": "50", "memory.max": str(outer_group_memory())}
+    shared_limits = {name: value for name, value in shared.items() if name in limits}
     outermost = _ALL_SERVERS if lower_priority else _NORMAL_PRIORITY
     return (outermost, {**shared_limits, **delegate}), *([(folder_group, delegate)] if folder_group else [])
 
@@ -93,8 +104,8 @@ def _version_1_limits(
 def _version_1_outer(
     limits: Mapping[str, str], folder_group: str
 ) -> tuple[tuple[str, Mapping[str, str]], ...]:
-    wanted = {"cpu.shares": "512", "memory.limit_in_bytes": str(outer_group_memory())}
-    shared_limits = {name: value for name, value in wanted.items() if name in limits}
+    shared = {"cpu.shares": "512", "memory.limit_in_bytes": str(outer_group_memory())}
+    shared_limits = {name: value for name, value in shared.items() if name in limits}
     return (_ALL_SERVERS, shared_limits), *([(folder_group, {})] if folder_group else [])
 
 

@@ -34,11 +34,13 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRequest:
-    """A server's request to the egress proxy: where to connect, and the request head to send there."""
+    """A server's request to the egress proxy."""
 
     endpoint: Endpoint
     tunnel: bool
+    """Whether it is a CONNECT request."""
     head: bytes = b""
+    """The head of the HTTP request to send to the endpoint; empty for a tunnel."""
 
 
 class EgressPolicy:
@@ -65,6 +67,7 @@ class EgressPolicy:
             return None
         if self._is_denied(endpoint.port):
             return f"{endpoint} is a port of Holdfast itself. No page or server may reach it."
+        # A grant that names the host allows any address of it; `*` only loopback, the machine's own and private addresses.
         covering = [grant for grant in self._private_hosts if _covers(grant, endpoint, None)]
         if any(host != _ANY for host, _ in covering) or (
             covering and why in (LOOPBACK_REASON, OWN_REASON, PRIVATE_REASON)
@@ -74,7 +77,7 @@ class EgressPolicy:
         return f"{endpoint} is at {address}, {why}. {how_to_allow(allowed)}"
 
     def _is_denied(self, port: int) -> bool:
-        """Whether Holdfast listens on a port. A process of it may have begun to listen after the sandbox was started."""
+        """Whether a Holdfast process listens on a port, also one that began to listen after the sandbox was started."""
         if port in self._denied_ports:
             return True
         return self._ports_data_dir != "" and port in own_ports(Path(self._ports_data_dir))

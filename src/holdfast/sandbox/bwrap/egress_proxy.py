@@ -32,12 +32,12 @@ _HEAD_END = b"\r\n\r\n"
 _HEAD_SECONDS = 20.0
 _CONNECT_SECONDS = 20.0
 _REFUSE_SECONDS = 2.0
-_REFUSE_READS = 4
-_CHUNK = 64 * 1024
-_SLACK_SECONDS = 0.004  # how much longer to wait than needed, so that one timer serves several turns
-_DESCRIPTORS_EACH = 2  # one to the client, one to the remote host
+_REFUSE_READS = 4  # how often to read what the client still sends after a refusal
+_CHUNK_BYTES = 64 * 1024
+_SLACK_SECONDS = 0.004  # how much longer to wait than needed, so that fewer timers are set
+_DESCRIPTORS_EACH = 2  # of one connection: to the client, and to the remote host
 _VERDICT_LINES = {403: b"Holdfast-Egress: refused\r\n", 502: b"Holdfast-Egress: failed\r\n"}
-_numbers = itertools.count(1)
+_proxy_numbers = itertools.count(1)
 
 VERDICT_HEADER = "holdfast-egress"
 """A header of the proxy's own answers: `refused` by the policy, or `failed` to connect."""
@@ -53,7 +53,7 @@ class _OpenConnections:
         self.total = 0
 
     def may_open(self, own: int) -> bool:
-        """Whether a sandbox with `own` connections may open another: only if it has fewer open than are still free for all."""
+        """Whether a sandbox with `own` connections may open another: only while it has fewer than are still free."""
         return own < descriptor_limit() // 4 // _DESCRIPTORS_EACH - self.total
 
 
@@ -73,7 +73,7 @@ class EgressProxy:
         self._policy = EgressPolicy(confinement)
         self._logs_refused = confinement.logs_refused
         self._on_refused = on_refused
-        self._owner = f"sandbox {next(_numbers)}"
+        self._owner = f"sandbox {next(_proxy_numbers)}"
         self._resolve = resolve or self._look_up
         self._slots = asyncio.Semaphore(_MAX_CONNECTIONS)
         self._accepts = _RateLimit(per_second=_ACCEPTS_PER_SECOND, burst=_MAX_CONNECTIONS)
@@ -108,12 +108,12 @@ class EgressProxy:
         return task
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Accept one connection after another, each once a slot and a turn are free."""
+        """Accept one connection after another, each once a slot is free and the rate limit allows it."""
         loop = asyncio.get_running_loop()
         with listener:
             while True:
                 await self._slots.acquire()
-                await self._accepts.turn()
+                await self._accepts.wait()
                 while not _open_connections.may_open(self._connection_count):  # noqa: ASYNC110 - loops may share it
                     await asyncio.sleep(_RETRY_SECONDS)
                 try:
@@ -174,12 +174,12 @@ class EgressProxy:
         """Copy until end of file, then half-close `target`. An error ends only this direction."""
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):
-            while data := await self._receive(source, _CHUNK):
+            while data := await self._receive(source, _CHUNK_BYTES):
                 await loop.sock_sendall(target, data)
             target.shutdown(socket.SHUT_WR)
 
     async def _receive(self, source: socket.socket, limit: int) -> bytes:
-        await self._copies.turn()
+        await self._copies.wait()
         return await asyncio.get_running_loop().sock_recv(source, limit)
 
     async def _connect(self, request: ProxyRequest, client: socket.socket) -> socket.socket | None:
@@ -218,7 +218,7 @@ class EgressProxy:
             client.shutdown(socket.SHUT_WR)
             # Read what the client still sends: closing the connection before would discard the answer.
             for _ in range(_REFUSE_READS):
-                if not await self._receive(client, _CHUNK):
+                if not await self._receive(client, _CHUNK_BYTES):
                     break
 
     async def _look_up(self, endpoint: Endpoint) -> list[str]:
@@ -236,7 +236,7 @@ def _receive_fd(channel: socket.socket) -> int | None:
 
 
 class _RateLimit:
-    """Limits how often the event loop works for one sandbox: `burst` turns at once, `per_second` in the long run."""
+    """Limits how often the event loop works for one sandbox: `burst` times at once, `per_second` times in the long run."""
 
     def __init__(self, *, per_second: float, burst: int) -> None:
         self._seconds = 1 / per_second
@@ -244,8 +244,8 @@ class _RateLimit:
         self._due = 0.0
         self._order = asyncio.Lock()
 
-    async def turn(self) -> None:
-        """Wait until it is the caller's turn. Callers get their turns in order."""
+    async def wait(self) -> None:
+        """Wait until the caller may work once. Callers wait in order."""
         async with self._order:
             now = monotonic()
             self._due = max(self._due, now - self._burst_seconds) + self._seconds

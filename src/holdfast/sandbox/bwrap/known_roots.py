@@ -1,4 +1,4 @@
-"""The roots of all servers that a sandbox ever prepared, and of earlier processes."""
+"""Remember the roots of all confined servers: of this host, of earlier hosts, and of other hosts that run now."""
 
 import os
 import threading
@@ -16,12 +16,12 @@ class KnownRoots:
     """Folders in which a server may have left links. No link or script in them decides what is mounted for another server.
 
     Each folder stays open, so that the file system cannot use its inode number for another folder, which would then count as a
-    root. It is forgotten when it is deleted. Beyond `_MAX_OPEN` folders, and on mounts other than that of `/`, only device and
-    inode are remembered: an open folder would keep its file system from being unmounted.
+    root. A deleted folder is closed and forgotten. Beyond `_MAX_OPEN` folders, only device and inode are remembered; also on
+    mounts other than that of `/`, because an open folder would keep its file system from being unmounted.
     """
 
     def __init__(self, changeable_roots: ChangeableRoots | None = None) -> None:
-        """`changeable_roots` stores the roots for later processes; None if they are not stored."""
+        """`changeable_roots` stores the roots for later hosts; None if they are not stored."""
         self._stored = changeable_roots
         self._open: dict[Identity, int] = {}
         self._not_open: set[Identity] = set()
@@ -43,7 +43,7 @@ class KnownRoots:
                 self._not_open.add(root.identity)
 
     def folders(self) -> FolderSet:
-        """Each root of this process and of earlier ones, and each folder in which a server of another process runs now."""
+        """Each root of this host and of earlier ones, and each folder in which a server of another host runs now."""
         with self._lock:
             self._forget_deleted()
             identities = frozenset((*self._open, *self._not_open, *running_roots()))

@@ -22,7 +22,7 @@ from holdfast.sandbox.bwrap.arguments import Filesystem
 from holdfast.sandbox.opened_path import Identity
 
 _BWRAP_MOUNTS = ("/", "/proc", "/dev", "/tmp", "/run")
-# Bubblewrap mounts more in these folders. No other process can change what is there.
+# Bubblewrap mounts more inside these, its own file systems. No other process can put anything there.
 _UNCHECKED_FOLDERS = ("/proc", "/dev")
 _NICE = 5
 _POLL_SECONDS = 0.001
@@ -31,7 +31,8 @@ _ROOT_LINE = re.compile(r"^(?:[^ \n]+ ){4}/ .*$", re.MULTILINE)
 """A line of `mountinfo` about a mount at `/`."""
 _CLONE_FS, _CLONE_NEWNS = 0x200, 0x20000
 _REMOUNT_READ_ONLY = 0x1 | 0x20 | 0x1000  # MS_RDONLY, MS_REMOUNT, MS_BIND
-_KEPT_FLAGS = {0x2: 0x2, 0x8: 0x8, 0x400: 0x400, 0x800: 0x800, 0x1000: 0x200000}  # ST_* to MS_*; not ST_NODEV
+# For each flag of `statvfs` (ST_…) the flag of `mount` (MS_…). ST_NODEV is left out: the devices could not be opened with it.
+_KEPT_FLAGS = {0x2: 0x2, 0x8: 0x8, 0x400: 0x400, 0x800: 0x800, 0x1000: 0x200000}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +48,13 @@ class MountPlan:
     protect_devices: bool = False
     """Whether to make the device files read-only. A server with the machine's uid 0 owns them, so it could change them."""
     lower_priority: bool = True
+    """Whether to give the process a higher nice value."""
 
     def wait_and_check(self, pid: int) -> bool:
-        """Wait until bubblewrap has mounted everything in this process. Raise if the result is not as planned. Blocks.
+        """Wait until bubblewrap has mounted everything for the process `pid`. Raise if a mount is not as planned. Blocks.
 
-        Then make the device files read-only and lower the priority of the process, if the plan says so. False if the process
-        has ended.
+        Then make the device files read-only and lower the priority of the process, if the plan says so. Return False if the
+        process has ended.
         """
         deadline = time.monotonic() + _SETUP_SECONDS
         problem = "it took too long"
@@ -95,11 +97,15 @@ class MountPlan:
 
     def _unplanned(self, mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> Iterator[str]:
         """Mounts that are not planned, except those inside a bound folder, which the host has at the same path."""
-        known = {(mount.path, mount.device, mount.source) for mount in on_host}
+        host_mounts = {(mount.path, mount.device, mount.source) for mount in on_host}
         for mount in mounts:
             is_planned = mount.path in self.bound or mount.path in self.other_paths
             is_unchecked = any(is_within(mount.path, folder) for folder in _UNCHECKED_FOLDERS)
-            if not is_planned and not is_unchecked and (mount.path, mount.device, mount.source) not in known:
+            if (
+                not is_planned
+                and not is_unchecked
+                and (mount.path, mount.device, mount.source) not in host_mounts
+            ):
                 yield f"something is mounted at {mount.path!r}"
 
 
@@ -134,7 +140,7 @@ def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
     opened.
     """
     paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.source != "/"]
-    failed = ["it did not end"]
+    problem = ["the thread did not end"]  # the thread empties this list, or replaces the text
     namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -147,18 +153,18 @@ def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
                 kept = sum(value for flag, value in _KEPT_FLAGS.items() if flags & flag)
                 _check(libc.mount(None, path.encode(), None, ctypes.c_ulong(_REMOUNT_READ_ONLY | kept), None))
         except OSError as error:
-            failed[:] = [str(error)]
+            problem[:] = [str(error)]
         else:
-            failed.clear()
+            problem.clear()
 
     thread = threading.Thread(target=enter_and_remount, name="holdfast-devices")
     thread.start()
     thread.join()
     os.close(namespace)
-    if failed:
+    if problem:
         raise HoldfastError(
             codes.NO_SANDBOX,
-            f"The sandbox could not be set up: the device files cannot be made read-only ({failed[0]}). Run Holdfast as a user"
+            f"The sandbox could not be set up: the device files cannot be made read-only ({problem[0]}). Run Holdfast as a user"
             " other than root, or open the session in a folder that root does not own.",
         )
 

@@ -1,4 +1,4 @@
-"""Find the files that a program needs in addition to the one that is executed: the package of a script, and editable installs.
+"""Find the files that a program needs besides the executed one: the package of a script, and the sources of editable installs.
 
 Nothing inside a root is read, so that the files that a server can change do not decide what is mounted.
 """
@@ -17,26 +17,29 @@ from holdfast.sandbox.opened_path import OpenedPath, PathOpener
 
 _MANIFESTS = ("package.json", "pyproject.toml", "setup.py", "setup.cfg", "deno.json")
 _MAX_LEVELS = 8  # how far above a script its manifest may be
-_MAX_SIBLINGS = 60
+_MAX_SIBLINGS = 60  # each needs a descriptor and a mount
 _MAX_ENTRIES = 5000
-_MAX_PATH_FILES = 100
+_MAX_PATH_FILES = 100  # `.pth` files and finder modules of one `site-packages`
 _FILE_BYTES = 64 * 1024
-# Folders that hold more than one program. They are never mounted as the package of one.
+# Folders that contain more than one program. They are never mounted for one of them.
 _SHARED_FOLDERS = ("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/opt", "/srv", "/mnt", "/media")
+# In the `__editable___…_finder.py` that setuptools writes: a dict from each package to its folder.
 _MAPPING = re.compile(rb"^MAPPING\b[^=\n]*=\s*(\{[^\n]*\})", re.MULTILINE)
 
 
 def script_files(opener: PathOpener, script: OpenedPath, protected: Collection[str]) -> Iterator[OpenedPath]:
     """What a script needs to run: its package's folder if it has a manifest, else the script and the sources next to it.
 
-    `protected` are paths that must not be visible. A folder that contains one is not mounted.
+    `protected` are Holdfast's own folders. A folder that contains one is not mounted.
     """
     assert script.folder is not None
     for folder in islice(script.folder.self_and_parents(), _MAX_LEVELS):
         if is_shared_folder(folder.path, protected):
             break
         opened = opener.reopen(folder)
-        if any((found := opener.child(opened, name)) is not None and found.is_file for name in _MANIFESTS):
+        if any(
+            (manifest := opener.child(opened, name)) is not None and manifest.is_file for name in _MANIFESTS
+        ):
             yield opened
             return
     yield script
@@ -63,7 +66,7 @@ def editable_folders(
 
 
 def is_shared_folder(path: str, protected: Collection[str]) -> bool:
-    """Whether a folder holds more than one program: a home, a folder above it, or one with files of Holdfast's own."""
+    """Whether a folder contains more than one program: a home, or a folder that contains one; or contains `protected` paths."""
     try:
         home = pwd.getpwuid(os.geteuid()).pw_dir
     except KeyError:
@@ -78,7 +81,7 @@ def is_shared_folder(path: str, protected: Collection[str]) -> bool:
 
 
 def _siblings(opener: PathOpener, script: OpenedPath) -> Iterator[OpenedPath]:
-    """The sources next to a script, which it may import. If there are very many, none."""
+    """The files with the same suffix next to a script, which it may import. None if there are more than `_MAX_SIBLINGS`."""
     suffix = PurePath(script.path).suffix
     if not suffix or script.folder is None:
         return
@@ -111,9 +114,9 @@ def _paths_in(name: str, content: bytes) -> Iterator[str]:
         lines = (os.fsdecode(line).strip() for line in content.splitlines())
         yield from (line for line in lines if line.startswith("/") and "\0" not in line)
         return
-    found = _MAPPING.search(content)
+    matched = _MAPPING.search(content)
     with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
-        mapping: object = ast.literal_eval(os.fsdecode(found[1])) if found else {}
+        mapping: object = ast.literal_eval(os.fsdecode(matched[1])) if matched else {}
         if isinstance(mapping, dict):
             for path in mapping.values():  # pyright: ignore[reportUnknownVariableType]
                 if isinstance(path, str) and path.startswith("/") and "\0" not in path:

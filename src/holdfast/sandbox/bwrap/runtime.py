@@ -1,7 +1,7 @@
 """Find the files that a server's program needs to run: the program itself, and its Python or Node installation.
 
-Links, `#!` lines and `pyvenv.cfg` are followed, but not in a root, where a server can change them. What is found is kept
-open, so that it cannot be replaced before it is mounted.
+Links, `#!` lines and `pyvenv.cfg` are followed, but not in a root, where a server can change them. The files stay open, so
+that they cannot be replaced before they are mounted.
 """
 
 import os
@@ -29,10 +29,12 @@ from holdfast.sandbox.own_code import OWN_PYTHON
 
 _SYSTEM = ("/usr/", "/bin/", "/sbin/", "/lib/", "/lib32/", "/lib64/", "/nix/store/", "/gnu/store/")
 _RUNTIME_PARTS = ("bin", "lib", "lib64", "libexec", "pyvenv.cfg")
+# A folder with one of these is a runtime: a Python environment, or a Node installation.
 _RUNTIME_MARKERS = (("pyvenv.cfg",), ("lib", "node_modules"), ("include", "node"))
 _PYTHONS = ("python3", OWN_PYTHON)
 _NODES = ("node",)
-_MAX_STEPS = 16  # links and `#!` lines
+_MAX_STEPS = 16  # links and `#!` lines that are followed from one program
+_MAX_PYTHONS = 16  # `lib/python3.…` folders of one installation
 _FIRST_LINE_BYTES = 256
 _PYVENV_BYTES = 64 * 1024
 _MAX_LIB_ENTRIES = 10_000
@@ -43,9 +45,9 @@ class ProgramRuntime:
     """A program, and the files that it needs outside the system folders and its roots."""
 
     program: str
-    """Its path in the sandbox. Its folder is a real path. A link at the end is kept: Python finds its environment by it."""
+    """Its path in the sandbox: a real path, but a link at its end is kept, because Python finds its environment by that link."""
     needed: tuple[OpenedPath, ...]
-    """Regular files, folders of recognised runtimes, and links."""
+    """What to mount: regular files, folders of recognised runtimes, and links."""
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -58,9 +60,9 @@ class UntrustedFolders:
     """Folders whose content is not trusted, because confined servers can change it."""
 
     own: Mapping[Identity, str]
-    """The server's own roots, and the other folders in which nothing is followed, with their paths. They are mounted anyway."""
+    """The server's own roots, and the readable folders that a confined process wrote, with their paths. They are mounted anyway."""
     all: FolderSet = NO_FOLDERS
-    """The roots of all confined servers. Nothing in these folders is followed when another server's mounts are planned."""
+    """The roots of all confined servers."""
 
 
 NO_UNTRUSTED = UntrustedFolders(own={})
@@ -69,22 +71,21 @@ NO_UNTRUSTED = UntrustedFolders(own={})
 def find_runtime(spec: ProcessSpec, untrusted: UntrustedFolders, resources: ExitStack) -> ProgramRuntime:
     """Find the program by the server's PATH and working directory, and the files that it needs.
 
-    The program's runtime is included if it is recognised: a Python environment, a Node installation or a `node_modules`.
-    Otherwise only the program's file is. For a program in a root, the default interpreters are included: Holdfast's own
-    Python, and the `python3` and `node` in the server's PATH. If its `#!` line names Python or Node, only that one is.
+    If the program belongs to a runtime that is recognised (a Python environment, a Node installation, a `node_modules`), the
+    runtime is needed; otherwise only the program's file. A program in a root needs the default interpreters: Holdfast's
+    own Python, and the `python3` and `node` in the server's PATH; or only Python or only Node, if its `#!` line names it.
     """
     finder = _Finder(spec, untrusted, resources)
     name = spec.argv[0] if spec.argv else ""
     program = finder.locate(name)
     if program is None:
-        raise HoldfastError(
-            codes.SPAWN_FAILED,
-            f"Could not start {name!r}: there is no such program. Install it, or correct the server's command."
-            if not finder.unusable_path
-            else f"Could not start {name!r}: {finder.unusable_path!r} is not a regular file that may be executed."
-            " Check the file and its permissions, or correct the server's command.",
-            command=name,
-        )
+        problem = "there is no such program. Install it, or correct the server's command."
+        if finder.unusable_path:
+            problem = (
+                f"{finder.unusable_path!r} is not a regular file that may be executed. Check the file and its permissions, or"
+                " correct the server's command."
+            )
+        raise HoldfastError(codes.SPAWN_FAILED, f"Could not start {name!r}: {problem}", command=name)
     needed = {opened.path: opened for opened in (*finder.follow(program), *finder.follow_scripts())}
     folders = [opened.path for opened in needed.values() if opened.is_folder]
     outer = tuple(
@@ -96,6 +97,8 @@ def find_runtime(spec: ProcessSpec, untrusted: UntrustedFolders, resources: Exit
 
 
 class _Finder:
+    """Finds the program of one server, and what it needs. A *step* is a file, or a root that stands for a file in it."""
+
     def __init__(self, spec: ProcessSpec, untrusted: UntrustedFolders, resources: ExitStack) -> None:
         self._cwd = spec.cwd
         self._search_path = spec.env.get("PATH", os.defpath)
@@ -106,6 +109,7 @@ class _Finder:
         self._scripts = confinement.scripts
         self._protected = confinement.protected
         self.unusable_path = ""
+        """A file with the program's name that may not be executed; empty if there is none."""
 
     def locate(self, name: str) -> OpenedPath | None:
         """The program with this name, as a shell finds it; None if there is none. A link at the end is kept."""
@@ -117,18 +121,18 @@ class _Finder:
             with ExitStack() as scratch:
                 opener = PathOpener(scratch, self._stop_at)
                 try:
-                    found = opener.open(path, links="keep_last")
-                    is_program = self._is_program(opener, found)
+                    program = opener.open(path, links="keep_last")
+                    is_program = self._is_program(opener, program)
                 except OSError:
                     continue
                 if is_program:
                     self._resources.push(scratch.pop_all())
-                    return found
+                    return program
                 self.unusable_path = self.unusable_path or path
         return None
 
     def path_in_sandbox(self, program: OpenedPath) -> str:
-        """The program's path. A root is always mounted at its own path."""
+        """The program's path. A program in one of the server's roots gets the path that the root is mounted at."""
         folder = self._untrusted.own.get(program.identity, program.path)
         return "/".join((folder, *program.rest))
 
@@ -143,6 +147,7 @@ class _Finder:
             yield from self._follow_outside(opener, program)
 
     def _follow_outside(self, opener: PathOpener, program: OpenedPath) -> Iterator[OpenedPath]:
+        """The files that a program outside of the roots needs: follow its links and `#!` lines until they end or lead into a root."""
         step: OpenedPath | None = program
         for _ in range(_MAX_STEPS):
             if step is None:
@@ -176,6 +181,7 @@ class _Finder:
                 break
 
     def _needed_for_script(self, opener: PathOpener, script: OpenedPath) -> Iterator[OpenedPath]:
+        """The runtime that a script belongs to, or else its package or the sources next to it."""
         if not script.is_file:
             return
         needed = [*self._needed_files(opener, script)]
@@ -183,17 +189,17 @@ class _Finder:
         yield from needed if is_runtime else script_files(opener, script, self._protected)
 
     def _default_interpreters(self, program: OpenedPath) -> Iterator[OpenedPath]:
-        """The default interpreters that a program in a root may need. The server can change its `#!` line, but only to get fewer."""
-        wanted = self._interpreter_in_root(program)
+        """The default interpreters that a program in a root may need. Its `#!` line, which the server can change, can only exclude some."""
+        interpreter_name = self._interpreter_in_root(program)
         names = (*_PYTHONS, *_NODES)
-        if wanted.startswith("python"):
+        if interpreter_name.startswith("python"):
             names = _PYTHONS
-        elif wanted.startswith("node"):
+        elif interpreter_name.startswith("node"):
             names = _NODES
         for name in names:
-            found = self.locate(name)
-            if found is not None and not self._is_root(found):
-                yield found
+            interpreter = self.locate(name)
+            if interpreter is not None and not self._is_root(interpreter):
+                yield interpreter
 
     def _interpreter_in_root(self, program: OpenedPath) -> str:
         """The name of the interpreter of a program in a root; empty if it is not known. Links that leave the root are not followed."""
@@ -204,17 +210,17 @@ class _Finder:
             return PurePath(_interpreter_word(opened)).name
 
     def _is_root(self, step: OpenedPath) -> bool:
-        """Whether this is a root. `PathOpener` opens nothing below a root, so the root stands for all files in it."""
+        """Whether this is a root of any server. `PathOpener.open` stops there: the root then stands for the file below it."""
         return step in self._stop_at
 
-    def _is_program(self, opener: PathOpener, found: OpenedPath) -> bool:
-        if self._is_root(found):
-            found = opener.open_below(found, found.rest)
-            return found.is_link or _is_executable(found)  # the link is followed inside the sandbox only
-        if found.is_link:
-            target = opener.open(found.link_target(), links="follow", start=found.folder)
+    def _is_program(self, opener: PathOpener, opened: OpenedPath) -> bool:
+        if self._is_root(opened):
+            opened = opener.open_below(opened, opened.rest)
+            return opened.is_link or _is_executable(opened)  # the link is followed inside the sandbox only
+        if opened.is_link:
+            target = opener.open(opened.link_target(), links="follow", start=opened.folder)
             return self._is_root(target) or _is_executable(target)
-        return _is_executable(found)
+        return _is_executable(opened)
 
     def _needed_in_root(self, opener: PathOpener, step: OpenedPath) -> Iterator[OpenedPath]:
         """The program's file or link in another server's root. The server's own roots are mounted anyway."""
@@ -235,6 +241,7 @@ class _Finder:
     def _needed_files(
         self, opener: PathOpener, step: OpenedPath, *, follow_base: bool = True
     ) -> Iterator[OpenedPath]:
+        """The file or link itself, or the runtime that it belongs to. With `follow_base`, also what that runtime is based on."""
         if step.path.startswith(_SYSTEM) or not (step.is_link or step.is_file) or step.folder is None:
             return
         modules = [folder for folder in step.folder.self_and_parents() if folder.name == "node_modules"]
@@ -338,13 +345,13 @@ def _python_folders(library: OpenedPath) -> list[str]:
             ]
     finally:
         os.close(descriptor)
-    return names[:_MAX_STEPS]
+    return names[:_MAX_PYTHONS]
 
 
 def _exists(opener: PathOpener, folder: OpenedPath, *names: str) -> bool:
     with ExitStack() as scratch:
         try:
-            found = PathOpener(scratch, opener.stop_at).open_below(folder, names)
+            opened = PathOpener(scratch, opener.stop_at).open_below(folder, names)
         except OSError:
             return False
-        return found.is_file or found.is_folder
+        return opened.is_file or opened.is_folder

@@ -14,9 +14,9 @@ _ALLOW, _DENY = 0x7FFF0000, 0x00050000
 _NEW_NAMESPACE = 0x7E020000  # CLONE_NEWNS, CGROUP, UTS, IPC, USER, PID, NET
 _SETUID_BITS = 0o6000
 _CREATE = 0x40 | 0x400000  # O_CREAT, O_TMPFILE
-# AF_INET, AF_INET6. Not AF_UNIX, and not AF_VSOCK, which reaches the hypervisor.
+# AF_INET, AF_INET6. Not AF_VSOCK, which reaches the hypervisor.
 _FAMILIES = (2, 10)
-_UNIX = 1
+_UNIX = 1  # AF_UNIX
 _NETLINK, _NETLINK_ROUTE = 16, 0
 _NEW_LISTENER = 0x8  # SECCOMP_FILTER_FLAG_NEW_LISTENER: another process decides about a program's calls
 # SOCK_STREAM, SOCK_SEQPACKET. One end of a datagram pair could send to any Unix socket.
@@ -25,6 +25,7 @@ _SET_LEASE = 1024  # F_SETLEASE: other processes wait when they open the file
 _UNKNOWN_COMMAND = 1039  # the first fcntl command that was not examined; F_SETDELEG (1040) is like F_SETLEASE
 
 Instruction = tuple[int, int, int, int]
+"""An operation, how many instructions to skip if its test is true, how many if it is false, and the operand."""
 
 
 def compile_filter(arch: Architecture, *, unix_sockets: bool = False) -> bytes:
@@ -65,12 +66,14 @@ def _load_argument(index: int) -> Instruction:
 
 
 def _deny_bits(index: int, bits: int) -> tuple[Instruction, ...]:
+    """A rule that denies a call if one of these bits is set in the argument, else allows it."""
     return (_load_argument(index), (_ANY_BIT, 0, 1, bits), _deny(errno.EPERM), (_RETURN, 0, 0, _ALLOW))
 
 
 def _allow_only(
     index: int, values: tuple[int, ...], error: int, mask: int = 0xFFFFFFFF
 ) -> Iterator[Instruction]:
+    """A rule that allows a call only with these values of the argument, and else denies it with `error`."""
     yield _load_argument(index)
     yield (_AND, 0, 0, mask)
     for position, value in enumerate(values):
@@ -80,6 +83,7 @@ def _allow_only(
 
 
 def _deny_values(index: int, values: tuple[int, ...]) -> Iterator[Instruction]:
+    """A rule that denies a call with one of these values of the argument, else allows it."""
     yield _load_argument(index)
     for value in values:
         yield (_EQUAL, 0, 1, value)
@@ -88,7 +92,7 @@ def _deny_values(index: int, values: tuple[int, ...]) -> Iterator[Instruction]:
 
 
 def _deny_create(flags: int, mode: int) -> tuple[Instruction, ...]:
-    """Deny creating a file with setuid bits; allow opening existing files."""
+    """A rule that denies creating a file with setuid bits. `flags` and `mode` are the indexes of these arguments."""
     return (
         _load_argument(flags),
         (_ANY_BIT, 1, 0, _CREATE),
@@ -98,6 +102,7 @@ def _deny_create(flags: int, mode: int) -> tuple[Instruction, ...]:
 
 
 def _socket_rule(families: tuple[int, ...]) -> tuple[Instruction, ...]:
+    """A rule that allows sockets of these families, and netlink sockets only for routes."""
     return (
         _load_argument(0),
         (_EQUAL, 0, 4, _NETLINK),

@@ -28,7 +28,7 @@ from holdfast.sandbox.roots import open_no_symlinks, open_root, server_user
 from holdfast.sandbox.sandbox import Availability, CachedCheck, PreparedProcess, open_memory_file
 
 _LABEL = "dev.holdfast.host"
-_IN_USE_SECONDS = 5.0  # below the time that a sandbox may take to prepare a process
+_IN_USE_SECONDS = 5.0  # below `_PREPARE_SECONDS` in `start_confined.py`
 # Numbers of the descriptors passed to the engine: the environment, the seccomp profile.
 _ENV_FD, _SECCOMP_FD = 3, 4
 
@@ -50,7 +50,7 @@ class ContainerSandbox:
     ) -> None:
         """`search_path` is where to find the engine: by default, the system's folders in the `PATH`.
 
-        `keep_in` is the data folder of the sessions whose containers are kept. None: containers are removed when they end.
+        `keep_in` is the data folder whose sessions keep their containers. None: containers are removed when they end.
         """
         self.image = image
         self._engine = Engine(engine, options, search_path)
@@ -90,7 +90,7 @@ class ContainerSandbox:
                 name = kept_name(spec.kept_for)
                 self._in_use.take(name, after_exit)
                 config = config_digest((*options, *program), *contents)
-                if self._kept.can_start_again(name, self.image, config):
+                if self._kept.prepare_reuse(name, self.image, config):
                     arguments = ("start", "--attach", "--interactive", name)
                 else:
                     labels = self._kept.labels(spec.kept_for, config)
@@ -98,7 +98,7 @@ class ContainerSandbox:
                 cleanup = ("stop", "-t", "0", name)
             else:
                 name = _container_name(spec)
-                arguments = (*_temporary(name), *options, *program)
+                arguments = (*_temporary_run_arguments(name), *options, *program)
                 cleanup = ("rm", "--force", name)
             request = SpawnRequest(
                 argv=self._engine.command(*arguments),
@@ -116,7 +116,7 @@ class ContainerSandbox:
             )
 
     def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
-        """None: the image contains the program."""
+        """Empty: the image contains the program."""
         return ()
 
     async def _check(self) -> Availability:
@@ -153,7 +153,7 @@ class ContainerSandbox:
 
 
 class _NamesInUse:
-    """The names of kept containers that run. The next start of a server waits until its container has stopped."""
+    """The names of the kept containers that run now. A server is started again only after its container has stopped."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -175,8 +175,8 @@ class _NamesInUse:
             self._changed.notify_all()
 
 
-def _temporary(name: str) -> tuple[str, ...]:
-    """The engine's arguments for a container that is removed when it ends, with a file system that cannot be changed."""
+def _temporary_run_arguments(name: str) -> tuple[str, ...]:
+    """The engine's arguments for a container that is removed when it ends, and whose root file system is read-only."""
     return (
         *("run", "--rm", "--interactive", "--name", name, "--label", f"{_LABEL}={host_id()}"),
         "--read-only",
@@ -203,7 +203,7 @@ def confinement_options(
         *("--security-opt", f"seccomp=/proc/self/fd/{_SECCOMP_FD}", "--pids-limit", str(quota.processes)),
         *("--memory", str(quota.memory_bytes), "--memory-swap", str(quota.memory_bytes)),
         *(f"--ulimit={name}={value}:{value}" for name, value in rlimits(quota).items()),
-        # The engine's default for nproc may exceed its own hard limit, and then the start fails. `--pids-limit` decides.
+        # Set, because the engine's default may exceed its own hard limit, and then the start fails. `--pids-limit` is the real limit.
         "--ulimit=nproc=4096:4096",
         *("--tmpfs", f"/tmp:rw,nosuid,nodev,size={quota.memory_bytes // 4}", "--user", f"{uid}:{gid}"),
         *("--env-file", f"/proc/self/fd/{_ENV_FD}", "--workdir", spec.cwd, "--pull", "never"),
@@ -249,7 +249,8 @@ def _open_paths(
 ) -> tuple[tuple[int, int], GuardPlan]:
     """Open all paths, lock the roots, and create placeholders in them.
 
-    Raise if a path contains a symbolic link, or overlaps with Holdfast's own folders. Return the user for the container, and the guards in its roots.
+    Raise if a path contains a symbolic link, or overlaps with Holdfast's own folders. Return the uid and gid for the container,
+    and the guards in its roots.
     """
     protected = ProtectedFolders((*confinement.protected, str(locks_folder())), resources)
     roots = [open_root(root, PathOpener(resources)) for root in outermost(confinement.roots)]

@@ -8,7 +8,7 @@ import subprocess
 from holdfast.sandbox.own_code import system_path
 
 _SECONDS = 60.0
-_BLOCKING_SECONDS = 8.0  # below the time that a sandbox may take to prepare a process
+_BLOCKING_SECONDS = 8.0  # below `_PREPARE_SECONDS` in `start_confined.py`
 _ENGINE_ENV = (
     "HOME",
     "XDG_RUNTIME_DIR",
@@ -39,16 +39,16 @@ class Engine:
         )
 
     def environment(self) -> dict[str, str]:
-        """The engine's environment. The engine finds programs that it executes by `PATH`."""
+        """The engine's environment. The engine looks in its `PATH` for the programs that it executes."""
         kept = {key: os.environ[key] for key in _ENGINE_ENV if key in os.environ}
         return {**kept, "PATH": self._search_path}
 
     def command(self, *arguments: str) -> tuple[str, ...]:
-        """The words of a command of the engine."""
+        """The argument list that runs a command of the engine."""
         return (self.find(), *self.options, *arguments)
 
     async def run(self, *arguments: str) -> tuple[int, str]:
-        """Run a command. Return its exit code and its output. Raises TimeoutError."""
+        """Run a command. Return its exit code, and its standard output and error. Raises TimeoutError."""
         process = await asyncio.create_subprocess_exec(
             *self.command(*arguments), stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, env=self.environment(),

@@ -1,8 +1,8 @@
 """Containers that are kept for the length of a stored session (`sandbox.keep`), one for each of its confined servers.
 
-The files that the server writes in its container are there again when the server is started again. Its processes are
-not: they end with the server. A kept container is started again only if a new one would get the same image, mounts,
-limits and environment. Otherwise it is replaced by a new one, so no server keeps an access that it no longer has.
+When a server is started again, its container still has the files that the server wrote there. Processes are not kept: they
+end with the server. A kept container is used again only if a new one would get the same image, mounts, limits and
+environment. Otherwise a new one replaces it, so a server never keeps access that was taken from it.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _SESSION_LABEL = "dev.holdfast.session"
 _DATA_LABEL = "dev.holdfast.data"
 _CONFIG_LABEL = "dev.holdfast.config"
-_STATE = f'{{{{.Image}}}} {{{{.State.Running}}}} {{{{index .Config.Labels "{_CONFIG_LABEL}"}}}}'
+_INSPECT_FORMAT = f'{{{{.Image}}}} {{{{.State.Running}}}} {{{{index .Config.Labels "{_CONFIG_LABEL}"}}}}'
 
 
 class KeptContainers:
@@ -34,19 +34,19 @@ class KeptContainers:
         self._data = hashlib.sha256(os.path.realpath(data_folder).encode()).hexdigest()[:32]
 
     def labels(self, kept_for: KeptFor, config: str) -> tuple[str, ...]:
-        """The engine's arguments that label a new container, so that it is found again."""
+        """The engine's arguments that label a new container, so that it can be found later."""
         labels = {_SESSION_LABEL: kept_for.session_id, _DATA_LABEL: self._data, _CONFIG_LABEL: config}
         return tuple(word for name, value in labels.items() for word in ("--label", f"{name}={value}"))
 
-    def can_start_again(self, name: str, image: str, config: str) -> bool:
-        """Whether there is a container with this name, image and configuration. It is then stopped, if it still runs.
+    def prepare_reuse(self, name: str, image: str, config: str) -> bool:
+        """Stop the container with this name if it still runs. Return False if a new container must be created. Blocks.
 
-        A container with the same name, but another image or configuration, is removed. Blocks.
+        A container with this name, but another image or configuration, is removed.
         """
         try:
-            code, state = self._engine.run_blocking("container", "inspect", "--format", _STATE, name)
+            code, state = self._engine.run_blocking("container", "inspect", "--format", _INSPECT_FORMAT, name)
             if code != 0:
-                # If it exists anyway, the engine refuses to create another one with its name.
+                # There is none. If there is one after all, the engine refuses to create another with the same name.
                 return False
             used_image, is_running, used_config = (*state.split(), "", "", "")[:3]
             if (used_image, used_config) != (self._image_id(image), config):
@@ -56,14 +56,15 @@ class KeptContainers:
                 )
                 self._run("rm", "--force", name)
                 return False
-            if is_running != "false":  # its host was killed: a session is open in one host only
+            # Its host was killed. No other host uses the container, because only one at a time has the session open.
+            if is_running != "false":
                 self._run("stop", "-t", "0", name)
         except TimeoutError as error:
             raise HoldfastError(codes.NO_SANDBOX, f"{error}.") from None
         return True
 
     async def remove(self, session_ids: Iterable[str]) -> str:
-        """Remove the containers of sessions that were deleted. Return why that failed; empty if it did not fail."""
+        """Remove the containers of sessions that were deleted. Return the reasons why some remain; empty if none do."""
         problems: dict[str, None] = {}
         for session_id in session_ids:
             try:
@@ -109,9 +110,9 @@ class KeptContainers:
 
 
 def find_kept_containers(engine: str, data_folder: Path) -> KeptContainers | None:
-    """The kept containers of this engine, including those from before `sandbox.keep` was switched off. None without an engine."""
-    found = Engine(engine)
-    return KeptContainers(found, data_folder) if engine and found.find() else None
+    """The kept containers of this engine, also if `sandbox.keep` is no longer set. None if there is no such engine."""
+    candidate = Engine(engine)
+    return KeptContainers(candidate, data_folder) if engine and candidate.find() else None
 
 
 def kept_name(kept_for: KeptFor) -> str:

@@ -31,14 +31,11 @@ class ProcessHandle(Protocol):
         ...
 
     def end(self, grace: float) -> None:
-        """Send SIGTERM to all its processes after `grace` seconds, and SIGKILL after `grace` more."""
+        """Send SIGTERM to all processes of the server after `grace` seconds, and SIGKILL after `grace` more."""
         ...
 
-    def end_soon(self) -> None:
-        """Begin to end all its processes now, without waiting until they have ended.
-
-        A supervisor sends SIGTERM, and SIGKILL one second later. A process group gets SIGKILL.
-        """
+    def terminate(self) -> None:
+        """Send SIGTERM to all processes of the server now, and SIGKILL after one second. Does not wait. A process group gets SIGKILL at once."""
         ...
 
     def on_gone(self, callback: Callable[[], None]) -> None:
@@ -54,7 +51,7 @@ class Child:
         self.stdin, self.stdout, self.stderr = files
         self._handle = handle
         self.view: SandboxView | None = None
-        """What it sees, if it is confined."""
+        """What the server sees of the machine. None if the server is not confined."""
 
     async def wait(self) -> int:
         """Wait until the server exits; return its exit code, negative if a signal ended it."""
@@ -73,12 +70,12 @@ class Child:
         except TimeoutError:
             log.warning("server has not ended in time", extra={"server_pid": self.pid})
 
-    def end_soon(self) -> None:
-        """Begin to end all its processes now, without waiting; see `ProcessHandle.end_soon`."""
-        self._handle.end_soon()
+    def terminate(self) -> None:
+        """Send SIGTERM to all processes of the server now, and SIGKILL after one second. Does not wait."""
+        self._handle.terminate()
 
-    def end_now(self) -> None:
-        """End all its processes without a grace period: SIGTERM, then SIGKILL at once or within 0.1 s. Does not wait for that."""
+    def kill(self) -> None:
+        """Send SIGTERM to all processes of the server now, and SIGKILL within 0.1 seconds. Does not wait."""
         self._handle.end(0.0)
 
     def on_gone(self, callback: Callable[[], None]) -> None:

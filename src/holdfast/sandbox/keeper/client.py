@@ -75,7 +75,7 @@ class KeeperClient:
     async def close(self) -> None:
         """End every server that still runs, then the keeper process."""
         for supervisor in tuple(self._supervisors):
-            supervisor.end_soon()
+            supervisor.terminate()
         try:
             async with asyncio.timeout(GONE_SECONDS):
                 for supervisor in tuple(self._supervisors):
@@ -111,7 +111,7 @@ class KeeperClient:
                 pipes.close_server_ends()
                 pid = await supervisor.wait_started(request)
             except BaseException:
-                supervisor.end_soon()
+                supervisor.terminate()
                 raise
             return Child(pid, pipes.keep(), supervisor)
 
@@ -231,7 +231,7 @@ class _SupervisorProtocol(asyncio.Protocol):
             with contextlib.suppress(OSError):
                 self._socket.send(b"%f\n" % max(0.0, grace))
 
-    def end_soon(self) -> None:
+    def terminate(self) -> None:
         if self._gone.is_set():
             return
         if self._socket is not None:  # not through the transport, which may have data that it cannot send

@@ -1,4 +1,4 @@
-"""The keeper as the host uses it: start the servers of one host, and end them all when the host closes.
+"""Start the local servers of one host, and end them all when the host closes.
 
 The keeper process, whose supervisors end the servers if the host dies, is in `keeper_process.py`.
 """
@@ -46,7 +46,10 @@ class Keeper:
         return self._starter.pid
 
     async def program_paths(self, spec: ProcessSpec) -> tuple[str, ...]:
-        """The paths outside of its roots that the sandbox would mount for its program; none without a sandbox. Raise if there is no such program."""
+        """The paths outside of the server's roots that the sandbox would mount for its program; empty without a sandbox.
+
+        Raise if there is no such program.
+        """
         if self._sandbox is None:
             return ()
         return await find_program_paths(self._sandbox, _with_absolute_search_path(spec))
@@ -60,6 +63,6 @@ class Keeper:
 
 
 def _with_absolute_search_path(spec: ProcessSpec) -> ProcessSpec:
-    """Drop empty and relative entries from its `PATH`: they would find programs in the working directory, which is not trusted."""
+    """Remove empty and relative entries from the `PATH`: they would find programs in the working directory, which is not trusted."""
     env = with_absolute_search_path(spec.env)
     return spec if env is spec.env else replace(spec, env=env)

@@ -1,7 +1,8 @@
 """The keeper process, and the supervisors that it forks.
 
-Each server has a supervisor, which ends the server when the host closes its socket or dies. This file runs as a
-script, `python -I -S keeper_process.py FD MAX_OPEN_FILES`. It uses only the standard library, and has one thread.
+Each server has a supervisor, which ends the server when the host closes its socket or dies. A supervisor whose server
+has ended waits for the next server, because a fork of Python takes a millisecond. This file runs as a script,
+`python -I -S keeper_process.py FD MAX_OPEN_FILES`. It uses only the standard library, and has one thread.
 """
 
 import contextlib
@@ -29,62 +30,128 @@ _KILL_SECONDS = 5.0  # a process that survives SIGKILL this long is another user
 _GROUP_SECONDS = 0.1
 _MAX_KILL_PAUSE = 0.5
 _CGROUP_ATTEMPTS = 50
+_MAX_IDLE = 32  # supervisors without a server
+_IDLE_SECONDS = 5.0  # after this long without a start or an end of a server, they exit
+_MAX_DESCRIPTORS = 250  # in one message; the kernel passes at most 253
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-_libc = ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL(None)
 
 
 def main() -> None:
-    """Fork a supervisor for every socket that the host sends. Exit when the host and all supervisors are gone."""
+    """Give every socket that the host sends to a supervisor. Exit when the host and all supervisors are gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), hard))  # servers inherit it
-    _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # adopt what a killed supervisor leaves behind
-    gc.disable()
+    _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # to become the parent of a killed supervisor's children
+    gc.disable()  # a collection in a supervisor would copy the pages that it shares with this process
     gc.freeze()
     _ignore_signals()
     poll, wakeup = _poll_with_signals()
     poll.register(control, select.POLLIN)
     host_pidfd = _watch_peer(control, poll)
+    idle = _IdleSupervisors()
+    poll.register(idle.announced, select.POLLIN)
     supervisors: set[int] = set()
     listening = True
     while listening or supervisors:
-        ready = {fd for fd, _ in poll.poll()}
+        ready = {fd for fd, _ in poll.poll(_IDLE_SECONDS * 1000 if idle.channels else None)}
         _drain(wakeup)
+        if idle.announced.fileno() in ready:
+            idle.receive()
         if listening and control.fileno() in ready:
             socket_fd = _receive_socket(control)
             if socket_fd is None:
                 listening = False
-            else:
-                supervisors.add(_fork_supervisor(control, socket_fd))
+            elif not idle.start(socket_fd):
+                supervisors.add(_fork_supervisor(control, idle, socket_fd))
+            if socket_fd is not None:
+                os.close(socket_fd)
         if host_pidfd in ready:
             listening = False
         if not listening:
             for fd in (control.fileno(), host_pidfd):
                 with contextlib.suppress(KeyError, ValueError):
                     poll.unregister(fd)
+        if not ready or not listening:
+            idle.end()
         _reap_supervisors(supervisors)
 
 
-def _receive_socket(control: socket.socket) -> int | None:
+def _receive_socket(source: socket.socket) -> int | None:
     try:
-        _, fds = _receive(control, 1)
+        _, fds = _receive(source, 1)
     except OSError:
         return None
     return fds[0] if fds else None
 
 
-def _fork_supervisor(control: socket.socket, socket_fd: int) -> int:
+def _fork_supervisor(control: socket.socket, idle: "_IdleSupervisors", socket_fd: int) -> int:
     pid = os.fork()
     if pid:
-        os.close(socket_fd)
         return pid
     status = 1
     try:
         control.close()
-        _Supervisor(socket.socket(fileno=socket_fd)).run()
+        idle.close_keeper_ends()
+        _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+        next_fd: int | None = socket_fd
+        while next_fd is not None:
+            supervisor = _Supervisor(socket.socket(fileno=next_fd))
+            next_fd = idle.wait_for_socket(supervisor) if supervisor.run() else None
         status = 0
     finally:
         os._exit(status)
+
+
+class _IdleSupervisors:
+    """Supervisors whose server has ended, and which wait for the socket of the next one.
+
+    Each of them has sent the keeper process a channel of its own, through a socket that all supervisors inherit.
+    It exits when the keeper process closes the channel or dies.
+    """
+
+    def __init__(self) -> None:
+        self.announced, self.announce = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channels: list[socket.socket] = []
+
+    def receive(self) -> None:
+        fd = _receive_socket(self.announced)
+        if fd is not None:
+            channel = socket.socket(fileno=fd)
+            if len(self.channels) < _MAX_IDLE:
+                self.channels.append(channel)
+            else:
+                channel.close()
+
+    def start(self, socket_fd: int) -> bool:
+        """Give the socket to an idle supervisor. Return whether there is one."""
+        while self.channels:
+            with self.channels.pop() as channel, contextlib.suppress(OSError):  # a killed one is skipped
+                socket.send_fds(channel, [b"+"], [socket_fd])
+                return True
+        return False
+
+    def end(self) -> None:
+        for channel in self.channels:
+            channel.close()
+        self.channels.clear()
+
+    def close_keeper_ends(self) -> None:
+        """In a new supervisor: close what belongs to the keeper process."""
+        self.end()
+        self.announced.close()
+
+    def wait_for_socket(self, ended: "_Supervisor") -> int | None:
+        """In a supervisor: wait for the socket of the next server. None: exit."""
+        channel, keeper_end = socket.socketpair()
+        with channel:
+            try:
+                with keeper_end:
+                    socket.send_fds(self.announce, [b"+"], [keeper_end.fileno()], socket.MSG_DONTWAIT)
+            except OSError:
+                return None
+            ended.close()  # now, so that the host's next start already finds this process idle
+            return _receive_socket(channel)
 
 
 def _reap_supervisors(supervisors: set[int]) -> None:
@@ -108,6 +175,7 @@ class _Supervisor:
         self.request: dict[str, Any] = {}
         self.pid = 0
         self.report = -1
+        """The pipe on which the forked process reports why it could not execute the server."""
         self.deadline: float | None = None
         self.killing_since: float | None = None
         self.kill_after = _HOST_GONE_GRACE
@@ -118,11 +186,11 @@ class _Supervisor:
         self.group_signal: int | None = None
         """The last signal that the server's process group got."""
 
-    def run(self) -> None:
-        _libc.prctl(_SET_SUBREAPER, 1, 0, 0, 0)
+    def run(self) -> bool:
+        """Supervise the server until it has ended. Return whether this process can supervise another one."""
         received = _receive_request(self.host)
         if received is None:
-            return
+            return False
         self.request, fds = received
         cgroups = _Cgroups(self.request["cgroups"])
         try:
@@ -133,6 +201,8 @@ class _Supervisor:
         finally:
             self._clean_up()
             cgroups.remove()
+        # A control group is named after this process, and a process that could not be killed is still its child.
+        return not cgroups.groups and not _has_children()
 
     def _start(self, fds: list[int], cgroups: "_Cgroups") -> None:
         self.report, report_end = os.pipe()
@@ -254,8 +324,16 @@ class _Supervisor:
                     stderr=subprocess.DEVNULL, timeout=20,
                 )  # fmt: skip
 
+    def close(self) -> None:
+        """Close all descriptors. The host then knows that no process of the server is left."""
+        os.close(signal.set_wakeup_fd(-1))
+        for fd in (self.wakeup, self.host_pidfd, self.report):
+            if fd >= 0:
+                os.close(fd)
+        self.host.close()
+
     def _send(self, message: bytes) -> None:
-        """Send a JSON object, which is written by hand: less code makes fewer pages differ from those of the keeper process."""
+        """Send a JSON object. It is not built with `json`: the less code a supervisor runs, the more memory pages it shares."""
         with contextlib.suppress(OSError):
             self.host.sendall(message + b"\n")
 
@@ -299,6 +377,7 @@ class _Cgroups:
     """The control groups of one server: created before it starts, removed after it ended."""
 
     def __init__(self, requested: list[tuple[str, list[tuple[str, dict[str, str]]], dict[str, str]]]) -> None:
+        """`requested` holds the fields of each `Cgroup`: `parent`, `outer`, `limits`."""
         own = f"holdfast-{os.getpid()}"
         self.groups = [(Path(parent), [*outer, (own, limits)]) for parent, outer, limits in requested]
 
@@ -317,7 +396,7 @@ class _Cgroups:
     def remove(self) -> None:
         for parent, groups in self.groups:
             folder = parent.joinpath(*(name for name, _ in groups))
-            for _ in range(50):  # a reaped process may still count in its group for a moment
+            for _ in range(_CGROUP_ATTEMPTS):  # a reaped process may still count in its group for a moment
                 try:
                     folder.rmdir()
                 except FileNotFoundError:
@@ -354,7 +433,7 @@ def _receive_request(host: socket.socket) -> tuple[dict[str, Any], list[int]] | 
 
 
 def _receive(source: socket.socket, size: int) -> tuple[bytes, list[int]]:
-    data, fds, _, _ = socket.recv_fds(source, size, 250)
+    data, fds, _, _ = socket.recv_fds(source, size, _MAX_DESCRIPTORS)
     for fd in fds:  # recv_fds ignores MSG_CMSG_CLOEXEC; with one thread, no fork can come in between
         os.set_inheritable(fd, False)
     return data, list(fds)
@@ -374,7 +453,7 @@ def _ignore(number: int, frame: object) -> None:
 
 
 def _poll_with_signals() -> tuple["select.poll", int]:
-    """A poll that also wakes when a child exits."""
+    """A poll that also wakes on signals, such as the exit of a child; and the descriptor that is readable then."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     poll = select.poll()
@@ -383,7 +462,7 @@ def _poll_with_signals() -> tuple["select.poll", int]:
 
 
 def _watch_peer(peer: socket.socket, poll: "select.poll") -> int:
-    """Poll the host's process, because a fork of the host may keep the socket open. Return its pidfd, or -1."""
+    """Let `poll` wake when the process at the other end exits: a fork of the host may keep the socket open. Return its pidfd, or -1."""
     pid = int.from_bytes(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4), sys.byteorder)
     try:
         fd = os.pidfd_open(pid)
@@ -418,18 +497,18 @@ def _has_children() -> bool:
 
 
 def _descendants(ancestor: int) -> list[int]:
-    """Every descendant of this process, parents first."""
+    """The pids of all descendants of a process, parents first."""
     children: dict[int, list[int]] = {}
     for pid, parent in _processes():
         children.setdefault(parent, []).append(pid)
-    found = children.get(ancestor, [])
-    for pid in found:  # the list grows while it is read
-        found.extend(children.get(pid, ()))
-    return found
+    descendants = children.get(ancestor, [])
+    for pid in descendants:  # the list grows while it is read
+        descendants.extend(children.get(pid, ()))
+    return descendants
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Every process and its parent. `Path` would take seven times as long."""
+    """The pid of every process, and that of its parent. Not with `Path`, which takes seven times as long."""
     for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdecimal():
             with contextlib.suppress(OSError, IndexError):

@@ -30,7 +30,7 @@ class ProcessGroups:
     async def close(self) -> None:
         """End every server that still runs."""
         for group in tuple(self._groups):
-            group.end_soon()
+            group.terminate()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GONE_SECONDS):
                 for group in tuple(self._groups):
@@ -55,7 +55,7 @@ class ProcessGroups:
 
 
 class _ProcessGroup:
-    """The `ProcessHandle` of one group. When its leader exits, the other processes get SIGKILL, and the group is gone."""
+    """The `ProcessHandle` of one group. When the server, its leader, exits, the other processes of the group get SIGKILL."""
 
     def __init__(self, process: subprocess.Popen[bytes], groups: "set[_ProcessGroup]") -> None:
         self._process = process
@@ -78,7 +78,7 @@ class _ProcessGroup:
             self._timers.append(self._loop.call_later(grace, self._signal, signal.SIGTERM))
             self._timers.append(self._loop.call_later(2 * grace, self._signal, signal.SIGKILL))
 
-    def end_soon(self) -> None:
+    def terminate(self) -> None:
         self._signal(signal.SIGKILL)
 
     def on_gone(self, callback: Callable[[], None]) -> None:
@@ -88,7 +88,7 @@ class _ProcessGroup:
             self._callbacks.append(callback)
 
     def _signal(self, number: int) -> None:
-        # The leader is not reaped yet, so no other group can have its number.
+        # The leader is reaped only in `_on_exit`, so the number cannot belong to another group before.
         if not self._exit.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, number)

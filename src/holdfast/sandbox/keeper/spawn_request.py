@@ -10,6 +10,38 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.process import ProcessSpec
 
+_MAX_NAMED_FOLDERS = 5
+_EXEC_REASONS = {
+    errno.ENOENT: "there is no such program. Install it, or correct the server's command.",
+    errno.EACCES: "it may not be executed. Check its permissions, or correct the server's command.",
+    errno.EPERM: "it may not be executed. Check its permissions, or correct the server's command.",
+    errno.ENOEXEC: "it is neither a program nor a script with a `#!` line. Correct the server's command.",
+    errno.E2BIG: "its arguments and environment are too long. Shorten them.",
+}
+_RESOURCE_REASONS = {
+    errno.EMFILE: "too many files are open. Close some sessions, or raise the limit (ulimit -n).",
+    errno.ENFILE: "too many files are open on this machine. Close some programs.",
+    errno.EAGAIN: "too many processes are running. End some, or raise the limit (ulimit -u).",
+    errno.ENOMEM: "there is too little memory. End some programs.",
+}
+_PIPES_REASONS = {
+    errno.ENOSPC: "the programs of this user watch too many files. End some of them, or raise the limit (sysctl"
+    " fs.epoll.max_user_watches).",
+    errno.ETOOMANYREFS: "the programs of this user are passing too many file descriptors to each other. End some of them,"
+    " or raise Holdfast's own limit (ulimit -n).",
+}
+"""A confined server of the same user may be the cause."""
+_STEP_REASONS = {
+    "pipes": "its pipes cannot be created: {text}.",
+    "keeper": "{text}. Check the system log for the cause, then try again.",
+    "descriptors": "its file descriptors cannot be set up: {text}.",
+    "cgroup": "it cannot join its control group: {text}. Check the permissions of Holdfast's user.",
+    "user": "it cannot switch to its user: {text}. Check the permissions of Holdfast's user.",
+    "chdir": "it cannot change to its working directory {cwd!r}: {text}. Use another directory.",
+    "exec": "{text}. Check the command and its permissions.",
+}
+"""By the step at which a start failed: `pipes` and `keeper` in the host, the others in `keeper_process.py`."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cgroup:
@@ -50,45 +82,12 @@ def direct_request(spec: ProcessSpec) -> SpawnRequest:
     return SpawnRequest(argv=spec.argv, env=spec.env, cwd=spec.cwd, cwd_fd=spec.cwd_fd)
 
 
-_MAX_FOLDERS = 5
-_EXEC_REASONS = {
-    errno.ENOENT: "there is no such program. Install it, or correct the server's command.",
-    errno.EACCES: "it may not be executed. Check its permissions, or correct the server's command.",
-    errno.EPERM: "it may not be executed. Check its permissions, or correct the server's command.",
-    errno.ENOEXEC: "it is neither a program nor a script with a `#!` line. Correct the server's command.",
-    errno.E2BIG: "its arguments and environment are too long. Shorten them.",
-}
-_RESOURCE_REASONS = {
-    errno.EMFILE: "too many files are open. Close some sessions, or raise the limit (ulimit -n).",
-    errno.ENFILE: "too many files are open on this machine. Close some programs.",
-    errno.EAGAIN: "too many processes are running. End some, or raise the limit (ulimit -u).",
-    errno.ENOMEM: "there is too little memory. End some programs.",
-}
-_PIPES_REASONS = {
-    errno.ENOSPC: "the programs of this user watch too many files. End some of them, or raise the limit (sysctl"
-    " fs.epoll.max_user_watches).",
-    errno.ETOOMANYREFS: "the programs of this user are passing too many file descriptors to each other. End some of them,"
-    " or raise Holdfast's own limit (ulimit -n).",
-}
-"""A confined server of the same user may be the cause."""
-_STEP_REASONS = {
-    "pipes": "its pipes cannot be created: {text}.",
-    "keeper": "{text}. Check the system log for the cause, then try again.",
-    "descriptors": "its file descriptors cannot be set up: {text}.",
-    "cgroup": "it cannot join its control group: {text}. Check the permissions of Holdfast's user.",
-    "user": "it cannot switch to its user: {text}. Check the permissions of Holdfast's user.",
-    "chdir": "it cannot change to its working directory {cwd!r}: {text}. Use another directory.",
-    "exec": "{text}. Check the command and its permissions.",
-}
-"""By the step at which a start failed: `pipes` and `keeper` in the host, the others in `keeper_process.py`."""
-
-
 def spawn_error(request: SpawnRequest, step: str, number: int | None, text: str) -> HoldfastError:
-    """The error for a start that failed at `step`, with this `errno` if there was one."""
+    """The error for a start that failed at `step`, a key of `_STEP_REASONS`, with the `errno` and the text of the exception."""
     name = request.argv[0] if request.argv else ""
     if not name and step == "exec":
         reason = _EXEC_REASONS[errno.ENOENT]
-    elif "null" in text and number is None:
+    elif "null" in text and number is None:  # ValueError: embedded null byte
         reason = "there is a NUL character in its command, working directory or environment. Remove it."
     elif step == "exec" and number == errno.ENOENT and _exists(request):
         reason = "the interpreter in its `#!` line is missing. Install it, or correct the line."
@@ -114,9 +113,9 @@ def _exists(request: SpawnRequest) -> bool:
 
 
 def _unsearched_folders(request: SpawnRequest) -> str:
-    """Which folders of the PATH could not be searched. The kernel reports them as a program that may not be executed."""
+    """Which folders of the PATH could not be searched. `execvp` then reports EACCES, as if the program could not be executed."""
     folders = request.env.get("PATH", os.defpath).split(os.pathsep)
-    unsearched = [folder for folder in folders if folder and _is_unsearchable(folder)][:_MAX_FOLDERS]
+    unsearched = [folder for folder in folders if folder and _is_unsearchable(folder)][:_MAX_NAMED_FOLDERS]
     named = ", ".join(map(repr, unsearched))
     return f" These folders of the PATH could not be searched: {named}." if unsearched else ""
 

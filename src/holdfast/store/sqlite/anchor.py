@@ -45,7 +45,7 @@ class FileAnchor:
         return head if head.seq >= 0 and len(head.digest) == _DIGEST_BYTES else None
 
     def write(self, head: Head) -> None:
-        # A random name: a process id is not unique across threads and containers.
+        # The temporary file has a random name: two threads or containers can have the same process id.
         new = self.path.with_name(f"{self.path.name}.{secrets.token_hex(8)}.new")
         with translate_file_errors(self.path):
             self._remove_stale_files()

@@ -12,11 +12,14 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.private_files import check_side_files, make_private_database
 from holdfast.store.errors import store_error
 
-# How long a process waits for the commit of another process.
 BUSY_SECONDS = 10.0
-_CACHE_KIB = 8 * 1024  # the writer's page cache: as large as the write-ahead log (WAL) before a checkpoint
+"""How long a process waits for the commit of another process."""
+# When the write-ahead log (WAL) has so many pages, SQLite makes a checkpoint and starts the log from its beginning.
 _WAL_PAGES = 2000
-_WAL_BYTES = _WAL_PAGES * 4120 + 32  # a page, the header of its frame, and the header of the file
+_CACHE_KIB = 8 * 1024  # the writer's page cache: as large as the WAL before a checkpoint
+# For each page, 4096 bytes and the header of its frame; and the header of the file.
+_WAL_BYTES = _WAL_PAGES * (4096 + 24) + 32
+# A WAL that grew larger, because a long read prevented a checkpoint, is truncated to this size.
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
 _MIN_FREE_BYTES = 1024 * 1024 * 1024  # on a disk with less, the WAL is not extended in advance
 _ZEROS = bytes(256 * 1024)
@@ -69,6 +72,7 @@ class ImmutableConnection(sqlite3.Connection):
     """A connection that ignores the WAL, and assumes that no process writes to the file."""
 
     fingerprint: tuple[int, int]
+    """The modification time and size that the file had when it was opened."""
 
 
 def connect(path: Path, synchronous: Synchronous = Synchronous.FULL) -> Database:
@@ -78,7 +82,7 @@ def connect(path: Path, synchronous: Synchronous = Synchronous.FULL) -> Database
         raise store_error(codes.STORE_READ_ONLY, path)
     db = _open(f"{path.absolute().as_uri()}?mode=rw", sqlite3.Connection)
     try:
-        prepare(db, synchronous)
+        set_pragmas(db, synchronous)
     except BaseException:
         db.close()
         raise
@@ -137,10 +141,10 @@ def _unreadable_wal(path: Path) -> HoldfastError | None:
 
 
 def extend_wal(path: Path) -> None:
-    """Fill the WAL with zeros, up to the size at which SQLite reuses it. Call this within a write transaction.
+    """Fill the WAL with zeros, up to the size at which SQLite starts it from the beginning. Call this within a write transaction.
 
-    A sync takes much longer if the file has grown. SQLite ignores zeros after the last frame, and no other process appends
-    while this one has the write lock.
+    A commit then writes to the file without making it longer: otherwise, its sync takes much longer. SQLite ignores zeros after
+    the last frame, and no other process appends while this one has the write lock.
     """
     try:
         wal = os.open(path.with_name(path.name + "-wal"), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -161,7 +165,7 @@ def extend_wal(path: Path) -> None:
         os.close(wal)
 
 
-def prepare(db: Database, synchronous: Synchronous) -> None:
+def set_pragmas(db: Database, synchronous: Synchronous) -> None:
     """Set the pragmas of a writing connection."""
     db.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
     db.execute("PRAGMA journal_mode = WAL").fetchall()

@@ -37,25 +37,25 @@ def check_tables(db: Database, path: Path) -> None:
 
 def table_problems(db: Database) -> list[str]:
     """A message for each view, and for each table that differs from Holdfast's."""
-    found, expected = _schema(db), _expected_schema(db)
-    views = [f"The {name} does not belong in a store." for name in found if name.startswith("view ")]
+    actual, expected = _schema(db), _expected_schema(db)
+    views = [f"The {name} does not belong in a store." for name in actual if name.startswith("view ")]
     tables = [
         f"The {name} differs from the one that Holdfast creates."
-        for name, sql in found.items()
+        for name, sql in actual.items()
         if name.startswith("table ") and name in expected and sql != expected[name]
     ]
     return [*views, *tables]
 
 
 def _schema_problems(db: Database) -> Iterator[str]:
-    """A message for each object that is missing, changed or foreign. A foreign trigger could discard new records."""
-    found, expected = _schema(db), _expected_schema(db)
-    for name in sorted({*found, *expected}):
+    """A message for each table, index or trigger that is missing, changed or foreign. A foreign trigger could discard new records."""
+    actual, expected = _schema(db), _expected_schema(db)
+    for name in sorted({*actual, *expected}):
         if name not in expected:
             yield f"The {name} does not belong in a store."
-        elif name not in found:
+        elif name not in actual:
             yield f"The {name} is missing."
-        elif found[name] != expected[name]:
+        elif actual[name] != expected[name]:
             yield f"The {name} differs from the one that Holdfast creates."
 
 
@@ -74,10 +74,10 @@ def _schema(db: Database) -> dict[str, list[str]]:
         "SELECT type || ' ' || name, CASE WHEN name GLOB 'words_*' THEN substr(sql, 1, 12) ELSE sql END "
         "FROM sqlite_schema WHERE sql IS NULL OR sql NOT GLOB 'CREATE TABLE sqlite_stat[14](*' ORDER BY 2"
     )
-    found: dict[str, list[str]] = {}
+    sql_by_object: dict[str, list[str]] = {}
     for name, sql in rows:
-        found.setdefault(str(name), []).append(str(sql))
-    return found
+        sql_by_object.setdefault(str(name), []).append(str(sql))
+    return sql_by_object
 
 
 def _damaged_pages(db: Database) -> Iterator[str]:

@@ -32,8 +32,8 @@ from holdfast.store.sqlite.schema import check_version, migrate, migrations, sch
 from holdfast.store.sqlite.write_tx import Holder, SqlTx
 
 _CHECKPOINT_MS = 1000  # how long a vacuum waits for other processes that read the store
-_STEPS = 100_000
-"""After how many steps of SQLite the time is checked."""
+_STEPS_BETWEEN_CHECKS = 100_000
+"""After how many instructions of its virtual machine SQLite calls the function that checks the time."""
 
 
 @contextmanager
@@ -133,25 +133,25 @@ def _open_file(path: Path) -> Iterator[Database]:
 def check(path: Path) -> CheckReport:
     """Read everything, and report problems. Nothing is changed."""
     with _open_file(path) as file, _at_current_version(file, path) as db:
-        if problems := table_problems(file):  # a query of a view may never end
+        if problems := table_problems(file):  # do not read further: a query of a foreign view may never end
             version, size = schema_version(file), _size(path)
             return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(problems))
         db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full
         db.execute("BEGIN")  # so that all reads are of one snapshot
-        found = tuple(dict.fromkeys(islice(find_problems(db, path), MAX_PROBLEMS)))
+        damage = tuple(dict.fromkeys(islice(find_problems(db, path), MAX_PROBLEMS)))
         sessions = events = 0
         try:
             sessions = _count(db, "SELECT count(*) FROM sessions")
             events = _count(db, "SELECT count(*) FROM events")
         except sqlite3.DatabaseError:
-            if not found:
+            if not damage:
                 raise
         return CheckReport(
             schema=schema_version(file),
             sessions=sessions,
             events=events,
             bytes=_size(path),
-            problems=found,
+            problems=damage,
         )
 
 
@@ -161,7 +161,7 @@ def check_quickly(path: Path, seconds: float) -> None:
         return
     deadline = time.monotonic() + seconds
     with translate_errors(path, reading=True), closing(connect_readonly(path)) as db:
-        _connection(db).set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+        _connection(db).set_progress_handler(lambda: time.monotonic() > deadline, _STEPS_BETWEEN_CHECKS)
         try:
             (finding,) = db.execute("PRAGMA quick_check(1)").fetchone()
         except sqlite3.OperationalError as error:

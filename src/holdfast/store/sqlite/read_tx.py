@@ -47,7 +47,7 @@ _SESSION_COLUMNS = """
 """
 _SESSION_TABLES = "sessions s LEFT JOIN leases l ON l.session_n = s.n"
 _LAST = "\U0010ffff"  # sorts after every text with the same prefix
-# The default key of an event contains the id of its call. If an event has another key, its body is read.
+# The events of a session's calls. The id of the call is in the event's default key; the body is needed only if it has another key.
 _CALLS = (
     "WITH calls AS (SELECT seq, kind, body, CASE WHEN instr(key, ?) = 1 OR instr(key, ?) = 1 THEN key END AS call_key "
     "FROM events WHERE session_n = (SELECT n FROM sessions WHERE session_id = ?) "
@@ -115,17 +115,22 @@ class SqlReadTx:
             query.limit + 1,
         )
         sizes = (sum(map(len, (row[5], row[6], row[7], row[8]))) for row in rows)  # cwd, roots, title, tags
-        found = rows[: count_fitting(sizes, query.limit)]
-        more = len(rows) > len(found)
-        cursor = encode_cursor((found[-1][13], found[-1][-1]), query, self._cursor_secret()) if more else None
+        page_rows = rows[: count_fitting(sizes, query.limit)]
+        more = len(rows) > len(page_rows)
+        # The position in the list: updated, n
+        cursor = (
+            encode_cursor((page_rows[-1][13], page_rows[-1][-1]), query, self._cursor_secret())
+            if more
+            else None
+        )
         now = self.now()
-        return Page(items=tuple(_session(row, now) for row in found), cursor=cursor)
+        return Page(items=tuple(_session(row, now) for row in page_rows), cursor=cursor)
 
     def search(self, query: SearchQuery) -> Page[SearchHit]:
         position = decode_cursor(query, self._cursor_secret())
-        wanted = parse_words(query.words)
+        phrases = parse_words(query.words)
         where = _Where()
-        where.add("words MATCH ?", " AND ".join(f'"{" ".join(phrase)}"' for phrase in wanted))
+        where.add("words MATCH ?", " AND ".join(f'"{" ".join(phrase)}"' for phrase in phrases))
         where.add_visibility(query.visibility)
         where.add_equal("s.source", query.source)
         where.add_tags(query.tags)
@@ -138,18 +143,18 @@ class SqlReadTx:
             *where.values,
             query.limit + 1,
         )
-        found = rows[: query.limit]
+        page_rows = rows[: query.limit]
         more = len(rows) > query.limit
-        cursor = encode_cursor((found[-1][-1], 0), query, self._cursor_secret()) if more else None
+        cursor = encode_cursor((page_rows[-1][-1], 0), query, self._cursor_secret()) if more else None
         now = self.now()
         hits = (
             SearchHit(
                 session=_session(row, now),
                 message_id=row[-4],
                 seq=row[-3],
-                snippet=make_snippet(str(row[-2]), wanted),
+                snippet=make_snippet(str(row[-2]), phrases),
             )
-            for row in found
+            for row in page_rows
         )
         return Page(items=tuple(hits), cursor=cursor)
 
@@ -159,10 +164,10 @@ class SqlReadTx:
             "(SELECT n FROM sessions WHERE session_id = ?) AND seq > ? ORDER BY seq LIMIT ?",
             (session_id, after, limit),
         )
-        found: list[StoredEvent] = []
+        events: list[StoredEvent] = []
         size = 0
         for seq, at, kind, body, key, agent, parent_call, cause in rows:
-            found.append(
+            events.append(
                 StoredEvent(
                     seq=seq,
                     at_microseconds=at,
@@ -176,7 +181,7 @@ class SqlReadTx:
             size += len(body)
             if size >= MAX_EVENTS_BYTES:
                 break
-        return tuple(found)
+        return tuple(events)
 
     def resolution(self, session_id: SessionId) -> ServersResolved | None:
         row = self._one(
@@ -188,16 +193,16 @@ class SqlReadTx:
         return event if isinstance(event, ServersResolved) else None
 
     def open_calls(self, session_id: SessionId) -> tuple[StoredEvent, ...]:
-        found: dict[str, int] = {}
+        seq_by_call: dict[str, int] = {}
         for seq, kind, key, body in self._db.execute(
             f"{_CALLS} ORDER BY seq", (CALLED_PREFIX, ENDED_PREFIX, session_id)
         ):
             call_id = _call_id(kind, body) if key is None else key.partition(":")[2]
             if kind == "tool_called":
-                found[call_id] = seq
+                seq_by_call[call_id] = seq
             else:
-                found.pop(call_id, None)
-        return tuple(self.events(session_id, seq - 1, 1)[0] for seq in found.values())
+                seq_by_call.pop(call_id, None)
+        return tuple(self.events(session_id, seq - 1, 1)[0] for seq in seq_by_call.values())
 
     def used_servers(self, session_id: SessionId) -> frozenset[str]:
         rows = self._db.execute(
@@ -299,6 +304,7 @@ class SqlReadTx:
         return self._secret
 
     def missing_random_values(self) -> tuple[str, ...]:
+        """The names of the rows that are missing in the table `meta`. Their values were created with the file."""
         values = dict(self._all("SELECT name, value FROM meta"))
         return tuple(name for name in _RANDOM_VALUES if not isinstance(values.get(name), bytes))
 

@@ -15,7 +15,7 @@ from holdfast.store import clock
 from holdfast.store.sqlite.database import Database, ImmutableConnection, connect_readonly, has_changed
 from holdfast.store.sqlite.errors import translate_errors
 from holdfast.store.sqlite.read_tx import SqlReadTx
-from holdfast.store.sqlite.work_item import WorkItem, awaited_item, deliver
+from holdfast.store.sqlite.work_item import WorkItem, awaited_item, send_results
 
 _INTERRUPT_SECONDS = 0.1
 
@@ -32,7 +32,8 @@ class Readers:
     ) -> None:
         self._path = path
         self._connect = connect
-        self._open: set[sqlite3.Connection] = set()
+        self._connections: set[sqlite3.Connection] = set()
+        """The open connections, which `stop` may interrupt."""
         self._now = now
         self._count = count
         self._queue: SimpleQueue[WorkItem | None] = SimpleQueue()
@@ -67,7 +68,7 @@ class Readers:
         for future in ended:
             while interrupt and not future.done():
                 self._interrupt()
-                # Repeat this, because an interrupt between two statements has no effect.
+                # An interrupt between two statements has no effect, so it is repeated.
                 await asyncio.wait([future], timeout=_INTERRUPT_SECONDS)
             await future
         for thread in self._threads:
@@ -75,19 +76,19 @@ class Readers:
 
     def _interrupt(self) -> None:
         with self._lock:
-            for db in self._open:
+            for db in self._connections:
                 db.interrupt()
 
     def _track(self, db: Database) -> Database:
         if isinstance(db, sqlite3.Connection):
             with self._lock:
-                self._open.add(db)
+                self._connections.add(db)
         return db
 
     def _close(self, db: Database) -> None:
         if isinstance(db, sqlite3.Connection):
             with self._lock:
-                self._open.discard(db)
+                self._connections.discard(db)
         db.close()
 
     def _run(self) -> None:
@@ -103,7 +104,7 @@ class Readers:
                 if isinstance(db, ImmutableConnection):  # the file may change before the next read
                     self._close(db)
                     db = None
-                deliver([item])
+                send_results([item])
         finally:
             if db is not None:
                 self._close(db)

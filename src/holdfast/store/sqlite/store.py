@@ -1,4 +1,4 @@
-"""The store in an SQLite file: one thread writes, others read, and acknowledged writes are on the disk."""
+"""The store in an SQLite file. One thread writes, and others read. When `write` returns, its writes are on the disk."""
 
 import secrets
 from collections.abc import Callable
@@ -40,6 +40,7 @@ class SqliteStore(Store):
         connect: Connect = connect,
         schema: tuple[str, ...] | None = None,
     ) -> None:
+        """`now`, `connect` and `schema` (the SQL of every version) are replaced only in tests."""
         self.path = path
         self._anchor = FileAnchor.for_database(path)
         self._now = now

@@ -1,4 +1,4 @@
-"""A function that runs in a thread of the store, and the delivery of its result to the event loop."""
+"""Functions that run in the threads of the store, and how their results get back to the event loop."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -47,7 +47,7 @@ def awaited_item(work: Callable[[Any], Any]) -> "tuple[WorkItem, asyncio.Future[
     return WorkItem(work, partial(settle_future, future)), future
 
 
-def deliver(items: Iterable[WorkItem]) -> None:
+def send_results(items: Iterable[WorkItem]) -> None:
     """Call `on_done` of each item on its own event loop. Each loop is woken once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
     for item in items:

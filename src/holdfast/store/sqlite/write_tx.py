@@ -66,7 +66,8 @@ from holdfast.store.types import (
     StoredSession,
 )
 
-_LOWER_TRUST = "trust_level = CASE trust_level WHEN 'sandboxed' THEN trust_level ELSE ? END"  # never raised
+# Trust is never raised.
+_LOWER_TRUST = "trust_level = CASE trust_level WHEN 'sandboxed' THEN trust_level ELSE ? END"
 # Rows per INSERT. SQLite caches a statement for each number of rows, and a statement for 512 rows takes 340 KB. So a batch
 # has either 512 rows, or at most 128.
 _LARGE_BATCH = 512
@@ -94,9 +95,11 @@ class _AppendPosition:
     n: int
     """The session's number in the table `sessions`."""
     seq: int
+    """The number of the last event; 0 if there is none."""
     unindexed: bool
+    """Whether the session has messages that are not in the search index."""
     epoch: int | None
-    """None if no store holds the session."""
+    """The epoch of the hold on the session; None if no store holds it."""
 
 
 class SqlTx(SqlReadTx):
@@ -109,14 +112,15 @@ class SqlTx(SqlReadTx):
         """The sessions that this store holds."""
         self._lease_changes: dict[SessionId, bool] = {}
         """Sessions acquired (True) or released (False) in the current transaction."""
-        # A cache of what was read. It is valid within a transaction, which locks the database, and in the next one if no
-        # other connection has written in between.
+        # These cache what was read. The cache is valid within a transaction, which locks the database, and in the next transaction
+        # if no other connection has written in between.
         self._positions: dict[SessionId, _AppendPosition] = {}
         self._audit_heads: dict[int, AuditRow] = {}
         self._data_version = 0
         self._is_in_transaction = False
         self._last_epoch = 0
         self._to_index: dict[int, SessionId] = {}
+        """The sessions with complete messages to index, by their number."""
 
     @property
     def has_unindexed_messages(self) -> bool:
@@ -207,10 +211,10 @@ class SqlTx(SqlReadTx):
             "roots": None if change.roots is None else _json(change.roots),
             "updated": self._now(),
         }
-        given = {column: value for column, value in wanted.items() if value is not None}
+        changed_columns = {column: value for column, value in wanted.items() if value is not None}
         self._db.execute(
-            f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in given)} WHERE n = ?",
-            (*given.values(), position.n),
+            f"UPDATE sessions SET {', '.join(f'{column} = ?' for column in changed_columns)} WHERE n = ?",
+            (*changed_columns.values(), position.n),
         )
         if change.title is not None:
             index_title(self._db, position.n, change.title)
@@ -226,7 +230,7 @@ class SqlTx(SqlReadTx):
         self._db.execute("DELETE FROM sessions WHERE n = ?", (n,))
 
     def delete_part(self, hold: Hold) -> bool:
-        """Delete about `_DELETED_BYTES` of the session's messages and last events. Return whether more are left."""
+        """Delete about `_DELETED_BYTES` of the session: first its messages in the search index, then its last events."""
         n = self._position(hold).n
         texts = self._all(
             "SELECT m.id, length(w.text) FROM messages m JOIN words w ON w.rowid = m.id WHERE m.session_n = ? LIMIT ?",
@@ -257,12 +261,12 @@ class SqlTx(SqlReadTx):
     ) -> AppendResult:
         position = self._position(hold)
         kind, body = encode_event(event)
-        seq, now, given = position.seq + 1, self._now(), key
+        seq, now, given_key = position.seq + 1, self._now(), key
         key = key or default_key(event)
         inserted = self._db.execute(
             "INSERT INTO events (session_n, seq, at, kind, key, body, agent, parent_call, cause) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session_n, key) WHERE key IS NOT NULL DO NOTHING",
-            # Not as bytes: sqlite3 searches for an adapter of bytes, which takes longer than the copy.
+            # A bytearray, because sqlite3 looks for an adapter for bytes, which takes longer than this copy.
             (
                 position.n,
                 seq,
@@ -277,7 +281,7 @@ class SqlTx(SqlReadTx):
         )
         if not inserted.rowcount:
             return self._existing_event(
-                position.n, hold.session_id, event, key, check_content=given is not None
+                position.n, hold.session_id, event, key, check_content=given_key is not None
             )
         position.seq = seq
         if isinstance(event, EVENTS_OF_CALLS):
@@ -443,7 +447,7 @@ class SqlTx(SqlReadTx):
         return position
 
     def _next_epoch(self) -> int:
-        # Higher also than epochs from transactions that were rolled back: their holds must never become valid.
+        # Higher than the epochs of transactions that were rolled back, too: their holds must never become valid.
         row = self._db.execute(
             "UPDATE epochs SET last = max(last, ?) + 1 RETURNING last", (self._last_epoch,)
         ).fetchone()
@@ -455,10 +459,10 @@ class SqlTx(SqlReadTx):
     def _existing_event(
         self, n: int, session_id: SessionId, event: Event, key: str | None, *, check_content: bool
     ) -> AppendResult:
-        found = self._one("SELECT seq, kind, body, at FROM events WHERE session_n = ? AND key = ?", n, key)
-        if found is None:
+        row = self._one("SELECT seq, kind, body, at FROM events WHERE session_n = ? AND key = ?", n, key)
+        if row is None:
             raise insert_discarded("an event")
-        seq, kind, body, at = found
+        seq, kind, body, at = row
         if check_content and (kind, body) != encode_event(event) and decode_event(kind, body) != event:
             raise key_reused(session_id, str(key), seq)
         return AppendResult(seq, is_new=False, at_microseconds=at)
@@ -515,7 +519,7 @@ class SqlTx(SqlReadTx):
 
 
 def _take(rows: Sequence[tuple[int, int]], size: int) -> tuple[list[int], int]:
-    """The ids of the first rows until their sizes reach `size`, and what is left of `size`. Each row is an id and a size."""
+    """The ids of the first rows, until the sum of their sizes reaches `size`; and what is left of `size`. Each row is an id and a size."""
     taken: list[int] = []
     for row_id, row_size in rows:
         if size <= 0:

@@ -19,7 +19,7 @@ from holdfast.store.lease import RENEWALS
 from holdfast.store.pending_event import settle_future
 from holdfast.store.sqlite.database import Database, extend_wal
 from holdfast.store.sqlite.errors import explain_sqlite_error
-from holdfast.store.sqlite.work_item import WorkItem, awaited_item, deliver
+from holdfast.store.sqlite.work_item import WorkItem, awaited_item, send_results
 from holdfast.store.sqlite.write_tx import Holder, SqlTx
 from holdfast.store.store import AfterCommit, OnDone
 from holdfast.store.suspension import new_transaction_lock
@@ -58,8 +58,9 @@ class Writer:
         self._transaction_lock = new_transaction_lock()
         self._closed = False
         self._failed: HoldfastError | None = None
+        """The error that every write raises after the disk has failed."""
         self._hooks: dict[AfterCommit, float | None] = {}
-        """When to run each hook again; None: after the next commit."""
+        """When to call each hook again (`time.monotonic`); None: after the next commit."""
         self._holds_leases = False
         self._postponed: list[WorkItem] = []
         """The writes with `must_happen` that have failed so far."""
@@ -140,7 +141,7 @@ class Writer:
         except BaseException as error:
             if first is not None:
                 first.error = error
-                deliver([first])
+                send_results([first])
             return
         try:
             tx = SqlTx(db, self._holder, self._now)
@@ -155,7 +156,7 @@ class Writer:
             ended = self._collect_items(items, wait)
             if items:
                 self._commit(db, tx, items)
-                deliver(items)
+                send_results(items)
                 items.clear()
             elif self._postponed:
                 self._try_or_log(lambda: self._write_postponed(db, tx), "postponed writes not written")
@@ -283,7 +284,10 @@ class Writer:
         return translated
 
     def _run_hooks(self, db: Database, tx: SqlTx) -> float | None:
-        """Run the hooks that are due, and renew the leases if it is time. Return for how many seconds to wait for items at most."""
+        """Call the hooks that are due, and renew the leases if it is time.
+
+        Return after how many seconds this must be called again; None if only after the next item.
+        """
         waits: list[float] = []
         now = time.monotonic()
         for hook in [*self._hooks]:
