@@ -18,7 +18,7 @@ from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import print_json, print_line, print_lines, print_table
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.workspace import is_slug
+from holdfast.model.slug import is_slug
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 _workspace_option = click.option(

@@ -15,8 +15,9 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_session_id
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.meta_keys import ENVELOPE_KEY
+from holdfast.model.slug import slugify
 from holdfast.model.trust import Trust, parse_trust
-from holdfast.model.workspace import Workspace, slugify
+from holdfast.model.workspace import Workspace
 from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, EnvironmentAuthenticator
 from holdfast.toolkit.check_options import check_takes
 from holdfast.toolkit.workspace import WorkspaceLookup
