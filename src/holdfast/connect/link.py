@@ -80,7 +80,7 @@ class Link:
         self._in_use = _InUse(self)
         self._last_used = time.monotonic()
         self._closing = LightEvent()
-        self._is_closing = False  # like `_closing`, but read without a call of a function
+        self._is_closing = False  # the same as `_closing.is_set()`, without a function call
         self._connection: Connection | None = None
         """The connection, once the link was live."""
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
@@ -176,7 +176,7 @@ class Link:
             self._is_closing = True
             self._closing.set()
             if self.state is LinkState.CONNECTING:
-                self._task.cancel()  # not again: a second cancel would interrupt the cleanup
+                self._task.cancel()  # only in the first call: a second cancel would interrupt the cleanup
         await asyncio.wait([self._task])
 
     async def _run(self, opener: AbstractAsyncContextManager[Connection]) -> None:

@@ -72,7 +72,7 @@ _LISTS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resourc
 
 
 def wanted_changes(client: Client, server_requests: ServerRequests) -> dict[str, bool]:
-    """The list changes to subscribe to. In the handshake era, no subscription is needed.
+    """The list changes to subscribe to, as `subscriptions/listen` expects them. In the handshake era, no subscription is needed.
 
     Changes of prompts and resources are only for the session's gateway client.
     """

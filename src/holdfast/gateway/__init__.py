@@ -17,7 +17,8 @@ def app(
 ) -> "GatewayApp":
     """An ASGI application that offers the host's servers to MCP clients.
 
-    A handshake-era client has a session of its own. Modern clients share the session of their credential, unless they use handles.
+    A handshake-era client has a session of its own. Modern clients share the session of their credential, unless their requests
+    name a handle, which has a session of its own (see `GatewayApp.issue_handle`).
 
     `authenticate` finds the credential of a request. Without it, everyone who can reach the gateway has the same credential.
     """

@@ -27,7 +27,7 @@ class ClientCall:
         self.size = 0
         """How many bytes the params have."""
         self.kept: KeptBytes | None = None
-        """Counts the bytes of the notifications."""
+        """Counts the bytes of the notifications that wait; set when the call begins."""
         self._notifications: NotificationQueue | None = None
 
     @property
@@ -59,7 +59,7 @@ class ClientCall:
             self.notifications.add(method, params)
 
     async def ask(self, method: str, params: Raw, *, is_own: bool = True) -> Raw:
-        """Send the client a request, and wait for its answer. `is_own`: whether Holdfast asks, and not a server."""
+        """Send the client a request, and wait for its answer. `is_own`: whether Holdfast itself asks, not a server."""
         return await self._back_channel.ask(method, params)
 
     async def wait_until_sent(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.gateway.capabilities import passed_on
+from holdfast.gateway.capabilities import capabilities_for_servers
 from holdfast.gateway.client_call import ClientCall, current_call
 from holdfast.gateway.credential import Credential
 from holdfast.gateway.kept_bytes import KeptBytes
@@ -58,7 +58,7 @@ class ClientSession:
         key: str,
         kept: KeptBytes | None = None,
     ) -> None:
-        """`kept` counts what this session keeps, in the quota of its credential; by default, in a quota of its own."""
+        """`kept` counts the bytes that this session keeps, in the quota of its credential; by default, in a quota of its own."""
         self.key = key
         """The `Mcp-Session-Id`, the handle, or an internal key. It is valid for this credential only."""
         self.credential = credential
@@ -71,7 +71,7 @@ class ClientSession:
         self.running: dict[Id, Callable[[], None]] = {}
         """The requests in flight of a handshake-era client, each with the function that cancels it."""
         self.kept = kept or _own_quota(options)
-        """Counts what the session keeps for its client."""
+        """Counts the bytes that the session keeps for its client."""
         self.parked = ParkedCalls(self.refuse, self.kept)
         self.subscriptions = Subscriptions(self.refuse)
         self.watches = ResourceWatches(self.subscriptions, self.kept)
@@ -88,6 +88,7 @@ class ClientSession:
         self._session: Session | None = None
         self._opening: asyncio.Task[Session] | None = None
         self._calls: dict[ClientCall, None] = {}
+        """The requests in flight, the newest last."""
         self._pushed = NotificationQueue(self._send_push)
         self._pushed.kept = self.kept
 
@@ -128,7 +129,7 @@ class ClientSession:
         self.last_used = time.monotonic()
 
     def describe(self, ended: str = "") -> SessionSummary:
-        """The session as an operator sees it."""
+        """The session as an operator sees it. `ended`: why it has ended; empty if it is open."""
         session, client = self._session, self.client_info.implementation
         return SessionSummary(
             session_id=session.context.session_id if session is not None else "",
@@ -223,7 +224,7 @@ class ClientSession:
         self._calls.pop(call, None)
         self.touch()
 
-    def _newest(self, server: str) -> ClientCall | None:
+    def _newest_call(self, server: str) -> ClientCall | None:
         """The newest request in flight that was sent to this server, or else the newest of all."""
         newest: ClientCall | None = None
         for call in reversed(self._calls):
@@ -236,7 +237,7 @@ class ClientSession:
 
     @property
     def capabilities(self) -> JsonObject:
-        return passed_on(self.client_info.capabilities)
+        return capabilities_for_servers(self.client_info.capabilities)
 
     @property
     def is_limited_to_folder(self) -> bool:
@@ -256,7 +257,7 @@ class ClientSession:
     async def _ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         call = current_call.get()
         if call is None or call.is_done:
-            call = self._newest(server.name)
+            call = self._newest_call(server.name)
         if call is not None:
             return await call.ask(method, params, is_own=False)
         if self.back_channel is None:
@@ -296,7 +297,7 @@ class ClientSession:
             notification = msgspec.structs.replace(
                 notification, params=with_server_name(notification.params, server)
             )
-        call = self._newest(server)
+        call = self._newest_call(server)
         if self.era is Era.HANDSHAKE:
             if call is not None:
                 call.notify(notification.method, notification.params)

@@ -52,8 +52,8 @@ class ClientSessions:
         # In bytes.
         self._kept = CallerQuota(total=self._limits.kept_memory, share=self._limits.kept_memory_per_caller)
         self._clients: dict[str, ServedClient] = {}  # by key
-        self._defaults: dict[str, str] = {}  # the keys of modern default sessions, by credential
-        self._handles: dict[str, str] = {}  # the credentials of handles
+        self._defaults: dict[str, str] = {}  # the keys of modern default sessions, by credential id
+        self._handles: dict[str, str] = {}  # the credential id of each handle
         self._closing: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self.is_draining = False
@@ -75,14 +75,14 @@ class ClientSessions:
                 codes.BAD_HTTP,
                 "Send initialize first. Then send the Mcp-Session-Id from its response in every request.",
             )
-        found = self._find_usable(key)
-        if found is None or found.session.credential.id != credential.id or found.session.era is _MODERN:
+        served = self._find_usable(key)
+        if served is None or served.session.credential.id != credential.id or served.session.era is _MODERN:
             raise HoldfastError(
                 codes.UNKNOWN_MCP_SESSION,
                 "There is no such session. Send initialize again to open a new one.",
             )
-        found.session.touch()
-        return found
+        served.session.touch()
+        return served
 
     def find_modern(self, handle: str, credential: Credential, client_info: ClientInfo) -> ServedClient:
         """The session of a modern client: that of the handle, or else the default one of its credential."""
@@ -92,13 +92,13 @@ class ClientSessions:
             key = handle
         else:
             key = self._defaults.get(credential.id, "")
-        found = self._find_usable(key)
-        if found is None:
-            found = self._add(credential, client_info, handle or secrets.token_hex(16))
+        served = self._find_usable(key)
+        if served is None:
+            served = self._add(credential, client_info, handle or secrets.token_hex(16))
             if not handle:
-                self._defaults[credential.id] = found.session.key
-        found.session.touch()
-        return found
+                self._defaults[credential.id] = served.session.key
+        served.session.touch()
+        return served
 
     def issue_handle(self, credential: Credential) -> str:
         """A new handle of this credential. Its session is opened when it is used."""
@@ -154,11 +154,11 @@ class ClientSessions:
 
     def _find_usable(self, key: str) -> ServedClient | None:
         """The session with this key; None if something other than the gateway closed its Holdfast session."""
-        found = self._clients.get(key)
-        if found is not None and found.session.is_lost:
-            self.end(found, "the session was closed")
+        served = self._clients.get(key)
+        if served is not None and served.session.is_lost:
+            self.end(served, "the session was closed")
             return None
-        return found
+        return served
 
     def _add(self, credential: Credential, client_info: ClientInfo, key: str) -> ServedClient:
         if self.is_draining:
@@ -203,7 +203,7 @@ class ClientSessions:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._end_idle)
 
     def _end_idle(self) -> None:
-        """End the sessions that were not used for `gateway.session_idle_seconds`, or never used for a minute."""
+        """End the sessions that are idle for `gateway.session_idle_seconds`, and those never used within a minute."""
         now, limits = time.monotonic(), self._limits
         for served in [*self._clients.values()]:
             session = served.session

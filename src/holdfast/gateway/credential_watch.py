@@ -35,7 +35,7 @@ class CredentialWatch:
             await asyncio.sleep(self._seconds)
 
     def check(self) -> None:
-        """Begin to end the sessions of every credential that is not valid any more. Servers may take long to end: no credential waits for another."""
+        """Start to end the sessions of every credential that is not valid any more, all at the same time: a server may take long to end."""
         ended = {
             credential.id: reason
             for credential in self._credentials()

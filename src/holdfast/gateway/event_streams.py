@@ -32,7 +32,10 @@ class EventStream:
     """One stream. Its events are kept, within limits, and sent to the response that the client reads now."""
 
     def __init__(self, number: int, *, is_primed: bool = False, kept: KeptBytes | None = None) -> None:
-        """With `is_primed`, the first event is empty, so that the client knows an id to resume after."""
+        """With `is_primed`, the first event is empty, so that the client knows an id to resume after.
+
+        `kept` counts the bytes of the events.
+        """
         self.number = number
         self._is_primed = is_primed
         self._kept = kept
@@ -41,6 +44,7 @@ class EventStream:
         self._events: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
         self._last = 0
+        """The number of the last event."""
         self._sent = 0
         """The number of the last event that was sent to a response."""
         self._write: Write | None = None
@@ -150,10 +154,10 @@ class EventStreams:
     def trim(self) -> None:
         """Forget the oldest streams that have ended if they are too many or too large.
 
-        The last one stays until the client has got its result, even if it is large.
+        The newest of them stays until the client has got its result, even if it is large.
         """
-        ended = [one for one in self._streams.values() if one.ended.is_set()]
-        size, excess = sum(one.size for one in ended), len(self._streams) - MAX_STREAMS
+        ended = [stream for stream in self._streams.values() if stream.ended.is_set()]
+        size, excess = sum(stream.size for stream in ended), len(self._streams) - MAX_STREAMS
         for stream in ended:
             if excess <= 0 and size <= MAX_ENDED_BYTES:
                 return

@@ -250,7 +250,7 @@ class GatewayApp:
     def _check(self, http: HttpExchange[GatewayCaller]) -> None:
         """Raise if the credential is not valid any more, if the handle was not issued to it, or if a session of this host sent the request.
 
-        The credential is checked again, because reading the body may have taken a while.
+        The credential was valid before the body was read, but reading it may have taken a while.
         """
         self._options.recheck(http.caller.credential)
         sending_session_id = self._own_requests.session_of(http.headers)
@@ -323,10 +323,10 @@ def _read_handle(scope: MutableMapping[str, Any], headers: Headers) -> str:
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     if path == "/mcp":
         return headers.get(HANDLE_HEADER, "")
-    found = _PATH.fullmatch(path)
-    if found is None:
+    match = _PATH.fullmatch(path)
+    if match is None:
         raise BadHeadError(404, "There is nothing at this path. The gateway is at /mcp.")
-    return headers.get(HANDLE_HEADER) or found["handle"]
+    return headers.get(HANDLE_HEADER) or match["handle"]
 
 
 async def _no_notification(method: str, params: Any) -> None:
@@ -334,6 +334,8 @@ async def _no_notification(method: str, params: Any) -> None:
 
 
 def _pusher(served: ServedClient) -> Notify:
+    """A function that sends a notification on the stream for messages that belong to no request."""
+
     async def push(method: str, params: Any) -> None:
         await served.streams.general.add(notification_line(method, params))
 

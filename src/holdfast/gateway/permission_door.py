@@ -16,7 +16,7 @@ from holdfast.model.visible_text import replace_invisible
 from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
-_MAX_SHOWN = 4000
+_MAX_SHOWN = 4000  # characters of the arguments
 
 
 class _Answer(msgspec.Struct):

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from holdfast.connect.call import failed_result
-from holdfast.gateway.bridge import bridge_error, modern_result
 from holdfast.gateway.capabilities import INFO_BEFORE_START, announced_lists, merge_infos
 from holdfast.gateway.client_call import ClientCall, current_call
 from holdfast.gateway.client_session import ClientSession
-from holdfast.gateway.listening import listen, server_to_watch
+from holdfast.gateway.convert_eras import convert_error, modern_result
+from holdfast.gateway.listen import listen, server_to_watch
 from holdfast.gateway.offer import Offer
 from holdfast.gateway.paging import page_of
 from holdfast.gateway.params import decode_text, read_members, read_text, read_uri
@@ -30,9 +30,12 @@ from holdfast.wire.messages import EMPTY_OBJECT, Id, Notification, PeerError, Ra
 
 _INITIALIZE_SECONDS, _DISCOVER_SECONDS = 4.0, 4.0
 _MAX_COMPARED = 300  # difflib is slow with more names
-_NOT_FOUND_CODES = (-32002, -32602)
+_NOT_FOUND_CODES = (-32002, -32602)  # for an unknown resource, in the handshake and the modern era
 _PASSED_NOTIFICATIONS = frozenset({"notifications/roots/list_changed"})
-_CONTINUATION = ("requestState", "inputResponses")
+_CONTINUATION = (
+    "requestState",
+    "inputResponses",
+)  # the params with which a modern client continues a request
 _INTERRUPTIBLE = {
     "tools/call": frozenset({"name", "arguments"}),
     "prompts/get": frozenset({"name", "arguments"}),
@@ -266,7 +269,7 @@ class RequestHandler:
                 result = await self._requests.perform(server, "resources/read", members, call)
             except PeerError as error:
                 if server == servers[-1] or error.rpc_code not in _NOT_FOUND_CODES:
-                    raise bridge_error(
+                    raise convert_error(
                         error, server=offer.era_of(server), client=self.client_session.era, uri=uri
                     ) from None
             else:
@@ -281,8 +284,8 @@ class RequestHandler:
         reference = read_members(members.get("ref", EMPTY_OBJECT))
         if "uri" in reference:
             servers = await offer.servers_of_resource(read_uri(reference))
-            able = await offer.with_capability("completions")
-            servers = [server for server in servers if server in able]
+            supporting = await offer.servers_with_capability("completions")
+            servers = [server for server in servers if server in supporting]
             if not servers:
                 raise HoldfastError(
                     codes.METHOD_NOT_FOUND, "No server of this session offers completions for this resource."
@@ -350,7 +353,7 @@ async def _refuse_unknown(session: Session, name: str, arguments: bytes, suggest
 
 
 def _check_asker(asked_by: str, server: str) -> None:
-    """Raise if the client answers a question of another server: neither the answer nor the state may reach this one."""
+    """Raise if the client answers a question of another server: `server` must get neither that answer nor that state."""
     if asked_by and asked_by != server:
         raise HoldfastError(
             codes.BAD_ARGUMENT,

@@ -237,7 +237,7 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
     return replace(
         outer,
         cwd=options.cwd if "cwd" in given else context.cwd,
-        roots=() if "cwd" in given else context.roots[1:],
+        roots=() if "cwd" in given else context.roots[1:],  # the first root is `cwd`
         workspace="",
         trust=options.trust,
         servers=options.servers if "servers" in given else outer.servers,
@@ -271,13 +271,15 @@ def with_stored_folders(options: OpenOptions, stored: SessionContext) -> OpenOpt
     """The options of resuming a stored session: without `cwd`, its folders are used."""
     if options.cwd:
         return options
-    return replace(options, cwd=stored.cwd, roots=options.roots or stored.roots[1:])
+    return replace(
+        options, cwd=stored.cwd, roots=options.roots or stored.roots[1:]
+    )  # the first root is `cwd`
 
 
 def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own: bool = True) -> OpenOptions:
     """The options, with what the agent's definition allows. It can only restrict.
 
-    Without `is_own`, only its limits apply: another agent answers.
+    `is_own`: whether this agent answers the session's prompts. Otherwise only its limits apply.
     """
     restriction = Restriction(
         imposed_by=f"the agent {definition.name!r}", servers=definition.servers, patterns=definition.tools

@@ -156,7 +156,7 @@ def parse_servers(servers: ServerConfigs) -> AppServers:
 async def open_toolbox(
     toolbox: InProcessServer, name: str, context: "SessionContext"
 ) -> "AsyncIterator[Service]":
-    """Open a toolbox for one session: its tools learn the session, and its lifespan runs as long as the connection."""
+    """Open a toolbox for one session: its tools get the session's context, and its lifespan runs as long as the connection."""
     async with AsyncExitStack() as stack:
         what = f"The function {_name_of(toolbox)}, which makes its toolbox,"
         try:
@@ -225,10 +225,10 @@ def _check_toolbox(name: object, toolbox: object) -> Any:
     )
 
 
-def _keeps_state(box: object) -> bool:
+def _keeps_state(toolbox: object) -> bool:
     from holdfast.toolkit.toolbox import Toolbox
 
-    return isinstance(box, ServiceSource) or (isinstance(box, Toolbox) and not box.loses_state)
+    return isinstance(toolbox, ServiceSource) or (isinstance(toolbox, Toolbox) and not toolbox.loses_state)
 
 
 def _unknown_key(name: object, key: object) -> HoldfastError:

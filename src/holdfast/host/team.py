@@ -1,4 +1,4 @@
-"""The sessions of a workspace that work together: a session creates others, sends messages, and finds the others."""
+"""The sessions of a workspace as a team: a session can create others, send messages to them, and list and search them."""
 
 import asyncio
 import logging
@@ -89,10 +89,10 @@ class HostTeam:
         """Send a message. Return its id. Every target that the caller may not reach gives the same error."""
         sender = self._require_member(caller)
         try:
-            known = parse_session_id(target)
+            target_id = parse_session_id(target)
         except HoldfastError:
-            known = SessionId("")
-        message_id = await self._send(sender, facts, known, text)
+            target_id = SessionId("")
+        message_id = await self._send(sender, facts, target_id, text)
         if message_id is None:
             raise _no_such_session()
         return message_id
@@ -100,7 +100,7 @@ class HostTeam:
     async def read_inbox(self, caller: SessionId, limit: int) -> list[ReceivedMessage]:
         """The latest messages to the caller, including those that were delivered."""
         session = self._require_member(caller)
-        found = await session.record.read(
+        messages = await session.record.read(
             lambda tx: tx.inbox(session.context.session_id, only_undelivered=False, limit=limit)
         )
         return [
@@ -112,13 +112,13 @@ class HostTeam:
                 sent=message.sent,
                 delivered=bool(message.delivered),
             )
-            for message in found
+            for message in messages
         ]
 
     async def list_sessions(self, caller: SessionId, limit: int) -> list[SessionSummary]:
         """The other sessions of the workspace that the caller may reach, the latest first."""
         context = self._require_member(caller).context
-        query = SessionQuery(visibility=_visibility(context), limit=limit + 1)
+        query = SessionQuery(visibility=_visibility(context), limit=limit + 1)  # one may be the caller
         page = await self._store.sessions(query)
         return [
             SessionSummary(
@@ -209,7 +209,10 @@ class HostTeam:
 
     @contextmanager
     def _reserve_child(self, parent: Session) -> Iterator[Callable[[Session], None]]:
-        """Count one more child of the session at once, so that no other task can exceed the limit. It counts while the child is open."""
+        """Count one more child of the session, or raise if it has too many.
+
+        In the block, call the yielded function with the child. Then it counts until it is closed; otherwise only during the block.
+        """
         if depth_of(parent) >= self._max_depth:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,

@@ -40,6 +40,7 @@ class RemoteConnector:
         reachable: tuple[str, ...] = (),
         own_ports: Callable[[], Collection[int]] = frozenset[int],
     ) -> None:
+        """`logins` is the folder of the saved logins. `own_ports` returns the ports on which this host listens."""
         self._signer = signer
         self._obtained = obtained
         self._logins = logins
@@ -138,7 +139,7 @@ class RemoteConnector:
 def is_public_only(spec: ServerSpec, scope: Scope | None) -> bool:
     """Whether the server must be at a public address: a client defined it, it is confined, or its session is sandboxed.
 
-    Without a session, it must be if sandboxed sessions may use it.
+    A server that sessions share (`scope` is None) must be at one if sandboxed sessions may use it.
     """
     trust = scope.context.trust_level if scope is not None else spec.min_trust
     return spec.source is Source.CLIENT or spec.trust_in(trust) is Trust.SANDBOXED

@@ -71,7 +71,7 @@ class HttpTransport:
             if task is not None:
                 task.cancel()
             if request is None or request.is_modern:
-                return  # a modern server only needs to see that the connection was closed
+                return  # it is answered already, or the server sees the cancellation by the closed connection
         if message.is_request:
             assert message.id is not None
             task = self._in_flight.start(self._send_request(message))
