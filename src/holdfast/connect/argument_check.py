@@ -105,10 +105,10 @@ class ArgumentChecker:
                 return None
             is_large = len(arguments) > SMALL_DOCUMENT_BYTES and exceeds_limit(arguments, _LOOP_LIMIT)
             document = None if is_large else _Document.read(arguments, decoded)
-            work = 0 if document is None else _estimate_ns(compiled, document)
+            max_ns = 0 if document is None else _estimate_ns(compiled, document)
             problem = (
-                _check_document(compiled, document, work)
-                if document is not None and work <= _MAX_NS_ON_LOOP
+                _check_document(compiled, document, max_ns)
+                if document is not None and max_ns <= _MAX_NS_ON_LOOP
                 else await _run_in_thread(_decode_and_check, compiled, arguments, owner=owner)
             )
         except UncheckableSchemaError as error:
@@ -125,6 +125,7 @@ class ArgumentChecker:
         )
 
     def _find_compiled(self, tool: CatalogTool) -> "CompiledSchema | None":
+        """The compiled schema of a tool; None if it must be compiled first. Raise if the schema is too long."""
         last = self._last
         if last is not None and last[0] is tool:
             return last[1]
@@ -272,8 +273,8 @@ def _is_always_cheap(compiled: CompiledSchema) -> bool:
     # Each value but the first takes two bytes or more, and so does each level.
     half = _CHEAP_BYTES // 2
     document = _Document(value=None, size=_CHEAP_BYTES, values=half + 1, depth=half)
-    work = _estimate_ns(compiled, document)
-    return work <= _MAX_NS_ON_LOOP and not _is_too_costly(compiled, document, work)
+    max_ns = _estimate_ns(compiled, document)
+    return max_ns <= _MAX_NS_ON_LOOP and not _is_too_costly(compiled, document, max_ns)
 
 
 async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> T:
@@ -287,12 +288,12 @@ def _decode_and_check(compiled: CompiledSchema, arguments: bytes) -> str | None:
     return None if document is None else _check_document(compiled, document, _estimate_ns(compiled, document))
 
 
-def _check_document(compiled: CompiledSchema, document: "_Document", work: int) -> str | None:
+def _check_document(compiled: CompiledSchema, document: "_Document", max_ns: int) -> str | None:
     """What is wrong with a document: None if it fits, empty if the errors are not listed.
 
-    `work` is the most nanoseconds that the check takes.
+    `max_ns` is the most nanoseconds that the check takes.
     """
-    if _is_too_costly(compiled, document, work):
+    if _is_too_costly(compiled, document, max_ns):
         raise UncheckableSchemaError("it makes checking these arguments too costly")
     value = document.value
     if _call_library(compiled.validator.is_valid, value):
@@ -300,9 +301,10 @@ def _check_document(compiled: CompiledSchema, document: "_Document", work: int) 
     return describe_errors(_call_library(_list_errors, compiled, document), value)
 
 
-def _is_too_costly(compiled: CompiledSchema, document: "_Document", work: int) -> bool:
+def _is_too_costly(compiled: CompiledSchema, document: "_Document", max_ns: int) -> bool:
+    """Whether a document must not be checked: it could take too long, or the library could run out of stack."""
     assert compiled.cost is not None
-    return work > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION
+    return max_ns > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION
 
 
 def _list_errors(compiled: CompiledSchema, document: "_Document") -> "list[ValidationError]":

@@ -59,8 +59,8 @@ _OTHER_NAMES = {
 # Words from two error messages of the MCP SDK, for a server that asks its client in the modern era.
 _NO_BACK_CHANNEL = re.compile("back-channel|server-initiated requests is unavailable")
 _ERA_HELP = (
-    "A server on the MCP SDK can ask its client only in the handshake era. "
-    'To use this era with it, write "era": "handshake" in its entry.'
+    "A server that is written with the MCP SDK can ask its client only in the handshake era. "
+    'To use that era with this server, write "era": "handshake" in its entry.'
 )
 # How many characters and blocks of a failure are searched for paths and hosts.
 _MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = 4000, 4
@@ -96,7 +96,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     result: CallResult
     outcome: Outcome
     code: str = ""
-    """Why the call failed: a code of Holdfast or of the tool. May be empty."""
+    """Why the call failed: a code of Holdfast or of the tool; empty if it did not fail, or gave no code."""
     message: str = ""
     raw: Raw | None = None
     """Only if the call is from a client of the gateway: the whole result as the server sent it, with Holdfast's notices added."""

@@ -25,7 +25,7 @@ _OTHER_NAMES = {
     "annotations": "tool.definition.annotations",
 }
 """What to write instead of names of the MCP SDK."""
-MODEL_NAME_LENGTH = 64
+MODEL_NAME_LENGTH = 64  # models accept no longer names
 # In hex digits: enough that no server can find a tool name that gets the suffix of another tool.
 _SUFFIX_LENGTH = 16
 _CUT_LENGTH = MODEL_NAME_LENGTH - _SUFFIX_LENGTH - 1
@@ -38,12 +38,14 @@ _INVALID_IN_MODEL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 @advise_about_names(_OTHER_NAMES)
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CatalogTool:
-    """One tool of one server. `name` is `server.tool`, `model_name` is `server__tool`, with a suffix if that is not unique."""
+    """One tool of one server."""
 
     server: ServerSpec
     definition: Tool
     name: str
+    """The name for people (the display name): `server.tool`, with a suffix if that is not unique."""
     model_name: str
+    """The name for models: `server__tool`, in the characters and the length that they accept."""
 
     def __repr__(self) -> str:
         return f"<CatalogTool {self.name}>"

@@ -70,7 +70,10 @@ class ForwardOptions(TypedDict, total=False):
 
 
 class Connection:
-    """Sends requests to one server and answers the server's input requests."""
+    """Sends requests to one server.
+
+    A modern server can answer `input_required`: it asks for input first. Then the input is provided, and the request is sent again.
+    """
 
     def __init__(
         self,

@@ -241,7 +241,7 @@ def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAlia
 
 
 def _kept_for(spec: ServerSpec, scope: Scope | None) -> KeptFor | None:
-    """The session that a container is kept for. Only servers that run as long as their stored session have one."""
+    """The stored session for which a server's container may be kept when the session is closed; None if it is not kept."""
     if spec.confinement is None or spec.lifetime is not Lifetime.SESSION:
         return None
     if scope is None or not scope.session_scope.is_stored:

@@ -237,7 +237,10 @@ class LinkPool:
             yield from links.values()
 
     def _check_limit(self, spec: ServerSpec, owning_scope: Scope | None) -> None:
-        """Raise if too many servers are connected, or if this session has as many connections as are still free."""
+        """Raise if too many servers are connected, or if this session has at least as many connections as are still free.
+
+        So no session can use up all connections.
+        """
         free = self._max_links - _count_open(self._iter_links())
         if free <= 0:
             raise HoldfastError(

@@ -21,7 +21,7 @@ from holdfast.model.worker_threads import WorkerThreads
 log = logging.getLogger(__name__)
 
 FROM_SERVER, FROM_HOST = "|", "#"
-"""The mark between the time and the text of a line: who wrote the text."""
+"""The mark between the time and the text of a line. It says who wrote the text: the server or Holdfast."""
 _MAX_PENDING = 32 * 1024  # bytes that are not written yet
 _PAUSE_SECONDS = 0.25  # between two writes, so that a server cannot keep the disk busy
 _MAX_LINE = 8 * 1024  # characters; the rest of a longer line is left out

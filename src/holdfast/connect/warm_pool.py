@@ -144,6 +144,7 @@ class WarmPool:
                     empty_folders=self._empty_folders,
                 )
             )
+            # The variable tells the server that each request names its session.
             env = {**without_context(stdio.env), SHARED_VARIABLE: "1"}
             argv = (stdio.command, *stdio.args)
             child = await self._keeper.spawn(ProcessSpec(argv=argv, env=env, cwd=folder or str(Path.home())))

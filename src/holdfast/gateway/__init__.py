@@ -1,4 +1,9 @@
-"""The front end for MCP clients: each client session is a Holdfast session, whose servers are behind one address."""
+"""The front end for MCP clients: each client session is a Holdfast session, whose servers are behind one address.
+
+`GatewayApp` (HTTP) and `StdioClient` receive the requests. `ClientSessions` finds the `ClientSession` that a request belongs to, and
+the `RequestHandler` of that session answers it: `Offer` says which server it is for, and `RequestsToServers` sends it there. Questions
+and notifications of the servers reach the client through its `ClientSession`.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -101,7 +101,10 @@ class ClientSessions:
         return served
 
     def issue_handle(self, credential: Credential) -> str:
-        """A new handle of this credential. Its session is opened when it is used."""
+        """A new handle of this credential. Its session is opened when the handle is used.
+
+        If the credential has too many handles, the oldest one without an open session becomes invalid.
+        """
         own = [handle for handle, owner in self._handles.items() if owner == credential.id]
         if len(own) >= MAX_HANDLES:
             unused = next((handle for handle in own if handle not in self._clients), None)

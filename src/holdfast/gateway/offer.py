@@ -123,7 +123,7 @@ class Offer:
         return self._tools
 
     async def tool_definitions(self) -> list[Raw]:
-        """The definitions of the tools. If something is missing, the tool that says so is one of them."""
+        """The definitions of the tools. If a server was refused or a tool awaits approval, `holdfast__status` is one of them."""
         definitions = (await self.tools()).definitions
         return [*definitions, status_definition()] if has_missing(self.session) else definitions
 

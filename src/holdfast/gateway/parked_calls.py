@@ -139,6 +139,7 @@ class ParkedCalls:
         self._parked.clear()
 
     async def _wait(self, call: ModernCall, work: asyncio.Task[Any]) -> Any:
+        """Wait until the work has ended, or asks the client. Return the result, or `Parked`."""
         changed = call.changed
         changed.clear()
         work.add_done_callback(lambda _: changed.set())

@@ -32,10 +32,8 @@ _INITIALIZE_SECONDS, _DISCOVER_SECONDS = 4.0, 4.0
 _MAX_COMPARED = 300  # difflib is slow with more names
 _NOT_FOUND_CODES = (-32002, -32602)  # for an unknown resource, in the handshake and the modern era
 _PASSED_NOTIFICATIONS = frozenset({"notifications/roots/list_changed"})
-_CONTINUATION = (
-    "requestState",
-    "inputResponses",
-)  # the params with which a modern client continues a request
+# The params with which a modern client continues a request.
+_CONTINUATION = ("requestState", "inputResponses")
 _INTERRUPTIBLE = {
     "tools/call": frozenset({"name", "arguments"}),
     "prompts/get": frozenset({"name", "arguments"}),
@@ -43,7 +41,7 @@ _INTERRUPTIBLE = {
 }
 """Requests that a server may interrupt to ask the client, each with the params that are passed on.
 
-Other params are left out. No question shows them and no record contains them, but a server may read `Arguments` as `arguments`.
+Other params are left out: no question shows them and no record contains them, but a server may read `Arguments` as `arguments`.
 """
 _COMPLETION = {"argument": ("name", "value"), "context": ("arguments",)}
 """The params of a completion that are passed on besides its `ref`, each with its members."""

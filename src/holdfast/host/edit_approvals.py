@@ -80,7 +80,7 @@ async def revoke_edits_in_writable_roots(store: Store, audit: Audit, spec: Serve
 async def revoke_edit_approvals(
     store: Store, audit: Audit, followed: Iterable[Approval], spec: ServerSpec
 ) -> None:
-    """Revoke those approvals of later edits whose folder overlaps with a root of this confined server that it can write to."""
+    """Revoke those of the approvals in `followed` whose folder overlaps with a root that this confined server can write to."""
     confinement = spec.confinement
     if confinement is None:
         return

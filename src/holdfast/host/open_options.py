@@ -84,6 +84,7 @@ class OpenOptions:
 
     cwd: str | Path = ""
     roots: tuple[str, ...] = ()
+    """Further folders that the session may use."""
     workspace: str = ""
     trust: Trust | None = None
     """The highest trust the session may have. The settings, its workspace, an overlapping workspace or the parent may lower it."""
@@ -271,9 +272,8 @@ def with_stored_folders(options: OpenOptions, stored: SessionContext) -> OpenOpt
     """The options of resuming a stored session: without `cwd`, its folders are used."""
     if options.cwd:
         return options
-    return replace(
-        options, cwd=stored.cwd, roots=options.roots or stored.roots[1:]
-    )  # the first root is `cwd`
+    other_roots = stored.roots[1:]  # the first root is `cwd`
+    return replace(options, cwd=stored.cwd, roots=options.roots or other_roots)
 
 
 def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own: bool = True) -> OpenOptions:

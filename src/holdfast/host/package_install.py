@@ -27,7 +27,7 @@ _THREADS = WorkerThreads("package-size", threads=2)
 
 
 def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The command that installs the packages into a folder, and its variables. It runs no code of the packages."""
+    """The command that installs the packages into a folder, and its environment variables. It runs no code of the packages."""
     packages = command.packages
     match command.runner:
         case Runner.NPX:

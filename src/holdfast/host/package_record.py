@@ -1,4 +1,4 @@
-"""What is known about a fetched package: its version, its checksums and its program."""
+"""What is known about a fetched package: its version, a hash of its files, and its program."""
 
 import hashlib
 import os
@@ -36,7 +36,7 @@ class PackageRecord(msgspec.Struct, frozen=True):
     program: str
     """The path of the program to run, relative to the folder."""
     is_compiled: bool = False
-    """False for a package that an earlier version of Holdfast fetched: its Python modules must still be compiled."""
+    """Whether its Python modules are compiled: not yet after the installation, or after an earlier version of Holdfast fetched it."""
 
 
 def read_record(folder: Path) -> PackageRecord | None:
@@ -58,9 +58,8 @@ def make_empty_folder(packages: Path, folder: Path) -> None:
     records = sorted(packages.glob("*.json"), key=_last_change)
     for record in records[: max(0, len(records) - _MAX_FOLDERS)]:
         record.unlink(missing_ok=True)
-        with suppress(
-            OSError
-        ):  # another server's folder: if it stays, this server's package is fetched all the same
+        # If the folder of another server cannot be removed, this server's package is fetched all the same.
+        with suppress(OSError):
             remove_tree(record.with_suffix(""))
 
 

@@ -34,7 +34,7 @@ SHORT_RESULT_BYTES = 64
 _RETRY_SECONDS = 60.0  # if the file system does not respond
 
 FileVersion = tuple[int, ...] | None
-"""Values from `stat` that change when a file or folder changes; None if there is none."""
+"""Values from `stat` that change when a file or folder changes; None if the file or folder does not exist."""
 
 
 class SecretFiles:

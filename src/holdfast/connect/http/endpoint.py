@@ -130,10 +130,9 @@ class Endpoint:
                 finally:
                     response.close()
                 target = redirect
+                # Send later requests there, too. But a GET may have been redirected to a web page.
                 if url is None and method == "POST":
-                    self._url = (
-                        redirect  # for later requests; not after a GET, which may be redirected to a web page
-                    )
+                    self._url = redirect
         except (EventTooLongError, UnreachableError, BrokenResponseError) as error:
             raise self._connection_error(error) from None
         raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects too often.")
