@@ -357,7 +357,7 @@ class _Document:
 
     @classmethod
     def read(cls, raw: bytes, decoded: Json = None) -> "_Document | None":
-        """Decode the arguments, unless they are `decoded`, and measure them. None if they are not valid JSON."""
+        """Decode the arguments, unless `decoded` has them, and measure them. None if they are not valid JSON."""
         try:
             value = decode_json(raw) if decoded is None else decoded
         except DECODE_ERRORS:

@@ -178,7 +178,7 @@ class Connector:
         meta: JsonObject,
         warm: WarmServer | None = None,
     ) -> AsyncIterator[Connection]:
-        """Start a local server and connect to it. If `warm` is a process that was started in advance, use that one.
+        """Start a local server and connect to it. With `warm`, use this process, which was started in advance.
 
         The server's program is checked before the start and after it, so that no change in between is missed. This is one
         function, because every idle link keeps the frames of its context managers in memory.

@@ -10,9 +10,9 @@ import msgspec
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.credential import Credential
 from holdfast.gateway.event_streams import EventStreams
-from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.options import GatewayOptions
 from holdfast.gateway.request_handler import RequestHandler
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.gateway.signed_state import StateSigner
 from holdfast.host.host import Host
 from holdfast.model import codes
@@ -35,7 +35,7 @@ class ServedClient:
         self.session = session
         self.handler = RequestHandler(session, StateSigner())
         self.streams = EventStreams(
-            is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION, kept=session.kept
+            is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION, memory=session.memory
         )
         self.requests = MessagesToClient()
         """The requests to a handshake-era client that wait for its answer."""
@@ -48,9 +48,10 @@ class ClientSessions:
         self._host = host
         self._options = options
         self._limits = options.http_limits or DEFAULT_HTTP_LIMITS
-        self._quota = CallerQuota(total=self._limits.sessions, share=self._limits.sessions_per_caller)
-        # In bytes.
-        self._kept = CallerQuota(total=self._limits.kept_memory, share=self._limits.kept_memory_per_caller)
+        self._session_quota = CallerQuota(total=self._limits.sessions, share=self._limits.sessions_per_caller)
+        self._memory_quota = CallerQuota(
+            total=self._limits.kept_memory, share=self._limits.kept_memory_per_caller
+        )
         self._clients: dict[str, ServedClient] = {}  # by key
         self._defaults: dict[str, str] = {}  # the keys of modern default sessions, by credential id
         self._handles: dict[str, str] = {}  # the credential id of each handle
@@ -127,7 +128,7 @@ class ClientSessions:
         """End a session. The returned task ends when everything that the session held is closed."""
         session = served.session
         if self._clients.pop(session.key, None) is not None:
-            self._quota.release(session.credential.id)
+            self._session_quota.release(session.credential.id)
             if self._defaults.get(session.credential.id) == session.key:
                 del self._defaults[session.credential.id]
         served.requests.end()
@@ -174,8 +175,8 @@ class ClientSessions:
             )
         self._options.before_open(credential)
         self._make_room(credential.id)
-        kept = KeptBytes(self._kept, credential.id)
-        session = ClientSession(self._host, credential, self._options, client_info, key, kept)
+        memory = SessionMemory(self._memory_quota, credential.id)
+        session = ClientSession(self._host, credential, self._options, client_info, key, memory)
         served = self._clients[key] = ServedClient(session)
         if self._sweep is None:
             self._schedule_sweep()
@@ -183,8 +184,8 @@ class ClientSessions:
 
     def _make_room(self, owner: str) -> None:
         """Count a new session of this credential. If there are too many, first end the oldest one that was never used."""
-        while not self._quota.try_acquire(owner):
-            is_own_limit = self._quota.would_exceed_share(owner)
+        while not self._session_quota.try_acquire(owner):
+            is_own_limit = self._session_quota.would_exceed_share(owner)
             unused = (
                 served
                 for served in self._clients.values()
@@ -194,7 +195,7 @@ class ClientSessions:
             )
             oldest = next(unused, None)
             if oldest is None:
-                limit = self._quota.share if is_own_limit else self._quota.total
+                limit = self._session_quota.share if is_own_limit else self._session_quota.total
                 whose = "sessions of this credential" if is_own_limit else "sessions"
                 raise HoldfastError(
                     codes.TOO_MANY_SESSIONS, f"{limit} {whose} are already open. End one, or wait."

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Coroutine
 from typing import Any
 
-from holdfast.gateway.kept_bytes import KeptBytes
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.gateway.subscriptions import Subscriptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -28,10 +28,10 @@ _ENTRY_BYTES = 200  # about the memory of an entry, besides the URI
 class ResourceWatches:
     """Subscribes to resources at their servers, in each server's era."""
 
-    def __init__(self, subscriptions: Subscriptions, kept: KeptBytes) -> None:
-        """`kept` counts the bytes of the URIs."""
+    def __init__(self, subscriptions: Subscriptions, memory: SessionMemory) -> None:
+        """`memory` counts the bytes of the URIs."""
         self._subscriptions = subscriptions
-        self._kept = kept
+        self._memory = memory
         self._bytes = 0
         self._counts: Counter[tuple[str, str]] = Counter()
         """How many subscriptions the client has, by server and URI."""
@@ -88,7 +88,7 @@ class ResourceWatches:
         if (
             len(self._counts) >= MAX_WATCHED
             or self._bytes + size > MAX_WATCHED_BYTES
-            or not self._kept.try_add(size)
+            or not self._memory.try_add(size)
         ):
             raise HoldfastError(
                 codes.BUSY, "This session already watches too many resources. Unsubscribe from one first."
@@ -101,7 +101,7 @@ class ResourceWatches:
         if not self._counts[server, uri]:
             del self._counts[server, uri]
             self._bytes -= len(uri) + _ENTRY_BYTES
-            self._kept.remove(len(uri) + _ENTRY_BYTES)
+            self._memory.remove(len(uri) + _ENTRY_BYTES)
 
     def close(self) -> None:
         """Stop listening. The links to the session's own servers are closed with the session."""

@@ -146,7 +146,7 @@ class ConfigWatch:
 
 
 def _versions_with(files: Iterable[Path], folder: Path) -> tuple[object, ...]:
-    """The versions of these files, of a folder, and of the files in it: its own version stays the same if an editor changes a file in place."""
+    """The versions of these files, of a folder, and of the files in it. If a file is changed in place, the folder's version stays the same."""
     try:
         entries = sorted(folder.iterdir())
     except OSError:

@@ -98,7 +98,7 @@ class OpenOptions:
     """Groups of patterns: only tools that match a pattern of every group are offered."""
     user_id: str | None = None
     parent: Session | None = field(default=None, compare=False, repr=False)
-    """The session in which this one is started. Its user and its workspace are used, and this one gets no more rights."""
+    """The session in which the new session is started. The new session has the parent's user and workspace, and never more rights."""
     title: str = ""
     tags: tuple[str, ...] = ()
     keep: bool = True
@@ -125,7 +125,7 @@ class OpenOptions:
     definition: AgentDefinition | None = None
     """The definition with that name. `Opener` sets it."""
     limiting_definitions: tuple[AgentDefinition, ...] = ()
-    """All definitions whose limits apply: that of the agent, those of a session that started this one, and those that the stored session had."""
+    """All definitions whose limits apply: the agent's own, those of the parent session, and those that a resumed session had."""
     extra_builtins: frozenset[str] = frozenset()
     """The built-in servers to offer in addition to those that every session gets."""
     only_server: str | None = None

@@ -379,7 +379,7 @@ class _EarlierUse:
 
 
 def _check_parent(plan: SessionPlan) -> None:
-    """Raise if the session in which this one is started got a lower trust, or was closed, while this one was being opened."""
+    """Raise if the parent session was closed, or got a lower trust, while its child session was being opened."""
     parent, context = plan.options.parent, plan.context
     if parent is None:
         return

@@ -19,7 +19,7 @@ MAX_BYTES = 1024**3
 """How large the packages of one server may be."""
 _MAX_ENTRIES = 200_000  # files, or folders
 _MAX_FOLDERS = 50  # of servers; those that were not used for the longest time are removed
-# What the package managers write for themselves. It differs at each installation, or if the version was given.
+# Files that the package managers write for themselves. They differ at each installation, or depend on whether a version was given.
 _FOLDERS_OF_PIPX = ("shared", "logs", ".cache")
 _FILES_OF_MANAGERS = re.compile(
     r"[^/]+|node_modules/\.package-lock\.json|tools/[^/]+/uv-receipt\.toml|pipx/venvs/[^/]+/pipx_metadata\.json"

@@ -150,10 +150,10 @@ class Packages:
         granted: PackageGrant | None = None,
         registries: tuple[str, ...] = (),
     ) -> FetchedPackage:
-        """The package of a server, fetched now if it is not there. With `granted`, raise if it is not as it was approved.
+        """The package of the server that `name` and `origin` identify. Fetch it if it is not in its folder yet.
 
-        It is fetched from the registries in the settings, those that were granted, and `registries`. `origin` and `name` are
-        those of the server.
+        It may be fetched from the registries in the settings, those that were granted, and `registries`. With `granted`, raise
+        if the package is not as it was approved.
         """
         key = hashlib.sha256(
             json.dumps([origin, name, command.runner, command.packages]).encode()
