@@ -66,7 +66,7 @@ class HostTeam:
         parent = self._require_member(caller)
         if facts.agent:
             raise HoldfastError(codes.NOT_PERMITTED, "A sub-agent cannot create sessions.")
-        with self._reserve_child(parent) as keep:
+        with self._reserve_child(parent) as keep_until_closed:
             outer = self._live.options_of(parent)
             options = replace(
                 inherit_options({"title": child.title}, parent, outer),
@@ -76,7 +76,7 @@ class HostTeam:
                 door=ParentDoor(parent.doors, child.title),
             )
             session = await self.opener.open(options)
-            keep(session)
+            keep_until_closed(session)
         if not child.detached:
             parent.own_child(session)
         session_id = session.context.session_id
@@ -219,7 +219,11 @@ class HostTeam:
                 f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this session is at that depth.",
                 hint=TOO_DEEP_HINT,
             )
-        children = self._children.setdefault(parent.context.session_id, _Children())
+        parent_id = parent.context.session_id
+        children = self._children.get(parent_id)
+        if children is None:
+            children = self._children[parent_id] = _Children()
+            parent.on_closed(lambda: self._forget_if_closed(parent_id))
         now = time.monotonic()
         if children.count >= MAX_CREATED_SESSIONS:
             raise HoldfastError(
@@ -233,25 +237,30 @@ class HostTeam:
             )
         children.count += 1
         children.last_creation = now
-        kept = False
+        is_kept = False
 
-        def keep(child: Session) -> None:
-            nonlocal kept
-            kept = True
-            child.on_closed(lambda: self._release_child(parent.context.session_id))
+        def keep_until_closed(child: Session) -> None:
+            nonlocal is_kept
+            is_kept = True
+            child.on_closed(lambda: self._release_child(parent_id))
 
         try:
-            yield keep
+            yield keep_until_closed
         finally:
-            if not kept:
-                self._release_child(parent.context.session_id)
+            if not is_kept:
+                self._release_child(parent_id)
 
     def _release_child(self, parent: SessionId) -> None:
         children = self._children.get(parent)
         if children is not None:
             children.count -= 1
-            if not children.count and self._live.find(parent) is None:
-                del self._children[parent]
+            self._forget_if_closed(parent)
+
+    def _forget_if_closed(self, parent: SessionId) -> None:
+        """Forget the children of a session when it and all of them are closed."""
+        children = self._children.get(parent)
+        if children is not None and not children.count and self._live.find(parent) is None:
+            del self._children[parent]
 
 
 def _visibility(context: SessionContext) -> Visibility:
