@@ -60,8 +60,8 @@ _MAX_ROWS = 100  # that one transaction writes: all sessions share the writer
 _READ_SECONDS = 20.0  # enough for a program of the largest size on a slow disk
 _REVIEW = "To review it, run: holdfast servers approve"
 _NO_LONGER_APPROVED = (
-    "Since this session was opened, its approval was revoked, or replaced by one with other rights. To use it, open a new "
-    "session; if it is refused there, run: holdfast servers approve"
+    "Since this session was opened, the approval of this server was revoked, or replaced by one with other rights. To use the "
+    "server, open a new session; if it is refused there, run: holdfast servers approve"
 )
 
 

@@ -322,7 +322,7 @@ class Host:
         elif given:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                f"Give `{next(iter(given))}` by name or in `OpenOptions`, not both together.",
+                f"Give either `OpenOptions` or options by name, such as `{next(iter(given))}`, not both.",
             )
         _check_options(options)
         stored = await self.find_session(session_id, options.user_id)
