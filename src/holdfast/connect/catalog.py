@@ -103,6 +103,7 @@ class Catalog:
         return tool
 
     def _suggestion(self, name: str) -> str:
+        """The end of the message about an unknown name: the tool that was probably meant, or the tools of the server in the name."""
         compared = self.tools[:_MAX_COMPARED]
         named_without_server = [tool.name for tool in compared if tool.definition.name == name]
         meant = next(iter(named_without_server), "") or closest_tool(name, [tool.name for tool in compared])

@@ -99,6 +99,7 @@ def _describe_server(spec: ServerSpec) -> str:
 
 
 def _sanitize_schema(schema: Json) -> JsonObject:
+    """The form's schema, with cleaned texts. Raise if the form must not be shown."""
     match schema:
         case {"type": "object", "properties": dict(properties)}:
             pass
@@ -117,6 +118,7 @@ def _sanitize_schema(schema: Json) -> JsonObject:
 
 
 def _sanitize_field(name: str, field: Json) -> Json:
+    """A field, with cleaned texts. Raise if it asks for a secret."""
     if not isinstance(field, dict):
         raise _refused(f"the field {name!r} is not an object")
     if not _is_choice(field):
@@ -164,7 +166,7 @@ def _sanitize_json(value: Json) -> Json:
 def _check_keyword(key: str) -> str:
     """Refuse a keyword in another case, such as `Title`: some clients would show its text, which is not cleaned."""
     if key not in _KEYWORDS and key.casefold() in _FOLDED_KEYWORDS:
-        raise _refused(f"the keyword {key!r} must be written in the usual case")
+        raise _refused(f"the keyword {key!r} must be written in the same case as in MCP")
     return _check_value(key, "a keyword")
 
 

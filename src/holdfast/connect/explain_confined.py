@@ -115,13 +115,14 @@ def _explain_read_only(spec: ServerSpec, written: str) -> Iterator[str]:
         yield f"It runs confined and can read {shown}, but not change it: {_how_to_grant(spec, 'writable', values)}"
         return
     folders = ", ".join(map(to_line, confinement.roots[:_MAX_PATHS]))
-    where = f"in {folders}, and in its own /tmp" if folders else "in its own /tmp"
+    own_tmp = "in its own /tmp (which is removed when it ends)"
+    where = f"in {folders}, and {own_tmp}" if folders else own_tmp
     entry = f"its entry in {spec.origin}" if spec.origin else "its entry"
     again = " Then approve it again." if spec.source is Source.PROJECT else ""
     yield (
-        f"It runs confined and tried to write where it can only read, such as in the folder of its package. It can write {where}, "
-        "which is removed when it ends. If the server has an argument or a variable for the path that it writes to, set it to a path "
-        f'there, with "args" or "env" in {entry}.{again}'
+        f"It runs confined and tried to write where it can only read, such as in the folder of its package. It can write {where}. "
+        "If the server has an argument or a variable for the path that it writes to, set it to a path there, with "
+        f'"args" or "env" in {entry}.{again}'
     )
 
 

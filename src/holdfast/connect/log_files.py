@@ -135,6 +135,7 @@ def remove_oldest(folder: Path) -> None:
 
 
 def _iter_logs(folder: Path) -> Iterator[LogFile]:
+    """All logs, in no particular order."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for session in folder.iterdir():
             with suppress(FileNotFoundError, NotADirectoryError):

@@ -156,6 +156,7 @@ class _SchemaReader:
         return number
 
     def _read_keywords(self, schema: JsonObject, node: _Node) -> None:
+        """Note the work of a subschema, and the numbers of the subschemas in its keywords."""
         if any(keyword in schema for keyword in _UNSUPPORTED_KEYWORDS):
             raise UncheckableSchemaError("it uses $dynamicRef or $recursiveRef")
         if schema is not self._root and any(isinstance(schema.get(key), str) for key in ("$id", "id")):
@@ -199,6 +200,7 @@ class _SchemaReader:
             raise UncheckableSchemaError("it has too many patterns, or too long ones")
 
     def _resolve(self, reference: Json) -> Json:
+        """The subschema that a `$ref` names. Raise if this schema does not contain it."""
         self._references += 1
         if self._references > MAX_REFERENCES:
             raise UncheckableSchemaError(f"it has more than {MAX_REFERENCES} references")

@@ -36,6 +36,7 @@ class ServerMessages:
         return await self.server_requests.answer(request.method, request.params)
 
     def receive(self, notification: Notification) -> None:
+        """Handle a notification of the server."""
         match notification.method:
             case "notifications/progress":
                 if not self._listeners or len(notification.params) > _MAX_PROGRESS_BYTES:

@@ -210,6 +210,7 @@ class ServerRequests:
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
     async def _relay_request(self, relay: Relay, method: str, params: Raw) -> Raw:
+        """Answer a request through the gateway's client, if the server may send it."""
         capability = _CAPABILITY_OF.get(method)
         # Other methods are not relayed: some clients may read `Elicitation/create` as a question that nothing has sanitized.
         if capability is None:
@@ -305,6 +306,7 @@ class ServerRequests:
             self.throttle.charge_since(began)  # a refused question also costs time
 
     async def _within_question_limit(self, question: Coroutine[Any, Any, T]) -> T:
+        """Ask a question. Raise BUSY if the server already has too many open questions."""
         if self._open_questions >= _MAX_OPEN_QUESTIONS:
             question.close()
             raise HoldfastError(

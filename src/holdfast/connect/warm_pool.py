@@ -132,6 +132,7 @@ class WarmPool:
             idle.filling = None
 
     async def _start(self, spec: ServerSpec, session_folder: str) -> WarmServer:
+        """Start one process as for a session in this folder, but without a session context."""
         stdio = spec.transport
         assert isinstance(stdio, Stdio)
         scripts = scripts_in_command(stdio, session_folder)

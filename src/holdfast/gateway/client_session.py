@@ -162,6 +162,7 @@ class ClientSession:
         self.options.on_change(summary)
 
     async def _open(self) -> Session:
+        """Open the Holdfast session, with what the credential allows."""
         credential, options = self.credential, self.options
         session = await self._host.open(
             OpenOptions(
@@ -292,6 +293,7 @@ class ClientSession:
                 log.debug("notification of a server dropped", extra={"server": server.name})
 
     def _log(self, server: str, notification: Notification) -> None:
+        """Send a server's log message to the client, if the client wants messages of its level."""
         if self._session is not None and len(self._session.servers) > 1:
             # A server chooses the name of its logger: it must not pose as another server.
             notification = msgspec.structs.replace(

@@ -165,6 +165,7 @@ class ClientSessions:
         return served
 
     def _add(self, credential: Credential, client_info: ClientInfo, key: str) -> ServedClient:
+        """Open a client session, if the limits allow it."""
         if self.is_draining:
             raise HoldfastError(codes.SHUTTING_DOWN, "The gateway is shutting down.")
         limit = self._limits.client_info_bytes

@@ -170,6 +170,7 @@ class Tokens:
         return {None: "", _REVOKED_TOKEN: _ENDED_BY_REVOCATION, _EXPIRED_TOKEN: ENDED_BY_EXPIRY}[reason]
 
     def _revoke(self, token: StoredToken, now: float) -> StoredToken:
+        """Mark a token as revoked. If its file cannot be written, remove it."""
         revoked = msgspec.structs.replace(token, revoked_at=now)
         try:
             self._write(revoked)

@@ -158,6 +158,7 @@ class GatewayApp:
             await send_error(http.send, error, request.id, status, challenge=self._options.challenge)
 
     async def _answer(self, request: Request, http: HttpExchange[GatewayCaller]) -> None:
+        """Answer a request in the client's era."""
         meta = read_meta(request.params)
         can_stream = accepts(http.headers, "text/event-stream")
         if is_modern(meta, http.headers):
@@ -198,6 +199,7 @@ class GatewayApp:
         await run_request(request.id, result, response, running)
 
     async def _initialize(self, request: Request, http: HttpExchange[GatewayCaller]) -> None:
+        """Open a session for a handshake-era client, and send it the session's id."""
         if http.caller.handle:
             raise HoldfastError(
                 codes.BAD_HTTP,
@@ -281,6 +283,7 @@ class GatewayApp:
             self._open_streams.release(caller_id)
 
     async def _stream(self, http: HttpExchange[GatewayCaller]) -> None:
+        """Send events until the client disconnects, the session or the stream ends, or another response takes over the stream."""
         served = self._find(http)
         stream, after = served.streams.general, None
         if (event_id := http.headers.get("last-event-id")) is not None:

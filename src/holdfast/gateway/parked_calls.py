@@ -156,6 +156,7 @@ class ParkedCalls:
         return work.result() if work.done() else Parked(self._park(call, work))
 
     def _park(self, call: ModernCall, work: asyncio.Task[Any]) -> str:
+        """Keep a request until its client answers, or `STATE_SECONDS` have passed. Return its id."""
         if len(self._parked) >= MAX_PARKED:
             _drop(work)
             text = (

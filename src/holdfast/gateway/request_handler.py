@@ -130,6 +130,7 @@ class RequestHandler:
             client_session.end(call)
 
     async def _dispatch(self, request_id: Id, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
+        """Answer a request that no server interrupts with a question."""
         offer = await self.offer()
         match method:
             case "completion/complete":
@@ -222,6 +223,7 @@ class RequestHandler:
                 return await self._read_resource(offer, members, call, asked_by)
 
     async def _call_tool(self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str) -> Any:
+        """Call a tool by the name that the client uses for it."""
         name = read_text(members, "name")
         offered = await offer.tools()
         tool = offered.find(name)
@@ -258,6 +260,7 @@ class RequestHandler:
     async def _read_resource(
         self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
     ) -> Any:
+        """Read a resource. If it is not known which server has it, ask one after another."""
         uri = read_uri(members)
         servers = [asked_by] if asked_by else await offer.servers_of_resource(uri)
         if not servers:
@@ -279,6 +282,7 @@ class RequestHandler:
     # Completion and subscriptions
 
     async def _complete(self, offer: Offer, members: dict[str, Raw], call: ClientCall) -> Any:
+        """Complete an argument of a prompt or of a resource template."""
         reference = read_members(members.get("ref", EMPTY_OBJECT))
         if "uri" in reference:
             servers = await offer.servers_of_resource(read_uri(reference))
@@ -302,6 +306,7 @@ class RequestHandler:
         return await self._requests.forward(server, "completion/complete", params, call)
 
     async def _subscribe(self, offer: Offer, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
+        """Subscribe a handshake-era client to a resource, or unsubscribe it."""
         uri = read_uri(members)
         server = await server_to_watch(offer, uri)
         if server is None:
@@ -325,6 +330,7 @@ def _only(members: dict[str, Raw], *names: str) -> dict[str, Raw]:
 
 
 async def _list(offer: Offer, method: str, members: dict[str, Raw]) -> dict[str, Any]:
+    """One page of a list, for all servers together."""
     cursor = read_text(members, "cursor") if "cursor" in members else None
     match method:
         case "tools/list":

@@ -65,6 +65,7 @@ class StdioClient:
             await handler.client_session.close("the client closed the connection")
 
     async def _answer(self, request: Request) -> Any:
+        """Answer one request, in the session of the request's era."""
         meta = read_meta(request.params)
         if VERSION_KEY in meta:
             client_info = modern_client(meta)

@@ -432,6 +432,7 @@ def _why_uncheckable(program: Program) -> str:
 
 
 def _why_not_approved(program: Program, approved: ApprovedProgram) -> str:
+    """Why a program may not run; empty if it is as it was approved."""
     if why := _why_uncheckable(program):
         return why
     if problem := program.problem_with_bytecode:

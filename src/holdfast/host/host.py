@@ -253,6 +253,7 @@ class Host:
 
     @asynccontextmanager
     async def _open_for_block(self, options: OpenOptions) -> AsyncIterator[Session]:
+        """Open a session, log which servers were refused, and close the session at the end."""
         session = await self._open(options)
         try:
             await session.wait_ready_and_store()

@@ -126,6 +126,7 @@ class Opener:
             raise HoldfastError(codes.BAD_ARGUMENT, reason)
 
     async def _open_new(self, plan: SessionPlan) -> Session:
+        """Store a new session, and start it. If it cannot be started, delete it."""
         context, options = plan.context, plan.options
         admitted = await plan.admit()
         plan.timer.end("admit")
@@ -165,6 +166,7 @@ class Opener:
             raise
 
     async def _reopen(self, stored: StoredSession, plan: SessionPlan) -> Session:
+        """Acquire a stored session, and start it with at most the rights that it had."""
         if not plan.options.keep:
             raise HoldfastError(codes.BAD_ARGUMENT, "A stored session is always kept: `keep` must be true.")
         stored_context, storage = stored.context, self.storage

@@ -190,6 +190,7 @@ class Packages:
     async def _install(
         self, folder: Path, command: PackageCommand, registries: tuple[str, ...]
     ) -> PackageRecord:
+        """Install the packages in a sandbox, and find out what was installed."""
         argv, variables = install_command(command, str(folder))
         registry_variables = {
             variable: value
@@ -269,6 +270,7 @@ def _find_certificates(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _fetch_error(command: PackageCommand, refused: Sequence[RefusedHost], written: str) -> HoldfastError:
+    """The error for a failed installation. It names the hosts that were refused, or has the last output."""
     names = " ".join(command.packages)
     if reasons := [host.reason for host in refused if host.reason]:  # another grant would not help
         return HoldfastError(

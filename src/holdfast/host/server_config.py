@@ -177,6 +177,7 @@ async def open_toolbox(
 def _make_service(
     toolbox: InProcessServer, context: "SessionContext"
 ) -> "AbstractAsyncContextManager[Service]":
+    """The service of a toolbox for one session. If `toolbox` is a function, call it to make the toolbox."""
     from holdfast.toolkit.in_process import open_server
     from holdfast.toolkit.toolbox import Toolbox
 
@@ -232,6 +233,7 @@ def _keeps_state(toolbox: object) -> bool:
 
 
 def _unknown_key(name: object, key: object) -> HoldfastError:
+    """The error for an unknown key, with the key that was probably meant."""
     other = _OTHER_NAMES.get(str(key).lower())
     close = [other] if other else get_close_matches(str(key)[:80], sorted(_KEYS), n=1)
     if key == "transport":
@@ -247,6 +249,7 @@ def _unknown_key(name: object, key: object) -> HoldfastError:
 
 
 def _to_json(name: object, config: Mapping[str, object]) -> Json:
+    """A copy of the configuration as plain JSON. Raise if that is not possible."""
     if not isinstance(name, str):
         raise _bad_servers(f"{name!r} is not a name")
     for key, value in config.items():

@@ -182,6 +182,7 @@ class Endpoint:
         body: bytes | None,
         context: SessionContext | None,
     ) -> HttpResponse:
+        """Send a request once, with the cookies and a signed token. Store the cookies of the response."""
         all_headers = {**self._headers, **headers}
         if self._cookies is not None and (cookie := self._cookies.header):
             all_headers["cookie"] = cookie

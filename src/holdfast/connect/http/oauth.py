@@ -232,6 +232,7 @@ class OAuthCredentials:
             await flow.aclose()
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request for the SDK, and read the whole response."""
         url = parse_url(str(request.url))
         check_encrypted(url, parse_url(self._provider.context.server_url))
         set_by_pool = ("host", "accept-encoding", "connection", "content-length")

@@ -224,6 +224,7 @@ def _host_header(url: URL) -> str:
 
 
 def _translate_error(error: ClientError, proxy: URL | None) -> UnreachableError | BrokenResponseError:
+    """Translate an error of aiohttp. The message completes a sentence such as `https://example.org/mcp cannot be reached:`."""
     match error:
         case ClientHttpProxyError():
             assert proxy is not None

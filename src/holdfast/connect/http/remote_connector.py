@@ -110,6 +110,7 @@ class RemoteConnector:
     def _credentials(
         self, spec: ServerSpec, choose_pool: "ChoosePool", options: ConnectOptions
     ) -> "Credentials | None":
+        """The saved login to a server; None if there is none, or if the server may not use one."""
         assert isinstance(spec.transport, Http | Sse)
         if not uses_login(spec):
             return None

@@ -98,6 +98,7 @@ class BoundedProtocol(ResponseHandler):
         self._set_read_size(_FIRST_READ_BYTES)
 
     def data_received(self, data: bytes) -> None:
+        """Parse what the server sent. If it exceeds a limit, abort the connection."""
         if self._failure is not None:
             return
         if data and self._is_complete():

@@ -245,6 +245,7 @@ class _Handler:
             raise messages.to_wire_error(error) from error
 
     async def _answer(self, request: Request) -> Any:
+        """Handle the session's events, or ask the user a question."""
         match request.method:
             case messages.EVENTS:
                 params = messages.decode_params(request, messages.EventsParams)

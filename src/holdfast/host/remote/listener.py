@@ -117,6 +117,7 @@ class _Client:
         await asyncio.wait([self._closing])
 
     async def _close_at_end(self, on_close: "Callable[[_Client], None]") -> None:
+        """When the connection ends, detach the door. If no other door may answer and the opener has left, close the session."""
         try:
             await self.peer.ended.wait()
         finally:
@@ -168,6 +169,7 @@ class _Client:
                 raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r}.")
 
     async def _attach(self, params: messages.AttachParams) -> messages.AttachResult:
+        """Attach to a session, and start to send its events."""
         if params.version != messages.PROTOCOL_VERSION:
             raise HoldfastError(
                 codes.SESSION_HELD,

@@ -96,6 +96,7 @@ def _check_private(folder: Path) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
+    """Remove the sockets on which no process listens any more."""
     for path in sorted(folder.iterdir())[:_MAX_CHECKED]:
         # A datagram socket cannot be connected to a stream socket. So the attempt tells whether a process listens, and does not
         # take a place in the queue of a process that is stopped.
