@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_RECOVERY_FACTOR = 10  # a server that ran this many times `BackOff.first` was started successfully
+_RECOVERY_FACTOR = 10  # a server has recovered only if it ran longer than this many times `BackOff.first`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

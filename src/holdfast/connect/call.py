@@ -262,7 +262,7 @@ async def _read_error_result(
     """The result of a call whose tool reported an error, with an explanation added if Holdfast has one.
 
     `view`, `refused` and `written` are for a confined server: what it can see, which hosts the sandbox refused during the call,
-    and what the server wrote to standard error meanwhile.
+    and what the server wrote to standard error during the call.
     """
     why = _ERA_HELP if _NO_BACK_CHANNEL.search(_text_of(result)) else ""
     if view is not None and not why:

@@ -155,7 +155,8 @@ class Tokens:
             )
         found = self._find(match[1])
         # An unknown id costs the same comparison as a wrong secret.
-        is_same = hmac.compare_digest(_hash(match[2]), _NO_HASH if found is None else found[0].hash)
+        stored_hash = _NO_HASH if found is None else found[0].hash
+        is_same = hmac.compare_digest(_hash(match[2]), stored_hash)
         if found is None or not is_same:
             raise NotAuthenticatedError(_REFUSED, reason="unknown token")
         stored, credential = found

@@ -287,13 +287,13 @@ class GatewayApp:
         served = self._find(http)
         stream, after = served.streams.general, None
         if (event_id := http.headers.get("last-event-id")) is not None:
-            found = served.streams.find(event_id)
-            if found is None:
+            position = served.streams.find(event_id)
+            if position is None:
                 raise HoldfastError(
                     codes.BAD_HTTP,
                     "The stream of this Last-Event-ID is not kept any more. Send GET without it.",
                 )
-            stream, after = found
+            stream, after = position
         response = EventResponse(http.send)
         await response.start()
         signals = [
