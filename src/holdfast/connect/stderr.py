@@ -113,8 +113,7 @@ class ServerStderr(asyncio.Protocol):
         if self._masked[:2] != (begin, self.position):
             text = strip_invisible(bytes(kept[start:]).decode(errors="replace"))
             masked = self._mask.mask_all(text.replace("\t", "    "))
-            # The text may begin with the end of a secret, which is not recognised. It is shorter than the longest piece that
-            # `known_secrets` splits a secret into.
+            # The text may begin with the rest of a secret, which is not recognised but shorter than one piece.
             shown = masked[MAX_PIECE_LENGTH:] if is_cut else masked
             self._masked = (begin, self.position, shown.strip())
         return self._masked[2]
