@@ -110,11 +110,11 @@ class RequestHandler:
         try:
             members = read_members(params)
             members.pop("_meta", None)
-            if known := _INTERRUPTIBLE.get(method):
+            if passed_on := _INTERRUPTIBLE.get(method):
                 if isinstance(call, ModernCall):
-                    # The client continues a request only with a state that the gateway has signed.
-                    known = known.union(_CONTINUATION)
-                members = {key: value for key, value in members.items() if key in known}
+                    # A modern client can continue a request, but only with a state that the gateway has signed.
+                    passed_on = passed_on.union(_CONTINUATION)
+                members = {key: value for key, value in members.items() if key in passed_on}
                 if isinstance(call, ModernCall):
                     return await self._answer_interruptible(method, members, call)
                 return await self._dispatch_interruptible(method, members, call)
@@ -150,6 +150,7 @@ class RequestHandler:
                 raise _no_method(method)
 
     async def _discover(self) -> dict[str, Any]:
+        """Answer `server/discover`, with which a modern client begins."""
         info = await self.info(_DISCOVER_SECONDS)
         answer: dict[str, Any] = {"supportedVersions": MODERN_VERSIONS, "capabilities": info.capabilities}
         if info.instructions:

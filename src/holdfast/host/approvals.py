@@ -293,7 +293,7 @@ class Approvals:
                 tx.approve(row)
 
         pins, definition_rows = await _THREADS.run(prepare, owner=user_id)
-        if by == APPROVED_ON_FIRST_USE:  # one row
+        if by == APPROVED_ON_FIRST_USE:  # these pins are stored in one row
             await self._store.write(partial(store, pins=pins))
         else:
             for batch in _batches([*pins.items()]):
