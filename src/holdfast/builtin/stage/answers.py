@@ -1,6 +1,7 @@
-"""The answers of the tools: facts from Holdfast as members, and everything that the page wrote in one fenced text.
+"""The answers of the tools. Facts from Holdfast are members of the answer. All text from the page is in the member `page`, in a fence.
 
-Lines that do not fit into the budget are counted, and kept for a while: `snapshot` with the answer's cursor continues with them.
+Budgets are in tokens. Lines that do not fit into the budget are counted and kept for a while: the caller gets them by calling
+`snapshot` with the answer's cursor.
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,8 @@ from holdfast.builtin.stage.snapshot import Place, Snapshot, View, difference, p
 from holdfast.builtin.stage.tab import Tab
 from holdfast.builtin.stage.token_estimate import estimate_tokens, fitting, fitting_start
 from holdfast.model import codes
-from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit import ToolError
 
-THREADS = WorkerThreads("stage-files", threads=4)
 _OVERHEAD = 60  # tokens of an answer besides its lines
 _MAX_NOTICES = 6
 
@@ -24,12 +23,13 @@ _MAX_NOTICES = 6
 def page_answer(
     stage: Stage, lines: Sequence[str], budget: int, /, limit: int | None = None, **facts: Any
 ) -> dict[str, Any]:
-    """An answer with lines that the page wrote: those that fit into the budget, and at most `limit`."""
+    """Make an answer with lines that the page wrote: those that fit into the budget, and at most `limit`."""
     notices = _notices(stage, budget // 3)
     room = budget - _OVERHEAD - _cost(notices)
     shown = view(Snapshot(id="", lines=tuple(lines[:limit])), room, Place(0))
     answer = _answer([*shown.lines, *notices], facts)
     if shown.shown < len(lines):
+        # A cursor is `<id>:<place>`, and the id is empty here. There is no cursor if only `limit` cut the lines.
         place = shown.cursor.removeprefix(":") or str(shown.shown)
         answer |= {"left_out": len(lines) - shown.shown, "cursor": stage.keep_lines(lines, place)}
     return answer
@@ -37,18 +37,18 @@ def page_answer(
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A part of a text that the page wrote. Positions count UTF-16 units, as in JavaScript."""
+    """A part of a text that the page wrote. Positions and lengths count UTF-16 code units, as in JavaScript."""
 
     text: str
     start: int
     length: int
-    """Of the whole text."""
+    """The length of the whole text."""
 
 
 def text_answer(
     stage: Stage, part: TextPart, values: Sequence[str], budget: int, /, **facts: Any
 ) -> dict[str, Any]:
-    """An answer with as much of a text as fits into the budget, and the lines in `values`. The text continues at `next_start`."""
+    """Make an answer with as much of a text as fits into the budget, and the lines in `values`. The text continues at `next_start`."""
     notices = _notices(stage, budget // 3)
     room = budget - _OVERHEAD - _cost(notices)
     values = values[: fitting(values, room // 2)]
@@ -61,7 +61,7 @@ def text_answer(
 
 
 def _beginning(text: str, budget: int) -> str:
-    """The lines at the beginning of a text that fit into a budget, or a part of the first line."""
+    """Return the first lines of a text that fit into a budget. If not even one line fits, return a part of it."""
     lines = text.split("\n")
     count = fitting(lines, budget)
     if count == len(lines):
@@ -72,7 +72,7 @@ def _beginning(text: str, budget: int) -> str:
 def snapshot_answer(
     stage: Stage, tab: Tab, snapshot: Snapshot, budget: int, /, **facts: Any
 ) -> dict[str, Any]:
-    """A snapshot, after the title and the address of its page."""
+    """Make an answer with a snapshot, which begins with the title and the address of its page."""
     head = fitting_start(_head(snapshot), budget // 3)
     notices = _notices(stage, budget // 3)
     shown = view(snapshot, budget - _OVERHEAD - _cost([head, *notices]))
@@ -81,7 +81,7 @@ def snapshot_answer(
 
 
 def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[str, Any]:
-    """The lines of an earlier answer from a cursor on."""
+    """Make an answer with the lines of an earlier answer that follow a cursor."""
     name, start = parse_cursor(cursor) or ("", Place(0))
     lines = stage.kept_lines.get(name)
     snapshot = tab.snapshots.get(name) if lines is None else Snapshot(id=name, lines=tuple(lines))
@@ -97,7 +97,7 @@ def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[st
 
 
 def changes_answer(stage: Stage, tab: Tab, earlier: Snapshot, taken: Snapshot, budget: int) -> dict[str, Any]:
-    """What changed between two snapshots of one page. A new title or address comes first."""
+    """Make an answer with what changed between two snapshots of one page. A new title or address comes first."""
     changes = difference(earlier.lines, taken.lines)
     if _head(earlier) != _head(taken):
         changes = [fitting_start(f"! now {_head(taken)}", budget // 3), *changes]
@@ -117,6 +117,7 @@ def _answer(lines: list[str], facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rest(shown: View, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the members that say what the answer does not show."""
     rest: dict[str, Any] = {"left_out": shown.left_out, "cursor": shown.cursor} if shown.left_out else {}
     return {**rest, "unread": snapshot.unread} if snapshot.unread else rest
 
@@ -127,8 +128,11 @@ def _cost(lines: Sequence[str]) -> int:
 
 def _notices(stage: Stage, budget: int) -> list[str]:
     notices = stage.notices.take()
-    lines = [f"! {what}{f': {one_line(text, 150)}' if text else ''}" for what, text in notices[:_MAX_NOTICES]]
-    count = fitting(lines, budget - 20)
+    lines = [
+        f"! {notice.what}{f': {one_line(notice.page_text, 150)}' if notice.page_text else ''}"
+        for notice in notices[:_MAX_NOTICES]
+    ]
+    count = fitting(lines, budget - 20)  # 20 tokens for the line that counts the others
     if count < len(notices):
         return [*lines[:count], f"! {len(notices) - count} more: see dialogs, downloads, tabs"]
     return lines
