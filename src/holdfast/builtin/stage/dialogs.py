@@ -15,6 +15,7 @@ class Dialog:
     message: str
     accepted: bool
     expected: bool
+    """Whether a policy applied to it, or a call was leaving the page."""
 
 
 @dataclass(slots=True)
@@ -24,7 +25,7 @@ class DialogPolicy:
     accept: bool = False
     text: str | None = None
     left: int = 0
-    """For how many more dialogs it holds; -1 for all."""
+    """For how many more dialogs the policy applies; -1 for all."""
 
 
 class Dialogs:
@@ -35,7 +36,7 @@ class Dialogs:
         self.policy = DialogPolicy()
 
     def answer(self, tab: str, kind: str, message: str, *, is_leaving: bool) -> tuple[Dialog, str | None]:
-        """Decide how a dialog is answered, and what is typed into it. While a call leaves the page, `beforeunload` is accepted."""
+        """Decide how a dialog is answered, and which text is typed into it. If a call is leaving the page, `beforeunload` is accepted."""
         policy = self.policy
         is_expected = policy.left != 0
         accept = policy.accept if is_expected else False

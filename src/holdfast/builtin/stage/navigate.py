@@ -1,4 +1,4 @@
-"""Load pages: by address, back, forward and reload."""
+"""Loads pages: by address, back, forward and reload."""
 
 import asyncio
 import contextlib
@@ -24,26 +24,28 @@ _REASONS = {
 _ABORTED = "net::ERR_ABORTED"
 """The error of a load that shows no page: a download, an answer without content, a redirect to another program."""
 _QUESTION_SECONDS = 5.0  # after this time, the browser does not ask any more whether to open another program
-_WITHOUT_PAGE = (204, 205)
-_EMPTY = ("", "about:blank")
+_STATUSES_WITHOUT_PAGE = (204, 205)
+_EMPTY_PAGES = ("", "about:blank")
 
 
 async def go(tab: Tab, url: str, timeout: float) -> str:
     """Load an address, or go `back`, `forward` or `reload`. Return `loaded`, or `loading` if it takes longer."""
     tab.is_leaving = True
     try:
-        if tab.is_loading and not tab.is_over:  # a page gets no commands while the tab waits for the next one
+        if (
+            tab.is_loading and not tab.is_over
+        ):  # a page gets no commands while the tab waits for the next page
             tab.connection.post(cdp.PageStopLoading(), tab.session)
         if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
-            url = await _address(tab, url)
+            url = await _address(tab, url)  # before the tab shows an empty page
             await _stop_scripts(tab)
         if tab.asked_for_program is not None and url not in ("back", "forward"):
             url = tab.url if url == "reload" else check_url(url)
-            await _leave_question(tab, tab.asked_for_program)
+            await _close_program_question(tab, tab.asked_for_program)
         first = tab.log.requests.count
         match url:
             case "reload":
-                same = cdp.PageNavigate(url=tab.url or _EMPTY[1])
+                same = cdp.PageNavigate(url=tab.url or _EMPTY_PAGES[1])
                 await _start(tab, cdp.PageReload(), timeout, if_stopped=same)
             case "back" | "forward":
                 await _go_in_history(tab, url, timeout)
@@ -63,18 +65,18 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
 
 
 async def _address(tab: Tab, url: str) -> str:
-    """The address that `back`, `forward` or `reload` leads to. When the scripts of a page are stopped, the tab shows an empty page."""
+    """Return the address that `back`, `forward` or `reload` leads to; any other address as it is."""
     match url:
         case "reload":
-            return tab.url or _EMPTY[1]
+            return tab.url or _EMPTY_PAGES[1]
         case "back" | "forward":
             return (await _history_entry(tab, url, _STOP_SECONDS)).url
         case _:
             return url
 
 
-async def _leave_question(tab: Tab, asked: float) -> None:
-    """Close the browser's question whether to open another program. It stays until the tab shows another site."""
+async def _close_program_question(tab: Tab, asked: float) -> None:
+    """Close the browser's question whether to open another program. Only showing another site closes it."""
     if not tab.is_over:
         await _start(tab, cdp.PageNavigate(url="about:blank"), _STOP_SECONDS)
     if monotonic() - asked > _QUESTION_SECONDS:
@@ -82,20 +84,20 @@ async def _leave_question(tab: Tab, asked: float) -> None:
 
 
 async def _does_page_answer(tab: Tab) -> bool:
-    """Whether the page answers. If it is busy, it must be stopped now: that is not possible while the browser loads the next page."""
-    if tab.is_over or tab.url in _EMPTY:
+    """Return whether the page answers. If not, its scripts must be stopped before the browser loads the next page, not meanwhile."""
+    if tab.is_over or tab.url in _EMPTY_PAGES:
         return True
     try:
         await tab.connection.send(cdp.RuntimeEvaluate(expression="1"), tab.session, _PATIENCE_SECONDS)
     except NoAnswerError:
         return tab.is_over
-    except (CdpError, ConnectionLostError):  # it is being replaced, or is gone
+    except (CdpError, ConnectionLostError):  # the page is being replaced, or is gone
         return True
     return True
 
 
 async def _stop_scripts(tab: Tab) -> None:
-    """End the scripts of a page that is busy or opens dialogs without end: it would block the next page."""
+    """End the scripts of a page that is busy or keeps opening dialogs: they would block the next page. Leaves an empty page."""
     disable = cdp.EmulationSetScriptExecutionDisabled(value=True)
     enable = cdp.EmulationSetScriptExecutionDisabled(value=False)
     with contextlib.suppress(CdpError, ConnectionLostError):
@@ -104,7 +106,7 @@ async def _stop_scripts(tab: Tab) -> None:
             await tab.connection.send(disable, tab.session, _STOP_SECONDS)
             await tab.connection.send(cdp.PageNavigate(url="about:blank"), tab.session, _STOP_SECONDS)
             await tab.connection.send(enable, tab.session, _STOP_SECONDS)
-        except NoAnswerError:  # nothing else ends them
+        except NoAnswerError:  # only ending the page's process ends the scripts
             tab.connection.post(enable, tab.session)
             tab.connection.post(cdp.PageCrash(), tab.session)
             await tab.until(lambda: tab.is_over, _STOP_SECONDS)
@@ -112,7 +114,7 @@ async def _stop_scripts(tab: Tab) -> None:
 
 
 async def _navigate(tab: Tab, url: str, timeout: float) -> cdp.PageNavigateResult | None:
-    """Load an address. None if its server has not answered in time."""
+    """Load an address. Returns None if its server has not answered in time."""
     tab.is_loading = True
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result is None:
@@ -136,25 +138,25 @@ def _denied_redirect(url: str) -> ToolError:
     return ToolError(URL_DENIED, message, page=_shown(url))
 
 
-async def _go_in_history(tab: Tab, way: Literal["back", "forward"], timeout: float) -> None:
-    entry = await _history_entry(tab, way, timeout)
+async def _go_in_history(tab: Tab, direction: Literal["back", "forward"], timeout: float) -> None:
+    entry = await _history_entry(tab, direction, timeout)
     command = cdp.PageNavigateToHistoryEntry(entry_id=entry.id)
     await _start(tab, command, timeout, if_stopped=cdp.PageNavigate(url=entry.url))
 
 
 async def _history_entry(
-    tab: Tab, way: Literal["back", "forward"], timeout: float
+    tab: Tab, direction: Literal["back", "forward"], timeout: float
 ) -> cdp.PageNavigationEntry:
-    """Where `back` or `forward` leads to; raises LOAD_FAILED if there is no such page, URL_DENIED if it may not be shown."""
+    """Return the page that `back` or `forward` leads to. Raises LOAD_FAILED if there is none, URL_DENIED if it may not be shown."""
     history = await _send(tab, cdp.PageGetNavigationHistory(), timeout)
     if history is None:
         raise ToolError(PAGE_HUNG, f"The page in {tab.id} does not answer.")
     at = history.current_index
-    entries = history.entries[:at][::-1] if way == "back" else history.entries[at + 1 :]
+    entries = history.entries[:at][::-1] if direction == "back" else history.entries[at + 1 :]
     if not entries:
-        raise ToolError(LOAD_FAILED, f"There is no page to go {way} to.")
-    # An empty page was put there to stop the scripts of the page before it.
-    entry = next((entry for entry in entries if entry.url not in _EMPTY), entries[0])
+        raise ToolError(LOAD_FAILED, f"There is no page to go {direction} to.")
+    # An empty page in the history comes from `_stop_scripts`.
+    entry = next((entry for entry in entries if entry.url not in _EMPTY_PAGES), entries[0])
     check_url(entry.url)
     return entry
 
@@ -185,9 +187,9 @@ async def _start(
 async def _send(
     tab: Tab, command: cdp.Command[cdp.R], timeout: float, *, if_stopped: cdp.Command[Any] | None = None
 ) -> cdp.R | None:
-    """Send a command. None if a server takes longer than `timeout` to answer: its page is shown later.
+    """Send a command. Returns None if a server takes longer than `timeout` to answer: the tab shows its page later.
 
-    If the scripts of the old page must be stopped first, `if_stopped` is sent then, in place of the command.
+    If the scripts of the old page block the load, they are stopped, and `if_stopped` or else the command is sent again.
     """
     if tab.is_closed:
         tab.check()
@@ -212,7 +214,7 @@ async def _send(
 
 
 def _is_request_sent(tab: Tab, first: int) -> bool:
-    """Whether the tab has requested the next page, so that it waits for a server."""
+    """Return whether the tab has sent the request for the next page, and waits for a server."""
     return any(_is_load(tab, request) for _, request in tab.log.requests.after(first))
 
 
@@ -233,7 +235,7 @@ async def _wait(tab: Tab, first: int, timeout: float) -> str:
         if not _is_load(tab, request):
             continue
         shown = _shown(request.url)
-        if request.status in _WITHOUT_PAGE:
+        if request.status in _STATUSES_WITHOUT_PAGE:
             message = f"The server answered {request.status}: there is no page to show."
             raise ToolError(LOAD_FAILED, message, page=shown)
         if VERDICT_HEADER not in headers:

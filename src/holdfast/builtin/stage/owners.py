@@ -16,6 +16,8 @@ _REF = re.compile(r"\[?(?:t(\d{1,9}))?e(\d{1,9})\]?")
 
 @dataclass(slots=True)
 class _Owner:
+    """A caller: its browser, the stage that it used last, and the counters for its ids."""
+
     numbers: IdCounters = field(default_factory=IdCounters)
     browser: Browser | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -31,7 +33,7 @@ class Owners:
         self._owners: dict[str, _Owner] = {}
 
     async def browser(self, call: Call) -> Browser:
-        """The caller's browser. It is started if it does not run."""
+        """Return the caller's browser. Start it if it is not running."""
         owner = self._owners.setdefault(call.owner, _Owner())
         async with owner.lock:
             browser = owner.browser
@@ -47,7 +49,7 @@ class Owners:
             return browser
 
     def numbers(self, call: Call) -> IdCounters:
-        """The counters for the ids of the caller's stages and tabs. No id is used twice."""
+        """Return the counters for the ids of the caller's stages and tabs. No id is used twice."""
         return self._owners.setdefault(call.owner, _Owner()).numbers
 
     def add(self, call: Call, stage: Stage) -> None:
@@ -56,13 +58,13 @@ class Owners:
         self._owners[call.owner].last_stage = stage.id
 
     def stage(self, call: Call, stage_id: str = "") -> Stage:
-        """The caller's stage with this id, or the one that was used last. Raise BROWSER_GONE if its browser has ended."""
+        """Return the caller's stage with this id, or the one that was used last. Raises BROWSER_GONE if its browser has ended."""
         stage = self.any_stage(call, stage_id)
         stage.browser.check()
         return stage
 
     def any_stage(self, call: Call, stage_id: str = "") -> Stage:
-        """The caller's stage with this id, or the one that was used last, even if its browser has ended."""
+        """Return the caller's stage with this id, or the one that was used last, even if its browser has ended."""
         ids = self.stages.ids()
         owner = self._owners.get(call.owner)
         if not stage_id and owner is not None and owner.last_stage in ids:
@@ -77,7 +79,7 @@ class Owners:
         return stage
 
     def tab(self, call: Call, tab_id: str = "") -> tuple[Stage, Tab]:
-        """The caller's tab with this id, or the one that was used last."""
+        """Return the caller's tab with this id, or the one that was used last, and its stage."""
         if not tab_id:
             stage = self.stage(call)
             return stage, stage.tab()
@@ -91,7 +93,7 @@ class Owners:
         raise ToolError(TAB_GONE, f"There is no tab {tab_id[:40]!r}.")
 
     def element(self, call: Call, ref: str) -> tuple[Stage, Tab, int]:
-        """The stage, the tab and the number of the element that a ref means."""
+        """Return the stage, the tab and the ref number of the element that a ref names."""
         matched = _REF.fullmatch(ref.strip())
         if matched is None:
             raise ToolError(NO_ELEMENT, f"{ref[:40]!r} is not a ref. Refs look like e12.")

@@ -1,4 +1,4 @@
-"""What a page logged and requested, within limits."""
+"""The last messages that a page logged, and its last requests."""
 
 import json
 import time
@@ -57,7 +57,7 @@ class PageLog:
         self.in_flight: dict[str, Request] = {}
 
     def on_event(self, session: str, event: msgspec.Struct) -> None:
-        """Note an event about the console or a request; ignore all others."""
+        """Record an event about the console or a request; ignore all others."""
         match event:
             case cdp.RuntimeConsoleAPICalled(type=level, args=args, timestamp=at, stack_trace=stack):
                 text = " ".join(_show(value) for value in args[:_MAX_ARGUMENTS])
@@ -121,13 +121,13 @@ class PageLog:
 
 
 def thrown_text(details: cdp.RuntimeExceptionDetails) -> str:
-    """What a script threw: an error, or any other value."""
+    """Describe what a script threw: an error, or any other value."""
     thrown = details.exception
     return details.text if thrown is None else thrown.description or f"{details.text} {_show(thrown)}"
 
 
 def _cut_headers(headers: dict[str, Any]) -> dict[str, str]:
-    """The first headers of a request or a response, as much of each as an answer shows. What is cut off is counted."""
+    """Keep the first headers, shortened to what an answer shows, and count the others."""
     first = islice(headers.items(), MAX_HEADERS)
     kept = {_cut(name): _cut(str(value)) for name, value in first}
     return kept | {"…": f"{len(headers) - MAX_HEADERS} more"} if len(headers) > MAX_HEADERS else kept
