@@ -1,4 +1,4 @@
-"""Describe a tool's arguments as text, from their JSON Schema."""
+"""Describes a tool's arguments as text, from their JSON Schema."""
 
 import json
 from collections.abc import Iterator
@@ -65,7 +65,7 @@ def example_arguments(tool: Tool) -> str:
 
 
 def example_object(given: str) -> str:
-    """How to write arguments that are not JSON: `n=3 path=a.txt` as `{"n": 3, "path": "a.txt"}`; for other text, a general example."""
+    """Show how to write `n=3 path=a.txt` as a JSON object: `{"n": 3, "path": "a.txt"}`. For other text, return a general example."""
     pairs = [word.partition("=") for word in given.split()]
     if (
         len(given) > _MAX_GIVEN
@@ -77,12 +77,12 @@ def example_object(given: str) -> str:
 
 
 def describe_json_error(given: str, error: Exception) -> str:
-    """Where the JSON is wrong; empty for text that does not begin like an object, because the position would not help."""
+    """Say where the JSON is wrong. Empty for text that does not begin like an object, because the position would not help."""
     return f": {error}" if given.lstrip().startswith("{") else ""
 
 
 def _parse_value(text: str) -> Json:
-    """The JSON value that a text is; if it is none, the text itself."""
+    """Decode a text as JSON. If it is not JSON, return the text itself."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

@@ -6,7 +6,7 @@ from holdfast.model.json import Json
 
 
 def format_file_result(data: Mapping[str, Json]) -> str | None:
-    """The result as text; None if it is not a result of `list`, `find`, `write` or `edit`."""
+    """Return the result as text; None if it is not a result of `list`, `find`, `write` or `edit`."""
     match data:
         case {"entries": list(entries), "folder": str(folder)}:
             lines = [_entry_line(entry) for entry in entries]
