@@ -29,7 +29,7 @@ _OPTION_KINDS = {
     Decision.REJECT: "reject_once",
 }
 _DISCONNECTING_CODES = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
-"""With these codes, an editor that is about to disconnect answers its open requests."""
+"""The errors with which an editor answers open requests when it is about to disconnect."""
 _FILE_SECONDS = 30.0
 _MAX_DETAILS = 200  # characters of the editor's reason
 _MAX_QUESTIONS = 8
@@ -116,7 +116,7 @@ class EditorDoor:
     async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Ask the user. Every answer except a clear yes counts as a rejection.
 
-        Raise if the user was not asked: the request is too long, or the editor has disconnected.
+        Raises if the user could not be asked because the request is too long or the editor has disconnected.
         """
         await self._has_session_id.wait()
         params = {
@@ -219,7 +219,7 @@ class _ErrorData(msgspec.Struct):
 
 
 def _with_details(error: PeerError) -> str:
-    """The editor's message, and the reason that some editors send in the error's data."""
+    """Return the message of an editor's error, with the reason that some editors send in the error's data."""
     try:
         details = msgspec.json.decode(error.data or b"{}", type=_ErrorData).details
     except (msgspec.DecodeError, TypeError):

@@ -1,4 +1,4 @@
-"""ACP's session methods, for one connection."""
+"""Answers the requests of one editor connection: ACP's methods for sessions."""
 
 import asyncio
 import logging
@@ -159,9 +159,9 @@ class SessionMethods:
 
     @asynccontextmanager
     async def _finish_reopen(self, opened: EditorSession) -> AsyncIterator[None]:
-        """Run the block (the replay, or the wait for servers). If it fails, leave the session.
+        """Run the block, which finishes reopening a session: it replays events or waits for servers. If it fails, leave the session.
 
-        Raise BAD_ARGUMENT if another request closed the session during the block.
+        Raises BAD_ARGUMENT if another request closed the session during the block.
         """
         try:
             yield
@@ -211,6 +211,7 @@ class SessionMethods:
         return opened
 
     async def _list_agents(self, folder: str) -> tuple[tuple[str, str], ...]:
+        """Return the names and descriptions of the agents that a session in this folder can use."""
         return tuple(
             (found.name, found.definition.description)
             for found in await self._host.agent_definitions.list(folder)
@@ -218,7 +219,7 @@ class SessionMethods:
         )
 
     def _lock(self, session_id: str) -> asyncio.Lock:
-        """The lock of the requests that reopen, close or delete this session: they run in order.
+        """Return the lock for requests that reopen, close or delete this session, so that they run in order.
 
         Do not await anything before you take the lock, or a later request could overtake.
         """
@@ -290,6 +291,7 @@ class SessionMethods:
         return {}
 
     async def _check_closed(self, session_id: str) -> None:
+        """Raise if the session does not exist, or if another process has it open."""
         stored = await self._find_stored(session_id)
         lease = await self._host.store.read(lambda tx: tx.lease(stored.context.session_id))
         if lease is not None:
@@ -319,7 +321,7 @@ class SessionMethods:
     async def _close_for_all(self, session_id: str) -> None:
         """Close a live session of this process, even if other doors are attached."""
         if (live := self._host.find_live(session_id)) is not None:
-            # Raises if it is another user's.
+            # Raises if the session is another user's.
             await self._host.find_session(session_id, self._defaults.user_id)
             await live.close("deleted")
         opened = self._sessions.get(session_id)
@@ -396,11 +398,12 @@ class SessionMethods:
     # Finding sessions
 
     def _find_open(self, session_id: str) -> EditorSession | None:
-        """The session, if this connection has it open and no other door has closed it."""
+        """Return the session if this connection has it open and no other door has closed it."""
         opened = self._sessions.get(session_id)
         return None if opened is None or opened.is_closed else opened
 
     async def _get_open(self, session_id: str) -> EditorSession:
+        """Return a session that this connection has open, once it is ready. Raises if it is not open, or does not exist."""
         async with self._lock(session_id):
             opened = self._find_open(session_id)
         if opened is not None:
