@@ -1,8 +1,9 @@
 """The declarations of all settings, by section.
 
-Each setting is one dataclass field with a `help` text in its metadata, and `min` and `max` for numbers. The section and
-the field name give the key and the variable: `links.call_seconds`, `HOLDFAST_LINKS_CALL_SECONDS`. The parser,
-`holdfast settings show` and docs/settings.md are all derived from these fields.
+Each setting is one dataclass field. Its metadata has a `help` text, `min` and `max` for numbers, and a `default` for the documentation
+where the real default depends on the machine. The section and the field name give the key and the environment variable:
+`links.call_seconds`, `HOLDFAST_LINKS_CALL_SECONDS`. The parser, `holdfast settings show` and docs/settings.md are all derived from
+these fields.
 """
 
 from collections.abc import Mapping
@@ -575,7 +576,7 @@ class AuditSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where a value comes from. `where` is the file or the variable; it is empty for a default."""
+    """Where a value comes from. `where` is the file or the environment variable; it is empty for a default."""
 
     kind: Literal["environment", "file", "default"]
     where: str = ""
