@@ -1,4 +1,4 @@
-"""The time limit of calls to built-in tools that limit their time themselves, by an argument or a budget."""
+"""The time limit of calls to those built-in tools that limit their time themselves, by an argument or a budget."""
 
 SELF_LIMITED_SECONDS = 7 * 24 * 3600.0
-"""For the limits of the connection and of the toolbox, which must not end such a call earlier."""
+"""How long the connection and the toolbox let such a call run: so long that only the tool's own limit ends it."""

@@ -1,4 +1,4 @@
-"""Read text files of limited size, replace them atomically, and list folders."""
+"""Reads text files of limited size, replaces them atomically, and lists folders."""
 
 import os
 import secrets
@@ -149,7 +149,7 @@ def changed_error(path: str) -> HoldfastError:
 
 
 def _copy_attributes(handle: PathHandle, path: str, before: FileSnapshot, new_fd: int) -> None:
-    """Copy the attributes of the old file. Raises if the user may not write to this file, although the folder allows to replace it."""
+    """Copy the attributes of the old file. Raises if the user may not write to it: the right to replace it is not enough."""
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     old_fd = os.open(handle.name, flags, dir_fd=handle.folder_fd)
     try:

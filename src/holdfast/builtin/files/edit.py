@@ -8,9 +8,8 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 
-_MAX_WHOLE_TEXT = (
-    16 * 1024
-)  # of the old and the new text together: the diff of longer texts has only the lines that differ
+# Of the old and the new text together. The diff of longer texts has only the lines that differ.
+_MAX_WHOLE_TEXT = 16 * 1024
 _MAX_DIFF_CHARS = 256 * 1024
 _MAX_COMPARED_CHARS = 256 * 1024  # in longer texts, the cause of a failed search is not looked for
 _CONTEXT_LINES = 3

@@ -86,6 +86,8 @@ def shell_toolbox(context: SessionContext, door: Door | None, deps: ShellDeps) -
 
 
 class _Shell:
+    """The handler of one session's shell tool."""
+
     def __init__(self, context: SessionContext, door: Door | None, deps: ShellDeps) -> None:
         self._context = context
         self._door = door

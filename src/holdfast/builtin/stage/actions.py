@@ -54,7 +54,7 @@ async def aim(tab: Tab, ref_number: int, *, enabled: bool, timeout: float) -> Ai
     """Wait until the element with this ref number can be acted on. If it cannot within `timeout`, raise an error with the reason."""
     document = tab.find_ref(ref_number)
     # The page script waits for at most `ms`, and then needs a little time to answer.
-    found = await tab.run(
+    located = await tab.run(
         document,
         "locate",
         timeout + 2,
@@ -63,10 +63,10 @@ async def aim(tab: Tab, ref_number: int, *, enabled: bool, timeout: float) -> Ai
         next=tab.next_ref,
         enabled=enabled,
     )
-    tab.claim(document, found["next"])
-    if found["state"] != "ok":
-        raise await _aim_error(tab, ref_number, found)
-    x, y = found["x"], found["y"]
+    tab.claim(document, located["next"])
+    if located["state"] != "ok":
+        raise await _aim_error(tab, ref_number, located)
+    x, y = located["x"], located["y"]
     # From the coordinates of the element's frame to those of the tab. Each frame around it may be covered, too.
     frame = tab.frames.get(document.frame_id)
     while frame is not None and frame.parent_id:
@@ -83,12 +83,12 @@ async def aim(tab: Tab, ref_number: int, *, enabled: bool, timeout: float) -> Ai
             raise _covered_error(tab, ref_number, offset["cover"])
         x, y = offset["x"], offset["y"]
         frame = tab.frames.get(parent.frame_id)
-    return Aim(document=document, ref_number=ref_number, x=x, y=y, is_download=found["download"])
+    return Aim(document=document, ref_number=ref_number, x=x, y=y, is_download=located["download"])
 
 
-async def _aim_error(tab: Tab, ref_number: int, found: dict[str, Any]) -> ToolError:
+async def _aim_error(tab: Tab, ref_number: int, located: dict[str, Any]) -> ToolError:
     ref = tab.ref(ref_number)
-    match found["state"]:
+    match located["state"]:
         case "gone":
             return await stale_error(tab, ref_number)
         case "hidden":
@@ -98,7 +98,7 @@ async def _aim_error(tab: Tab, ref_number: int, found: dict[str, Any]) -> ToolEr
         case "disabled":
             return ToolError(ELEMENT_DISABLED, f"{ref} is disabled.")
         case _:
-            return _covered_error(tab, ref_number, found["cover"])
+            return _covered_error(tab, ref_number, located["cover"])
 
 
 def _covered_error(tab: Tab, ref_number: int, cover: dict[str, Any]) -> ToolError:
@@ -143,6 +143,7 @@ async def click(
 
 async def hover(tab: Tab, target: Aim) -> None:
     """Move the mouse over an element."""
+    # Two movements, so that the mouse moves even if it is there already.
     await _mouse(tab, "mouseMoved", replace(target, x=target.x - 1))
     await _mouse(tab, "mouseMoved", target)
 

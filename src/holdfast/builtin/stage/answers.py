@@ -25,8 +25,8 @@ def page_answer(
 ) -> dict[str, Any]:
     """Make an answer with lines that the page wrote: those that fit into the budget, and at most `limit`."""
     notices = _notices(stage, budget // 3)
-    room = budget - _OVERHEAD - _cost(notices)
-    shown = view(Snapshot(id="", lines=tuple(lines[:limit])), room, Place(0))
+    lines_budget = budget - _OVERHEAD - _cost(notices)
+    shown = view(Snapshot(id="", lines=tuple(lines[:limit])), lines_budget, Place(0))
     answer = _answer([*shown.lines, *notices], facts)
     if shown.shown < len(lines):
         # A cursor is `<id>:<place>`, and the id is empty here. There is no cursor if only `limit` cut the lines.
@@ -48,11 +48,14 @@ class TextPart:
 def text_answer(
     stage: Stage, part: TextPart, values: Sequence[str], budget: int, /, **facts: Any
 ) -> dict[str, Any]:
-    """Make an answer with as much of a text as fits into the budget, and the lines in `values`. The text continues at `next_start`."""
+    """Make an answer with as much of a text as fits into the budget, and the lines in `values`, such as attributes.
+
+    The text continues at the answer's `next_start`.
+    """
     notices = _notices(stage, budget // 3)
-    room = budget - _OVERHEAD - _cost(notices)
-    values = values[: fitting(values, room // 2)]
-    text = _beginning(part.text, room - _cost(values))
+    lines_budget = budget - _OVERHEAD - _cost(notices)
+    values = values[: fitting(values, lines_budget // 2)]
+    text = _beginning(part.text, lines_budget - _cost(values))
     end = part.start + len(text.encode("utf-16-le")) // 2
     facts |= {"characters": part.length}
     if end < part.length:

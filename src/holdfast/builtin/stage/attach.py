@@ -12,7 +12,7 @@ from holdfast.builtin.stage.codes import LOAD_FAILED, UNSUPPORTED_HERE
 from holdfast.toolkit import ToolError
 
 
-async def attach_browser(endpoint: str, numbers: IdCounters) -> Stage:
+async def attach_browser(endpoint: str, counters: IdCounters) -> Stage:
     """Return a stage with the tabs of the browser at an endpoint of this machine. Raises LOAD_FAILED if there is no browser."""
     connection = Connection()
     try:
@@ -24,6 +24,6 @@ async def attach_browser(endpoint: str, numbers: IdCounters) -> Stage:
     except (NotAnEndpointError, OSError, TimeoutError) as error:
         raise ToolError(LOAD_FAILED, f"Cannot attach to {endpoint[:80]!r}: {error}.") from None
     try:
-        return await Browser.attach(connection, numbers)
+        return await Browser.attach(connection, counters)
     except (NoAnswerError, ConnectionLostError, CdpError) as error:
         raise ToolError(LOAD_FAILED, f"Cannot attach to {endpoint[:80]!r}: {error}.") from None

@@ -136,11 +136,11 @@ class IdCounters:
 class Browser:
     """A browser that this server has started, or one that it is attached to."""
 
-    def __init__(self, connection: Connection, process: BrowserProcess | None, numbers: IdCounters) -> None:
+    def __init__(self, connection: Connection, process: BrowserProcess | None, counters: IdCounters) -> None:
         self.connection = connection
         self.process = process
         """None if the browser is attached."""
-        self.numbers = numbers
+        self.counters = counters
         self.stages: dict[str, Stage] = {}
         self.on_close: Callable[[], None] = lambda: None
         self._closing: asyncio.Future[None] | None = None
@@ -151,11 +151,11 @@ class Browser:
         connection.handle("", self._on_event)
 
     @classmethod
-    async def attach(cls, connection: Connection, numbers: IdCounters) -> Stage:
+    async def attach(cls, connection: Connection, counters: IdCounters) -> Stage:
         """Return a stage with all tabs of a browser that is already running."""
-        browser = cls(connection, None, numbers)
-        numbers.stages += 1
-        stage = browser.stages[_ATTACHED] = Stage(browser, f"s{numbers.stages}", _ATTACHED)
+        browser = cls(connection, None, counters)
+        counters.stages += 1
+        stage = browser.stages[_ATTACHED] = Stage(browser, f"s{counters.stages}", _ATTACHED)
         stage.is_attached = True
         try:
             connection.post(cdp.TargetSetDiscoverTargets(discover=True))
@@ -189,8 +189,8 @@ class Browser:
         with browser_failures():
             created = await self.connection.send(cdp.TargetCreateBrowserContext(dispose_on_detach=True))
         context = created.browser_context_id
-        self.numbers.stages += 1
-        folder = f"downloads/s{self.numbers.stages}"
+        self.counters.stages += 1
+        folder = f"downloads/s{self.counters.stages}"
         make_folder_in_browser(self.process.folder, folder)
         self.connection.post(
             cdp.BrowserSetDownloadBehavior(
@@ -200,7 +200,7 @@ class Browser:
                 events_enabled=True,
             )
         )
-        stage = self.stages[context] = Stage(self, f"s{self.numbers.stages}", context, folder)
+        stage = self.stages[context] = Stage(self, f"s{self.counters.stages}", context, folder)
         return stage
 
     async def wait_for_tab(self, target_id: str) -> Tab:
@@ -250,7 +250,7 @@ class Browser:
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:
             case cdp.TargetAttachedToTarget():
-                self._attached(event)
+                self._on_attached(event)
             case cdp.TargetDetachedFromTarget(session_id=session):
                 for stage in self.stages.values():
                     for tab in [tab for tab in stage.tabs.values() if tab.session == session]:
@@ -267,7 +267,7 @@ class Browser:
             case _:
                 pass
 
-    def _attached(self, event: cdp.TargetAttachedToTarget) -> None:
+    def _on_attached(self, event: cdp.TargetAttachedToTarget) -> None:
         info, session = event.target_info, event.session_id
         stage = self.stages.get(_ATTACHED) or self.stages.get(info.browser_context_id or "")
         if stage is None or info.type not in (_ATTACHED_TAB_TYPES if stage.is_attached else _TAB_TYPES):
@@ -288,12 +288,12 @@ class Browser:
 
     def add_tab(self, stage: Stage, info: cdp.TargetTargetInfo, session: str) -> Tab:
         """Add a tab, and follow its events in this DevTools session."""
-        self.numbers.tabs += 1
+        self.counters.tabs += 1
         tab = Tab(
             self.connection,
             info.target_id,
             session,
-            self.numbers.tabs,
+            self.counters.tabs,
             on_dialog=stage.answer_dialog,
             notify=stage.notices.add,
         )

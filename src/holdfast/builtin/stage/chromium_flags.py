@@ -91,7 +91,7 @@ PREFERENCES: dict[str, Any] = {
     "alternate_error_pages": {"enabled": False},
     "credentials_enable_service": False,
     "translate": {"enabled": False},
-    # Pages are denied what the browser would ask the user for (2): nobody sees its questions, and they block all clicks.
+    # 2 denies pages what the browser would ask the user for: nobody sees its questions, and they block all clicks.
     "profile": {"default_content_setting_values": dict.fromkeys(_DENIED_PERMISSIONS, 2)},
     "hardware": {"screen_capture_enabled": False},
     # A PDF becomes a download, because the text in the browser's own viewer cannot be read.

@@ -47,9 +47,10 @@ class Mismatch:
 
 
 async def wait_until(tab: Tab, condition: Condition, seconds: float) -> float:
-    """Wait until the condition is true, and return how many seconds that took; raise with expected and actual after `seconds`.
+    """Wait until the condition is true, and return how many seconds that took.
 
-    The code is NOT_YET, STALE_REF if the element is gone, or PAGE_HUNG if the page does not answer.
+    After `seconds`, raises an error with what was expected and what is there: NOT_YET, STALE_REF if the element is gone, or PAGE_HUNG
+    if the page does not answer.
     """
     start = monotonic()
     pause = _FIRST_PAUSE
@@ -86,7 +87,7 @@ async def _error(
 
 
 async def compare(tab: Tab, condition: Condition, timeout: float) -> list[Mismatch]:
-    """Return what of a condition is not true now. Raises PAGE_HUNG if the page does not answer in time."""
+    """Return the fields of a condition that are not true now. Raises PAGE_HUNG if the page does not answer in time."""
     mismatches: list[Mismatch] = []
     if condition.url or condition.title:
         page = await tab.run(await tab.document(timeout=timeout), "ready", timeout)
@@ -133,6 +134,7 @@ async def _compare_texts(
 
 
 async def _facts(tab: Tab, ref_number: int, timeout: float) -> dict[str, Any]:
+    """Return what the page script's function `facts` says about an element."""
     try:
         return await tab.run(tab.find_ref(ref_number), "facts", timeout, ref=ref_number)
     except ToolError as error:

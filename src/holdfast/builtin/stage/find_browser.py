@@ -1,4 +1,4 @@
-"""Find an installed Chromium or Chrome."""
+"""Finds an installed Chromium or Chrome."""
 
 import os
 import shutil

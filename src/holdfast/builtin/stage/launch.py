@@ -1,4 +1,4 @@
-"""Starts Chromium in a sandbox, with a proxy that checks every request, and ends it and removes its files."""
+"""Starts Chromium in a sandbox, with a proxy that checks every request. Ends the browser, and removes its files."""
 
 import asyncio
 import contextlib
@@ -154,7 +154,7 @@ def _write_preferences(folder: BrowserFolder) -> None:
 
 
 def _replace_programs(folder: BrowserFolder) -> None:
-    """Replace the programs with which the browser opens other programs, which it does for `mailto:` without asking, by `false`."""
+    """Keep the browser from opening other programs, which it does for `mailto:` without asking: it finds `false` in place of `xdg-open`."""
     programs = folder.path / _PROGRAMS
     programs.mkdir()
     nothing = shutil.which("false", path=os.defpath) or os.devnull

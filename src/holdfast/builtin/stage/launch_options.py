@@ -25,6 +25,6 @@ class LaunchOptions:
     data_dir: Path | None = None
     early: Early = "nothing"
     """What the server starts before the first call of `open`: nothing; the sandbox, with a shell that becomes the browser later; or the
-    browser itself, which makes sense if the server was started by a tool call."""
+    browser itself, if a tool call has started the server."""
     folder_base: Path | None = None
     """Where the folders of browsers are created; None for the default."""

@@ -32,9 +32,8 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
     """Load an address, or go `back`, `forward` or `reload`. Return `loaded`, or `loading` if it takes longer."""
     tab.is_leaving = True
     try:
-        if (
-            tab.is_loading and not tab.is_over
-        ):  # a page gets no commands while the tab waits for the next page
+        if tab.is_loading and not tab.is_over:
+            # A page gets no commands while the tab waits for the next page.
             tab.connection.post(cdp.PageStopLoading(), tab.session)
         if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
             url = await _address(tab, url)  # before the tab shows an empty page
@@ -42,11 +41,11 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
         if tab.asked_for_program is not None and url not in ("back", "forward"):
             url = tab.url if url == "reload" else check_url(url)
             await _close_program_question(tab, tab.asked_for_program)
-        first = tab.log.requests.count
+        last_request = tab.log.requests.count
         match url:
             case "reload":
-                same = cdp.PageNavigate(url=tab.url or _EMPTY_PAGES[1])
-                await _start(tab, cdp.PageReload(), timeout, if_stopped=same)
+                same_address = cdp.PageNavigate(url=tab.url or _EMPTY_PAGES[1])
+                await _start(tab, cdp.PageReload(), timeout, if_stopped=same_address)
             case "back" | "forward":
                 await _go_in_history(tab, url, timeout)
             case _:
@@ -55,11 +54,11 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
                 if result is None:
                     return "loading"
                 if result.error_text == _ABORTED and not result.is_download:
-                    await _wait(tab, first, timeout)
+                    await _wait(tab, last_request, timeout)
                     if tab.commits == commits:
                         tab.asked_for_program = monotonic()
                         raise _denied_redirect(url)
-        return await _wait(tab, first, timeout)
+        return await _wait(tab, last_request, timeout)
     finally:
         tab.is_leaving = False
 
@@ -84,7 +83,7 @@ async def _close_program_question(tab: Tab, asked: float) -> None:
 
 
 async def _does_page_answer(tab: Tab) -> bool:
-    """Return whether the page answers. If not, its scripts must be stopped before the browser loads the next page, not meanwhile."""
+    """Return whether the page answers. If not, its scripts must be stopped now: that is not possible while the next page is loaded."""
     if tab.is_over or tab.url in _EMPTY_PAGES:
         return True
     try:
@@ -164,22 +163,24 @@ async def _history_entry(
 async def _start(
     tab: Tab, command: cdp.Command[Any], timeout: float, *, if_stopped: cdp.Command[Any] | None = None
 ) -> None:
-    """Send a command that loads another page, and wait until the tab has that page, or until its server was asked for it.
+    """Send a command that loads another page, and wait until the tab shows that page, or until the request for it was sent.
 
     The browser answers such a command at once, even if the scripts of the old page block the load. Then these scripts are stopped,
     and `if_stopped` is sent.
     """
-    before, first = tab.commits, tab.log.requests.count
+    commits_before, last_request = tab.commits, tab.log.requests.count
 
     def has_page() -> bool:
-        return tab.commits > before or tab.is_over
+        return tab.commits > commits_before or tab.is_over
 
     await _send(tab, command, timeout, if_stopped=if_stopped)
     if if_stopped is None:
         await tab.until(has_page, timeout)
-    elif not await tab.until(has_page, min(timeout, _PATIENCE_SECONDS)) and not _is_request_sent(tab, first):
+    elif not await tab.until(has_page, min(timeout, _PATIENCE_SECONDS)) and not _is_request_sent(
+        tab, last_request
+    ):
         await _stop_scripts(tab)
-        before = tab.commits
+        commits_before = tab.commits
         await _send(tab, if_stopped, timeout)
         await tab.until(has_page, timeout)
 
@@ -193,18 +194,18 @@ async def _send(
     """
     if tab.is_closed:
         tab.check()
-    first = tab.log.requests.count
+    last_request = tab.log.requests.count
     with browser_failures():
         sending = asyncio.ensure_future(tab.connection.send(command, tab.session, timeout))
         sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
         try:
             await asyncio.wait([sending], timeout=min(timeout, _PATIENCE_SECONDS))
-            if not sending.done() and not tab.is_over and not _is_request_sent(tab, first):
+            if not sending.done() and not tab.is_over and not _is_request_sent(tab, last_request):
                 await _stop_scripts(tab)  # the old page blocks the load
                 return await tab.connection.send(if_stopped or command, tab.session, timeout)
             return await sending
         except NoAnswerError:
-            if tab.is_over or not _is_request_sent(tab, first):
+            if tab.is_over or not _is_request_sent(tab, last_request):
                 raise
             return None
         except CdpError as error:
@@ -213,24 +214,24 @@ async def _send(
             sending.cancel()
 
 
-def _is_request_sent(tab: Tab, first: int) -> bool:
-    """Return whether the tab has sent the request for the next page, and waits for a server."""
-    return any(_is_load(tab, request) for _, request in tab.log.requests.after(first))
+def _is_request_sent(tab: Tab, last_request: int) -> bool:
+    """Return whether the tab has requested another page since `last_request`, so that it waits for a server."""
+    return any(_is_load(tab, request) for _, request in tab.log.requests.after(last_request))
 
 
 def _is_load(tab: Tab, request: Request) -> bool:
     return request.kind == "Document" and request.frame_id == tab.target_id
 
 
-async def _wait(tab: Tab, first: int, timeout: float) -> str:
-    """Wait until the page is loaded; raise if there is no page to show. Requests after the number `first` belong to this load."""
+async def _wait(tab: Tab, last_request: int, timeout: float) -> str:
+    """Wait until the page is loaded; raise if there is no page to show. `last_request` is the number of the last request before the load."""
     await asyncio.sleep(0)
     started = await tab.until(lambda: tab.find_document(tab.target_id) is not None or tab.is_closed, timeout)
     loaded = await tab.until(lambda: not tab.is_loading or tab.is_over, timeout)
     if tab.is_crashed:
         raise ToolError(PAGE_CRASHED, "The page crashed while it was loaded.")
     tab.check()
-    for _, request in tab.log.requests.after(first):
+    for _, request in tab.log.requests.after(last_request):
         headers = {name.lower(): value for name, value in request.response_headers.items()}
         if not _is_load(tab, request):
             continue

@@ -1,4 +1,4 @@
-"""Which browser and which stages belong to which caller."""
+"""Finds the browser, the stages, the tabs and the elements of each caller. A caller is an *owner* of its browser."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ _REF = re.compile(r"\[?(?:t(\d{1,9}))?e(\d{1,9})\]?")
 class _Owner:
     """A caller: its browser, the stage that it used last, and the counters for its ids."""
 
-    numbers: IdCounters = field(default_factory=IdCounters)
+    counters: IdCounters = field(default_factory=IdCounters)
     browser: Browser | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_stage: str = ""
@@ -42,15 +42,15 @@ class Owners:
                 browser = None
             if browser is None:
                 process = await self.first_browser.launch()
-                browser = Browser(process.connection, process, owner.numbers)
+                browser = Browser(process.connection, process, owner.counters)
                 browser.start()
                 owner.browser = browser
                 browser.on_close = lambda: self._closed(owner, browser)
             return browser
 
-    def numbers(self, call: Call) -> IdCounters:
+    def counters(self, call: Call) -> IdCounters:
         """Return the counters for the ids of the caller's stages and tabs. No id is used twice."""
-        return self._owners.setdefault(call.owner, _Owner()).numbers
+        return self._owners.setdefault(call.owner, _Owner()).counters
 
     def add(self, call: Call, stage: Stage) -> None:
         """Give a new stage to the caller."""
@@ -104,6 +104,7 @@ class Owners:
         await stage.close()
 
     async def _forget_lost(self, browser: Browser) -> None:
+        """Remove the stages of a browser that has ended."""
         for stage_id in self.stages.ids():
             if self.stages.get(stage_id).browser is browser:
                 await self.stages.remove(stage_id)

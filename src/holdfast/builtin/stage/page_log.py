@@ -22,9 +22,12 @@ class ConsoleLine:
     """Something that the page logged, or an error in its scripts."""
 
     level: str
+    """`log`, `info`, `warning`, `error` and so on, as in the DevTools protocol."""
     text: str
     where: str
+    """The address of the script and the line; empty if they are not known."""
     at: float
+    """The browser's time stamp."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class Request:
     method: str
     url: str
     kind: str
+    """What is requested, such as `Document` or `Fetch`, as in the DevTools protocol."""
     started: float
     headers: dict[str, str]
     frame_id: str = ""
@@ -112,7 +116,7 @@ class PageLog:
             event.frame_id or "",
         )
         self.requests.add(request)
-        if len(self.in_flight) >= MAX_REQUESTS:  # a flood
+        if len(self.in_flight) >= MAX_REQUESTS:  # forget the oldest one
             self.in_flight.pop(next(iter(self.in_flight)))
         self.in_flight[event.request_id] = request
 

@@ -35,10 +35,12 @@ async def arm(tab: Tab, document: Document, ref_number: int) -> list[Document] |
     children = tab.tree.children(document.frame_id)
     owners = await asyncio.gather(*(tab.frame_element(frame) for frame in children))
     ref_numbers = [-1 if owner is None else owner[1] for owner in owners]
-    armed = await tab.run(document, "arm", ref=ref_number, frames=ref_numbers)
-    if armed is None:
+    frames_in_element = await tab.run(document, "arm", ref=ref_number, frames=ref_numbers)
+    if frames_in_element is None:
         return None
-    open_frames = {frame.id for frame, owner in zip(children, ref_numbers, strict=True) if owner in armed}
+    open_frames = {
+        frame.id for frame, number in zip(children, ref_numbers, strict=True) if number in frames_in_element
+    }
     others: list[Document] = []
     for frame_id in list(tab.frames):
         other = tab.find_document(frame_id)

@@ -29,18 +29,20 @@ _FRAME_SECONDS = 4.0  # a frame that does not answer must not make the whole pag
 
 @dataclass(slots=True)
 class _Reading:
-    """The state of one reading of a page: how many frames may still be read, and how many elements were not read so far."""
+    """The state of reading a page once."""
 
     tab: Tab
     search: ClosedRootSearch
     frames_left: int = MAX_FRAMES
+    """How many frames may still be read."""
     unread: int = 0
+    """How many elements were not read so far, for lack of time."""
     title: str = ""
     url: str = ""
 
 
 async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
-    """Read the page, or one element of it, and keep the snapshot for later differences."""
+    """Read the page, or the element with the ref number `within`, and keep the snapshot for later differences."""
     if within is not None:
         return await _take(tab, *await find_root(tab, within), is_part=True)
     for _ in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""The server with the stage tools."""
+"""Makes the toolbox of the server `stage`."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

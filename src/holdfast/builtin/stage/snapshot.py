@@ -90,10 +90,10 @@ def _shorten(snapshot: Snapshot, budget: int) -> View | None:
     ranks = _sibling_ranks(snapshot.lines)
     limit = _largest_limit(snapshot.lines, ranks, budget)
     while limit >= _MIN_SIBLINGS:
-        lines, first = _without_ranks(snapshot, ranks, limit)
+        lines, first_left_out = _without_ranks(snapshot, ranks, limit)
         if fitting(lines, budget) == len(lines):
             shown = sum(rank < limit for rank in ranks)
-            cursor = f"{snapshot.id}:{first}"
+            cursor = f"{snapshot.id}:{first_left_out}"
             return View(lines=lines, shown=shown, left_out=len(ranks) - shown, cursor=cursor)
         limit = limit * 3 // 4
     return None
@@ -118,8 +118,8 @@ def _sibling_ranks(lines: Sequence[str]) -> list[int]:
 
 
 def _largest_limit(lines: Sequence[str], ranks: Sequence[int], budget: int) -> int:
-    """Return the largest rank limit with which the lines probably fit into the budget."""
-    sizes: Counter[int] = Counter()
+    """Return up to which rank the lines probably fit into the budget."""
+    sizes: Counter[int] = Counter()  # by rank, in bytes
     for line, rank in zip(lines, ranks, strict=True):
         sizes[rank] += len(line) + 2
     left = budget * 4
@@ -135,21 +135,21 @@ def _largest_limit(lines: Sequence[str], ranks: Sequence[int], budget: int) -> i
 def _without_ranks(snapshot: Snapshot, ranks: Sequence[int], limit: int) -> tuple[list[str], int]:
     """Return the lines with a rank below the limit, with a marker for each gap, and the index of the first line that is left out."""
     shown: list[str] = []
-    first = gap = -1
+    first_left_out = gap = -1  # the index where the first gap and the current gap begin
     indent = ""
-    for number, (line, rank) in enumerate(zip(snapshot.lines, ranks, strict=True)):
+    for index, (line, rank) in enumerate(zip(snapshot.lines, ranks, strict=True)):
         if rank < limit:
             if gap >= 0:
-                shown.append(f"{indent}… {number - gap} lines: cursor {snapshot.id}:{gap}")
+                shown.append(f"{indent}… {index - gap} lines: cursor {snapshot.id}:{gap}")
                 gap = -1
             shown.append(line)
         elif gap < 0:
-            gap = number
-            first = number if first < 0 else first
+            gap = index
+            first_left_out = index if first_left_out < 0 else first_left_out
             indent = line[: len(line) - len(line.lstrip(" "))]
     if gap >= 0:
         shown.append(f"{indent}… {len(snapshot.lines) - gap} lines: cursor {snapshot.id}:{gap}")
-    return shown, first
+    return shown, first_left_out
 
 
 def difference(old: Sequence[str], new: Sequence[str]) -> list[str]:
@@ -215,7 +215,7 @@ def _equal_blocks(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int
 def _anchors(
     old: Sequence[str], new: Sequence[str], start: int, end_old: int, end_new: int
 ) -> list[tuple[int, int]]:
-    """Return the positions of lines that occur once in both: as many as are in the same order in both."""
+    """Return the positions, in both, of lines that occur once in both: the largest set of them that has the same order in both."""
     seen_old = Counter(old[start:end_old])
     seen_new = Counter(new[start:end_new])
     places = {new[j]: j for j in range(start, end_new) if seen_new[new[j]] == 1}

@@ -249,7 +249,7 @@ class Tab:
         return shown
 
     async def element(self, number: int) -> tuple[Document, str]:
-        """Return the document of an element, and the DevTools protocol's id of the element as a remote object."""
+        """Return the document of an element, and the id with which commands of the DevTools protocol name the element."""
         document = self.find_ref(number)
         result = await self.send(
             cdp.RuntimeEvaluate(expression=f"stage.element({number})", unique_context_id=document.unique_id),
@@ -260,7 +260,7 @@ class Tab:
         return document, result.result.object_id
 
     async def frame_element(self, frame: Frame) -> tuple[Document, int] | None:
-        """Return the document that contains a frame's element, and the element's ref number. None for the main frame, or if it is gone."""
+        """Return the document that contains a frame's element, and the element's ref number. None for the main frame, or a frame that is gone."""
         parent = self.find_document(frame.parent_id) if frame.parent_id else None
         if parent is None:
             return None

@@ -137,7 +137,7 @@ class TabEvents:
         return True
 
     def _show(self, session: str, described: cdp.PageFrame) -> None:
-        """Handle that a frame shows another page. If the page's address is denied, load an empty page instead."""
+        """Record that a frame shows another page. If the page's address is denied, load an empty page instead."""
         tab = self._tab
         url = described.url + (described.url_fragment or "")
         frame = tab.tree.set(described.id, described.parent_id or "", url, session)
@@ -182,7 +182,7 @@ class TabEvents:
                 tab.log.on_event(session, event)
 
     def _report_denied(self, event: msgspec.Struct) -> None:
-        """Notify about addresses that the browser itself refuses to load."""
+        """Notify the caller of addresses that the browser itself refuses to load."""
         match event:
             case cdp.LogEntryAdded(entry=entry) if entry.source == "security":
                 refused = _REFUSED.match(entry.text)

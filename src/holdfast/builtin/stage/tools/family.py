@@ -47,7 +47,7 @@ class _Roots(msgspec.Struct):
 
 
 class ToolFamily:
-    """The base class of the classes that have the handlers of related tools."""
+    """The base class for the handlers of a group of related tools."""
 
     def __init__(self, owners: Owners, files: SessionFiles) -> None:
         self._owners = owners

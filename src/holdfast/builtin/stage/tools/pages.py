@@ -44,7 +44,7 @@ class PageTools(ToolFamily):
     ) -> dict[str, Any]:
         """Use the user's own running browser or Electron app (--remote-debugging-port). It is not confined."""
         await self._owners.first_browser.discard()
-        stage = await attach_browser(endpoint, self._owners.numbers(call))
+        stage = await attach_browser(endpoint, self._owners.counters(call))
         self._owners.add(call, stage)
         answer = await self.tabs(call)
         return {
