@@ -44,7 +44,7 @@ class AttachedSession(EditorSession):
         self._remote: RemoteSession | None = None
         self._options = OptionValues(mode=Mode.ASK, max_mode=Mode.ASK, trust=Trust.DIRECT)
         self._unused: list[str] = []
-        """Predicates for a notice about what the editor sent or offered and the session does not use, such as "does not start …"."""
+        """Parts of a notice about what the editor sent or offered and the session does not use, such as "does not start the servers …"."""
         self._started = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -69,7 +69,7 @@ class _UrlElicitation(msgspec.Struct, rename="camel"):
 
 
 class EditorDoor:
-    """One session's access to the editor."""
+    """One session's access to its editor."""
 
     def __init__(
         self, peer: Peer, capabilities: ClientCapabilities, session_id: str = "", *, name: str = ""
@@ -171,7 +171,7 @@ class EditorDoor:
         return await EditorTerminal(self._request, self._session_id).run(command)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user for what a server needs. Fields that ACP does not define are dropped."""
+        """Ask the user for the input that a server requests. Members that ACP does not define are dropped."""
         mode = params.get("mode", "form")
         if not isinstance(mode, str) or not self._can_elicit(mode):
             raise HoldfastError(

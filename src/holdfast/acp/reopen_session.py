@@ -22,7 +22,7 @@ _RETRY_SECONDS = 0.1
 async def reopen_session(
     host: Host, peer: Peer, session_id: str, options: OpenOptions, door: EditorDoor, *, replay: bool
 ) -> EditorSession:
-    """Open the session here or, if another process has it open, attach to it. The caller calls `start` of what is returned.
+    """Open the session here or, if another process has it open, attach to it. The caller must call `start` on the returned session.
 
     Raises SESSION_HELD if the other process does not answer.
     """

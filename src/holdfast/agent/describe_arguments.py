@@ -36,12 +36,12 @@ class _Schema(msgspec.Struct):
 
 
 def required_arguments(tool: Tool) -> list[str]:
-    """The names of the required arguments."""
+    """Return the names of the required arguments."""
     return _parse_schema(tool).required
 
 
 def describe_arguments(tool: Tool) -> str:
-    """One line per argument: its name, type, constraints and description."""
+    """Return a line for each argument: its name, type, constraints and description."""
     schema = _parse_schema(tool)
     if not schema.properties:
         return "It has no arguments.\n"
@@ -55,7 +55,7 @@ def describe_arguments(tool: Tool) -> str:
 
 
 def example_arguments(tool: Tool) -> str:
-    """A JSON object to fill in: each required argument, with placeholders that name the types."""
+    """Return a JSON object to fill in: the required arguments, with placeholders that name the types."""
     schema = _parse_schema(tool)
     example = _Example(schema.definitions)
     filled = {
@@ -116,7 +116,7 @@ class _Example:
 
 
 def _resolve(value: Json, definitions: dict[str, Json]) -> Json:
-    """The schema, or the definition that it refers to."""
+    """Return the schema, or the definition that it refers to."""
     if isinstance(value, dict) and isinstance(reference := value.get("$ref"), str):
         return definitions.get(reference.rpartition("/")[2], value)
     return value
@@ -175,5 +175,5 @@ def _short_json(value: Json) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """The text, or its beginning and an ellipsis (…) if it has more than `length` characters."""
+    """Return the text, or its beginning and an ellipsis (…) if it has more than `length` characters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"

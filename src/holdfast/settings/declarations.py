@@ -279,8 +279,8 @@ class ModelSettings:
         default="",
         metadata={
             "help": "The address of an endpoint of your own, such as `http://127.0.0.1:8080/v1`. All models with the prefix `openai:`,"
-            " `openai-chat:`, `anthropic:` or `ollama:`, or without a prefix, are then used there, and no key but that of"
-            " `model.api_key_env` is sent to it."
+            " `openai-chat:`, `anthropic:` or `ollama:`, or without a prefix, are then used there. The only key that is sent to it is"
+            " that of `model.api_key_env`."
         },
     )
     api_key_env: str = field(

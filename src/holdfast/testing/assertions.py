@@ -25,7 +25,7 @@ async def events_of(session: Session) -> list[Event]:
 
 
 async def calls_of(session: Session, name: str = "") -> list[tuple[ToolCalled, ToolEnded | None]]:
-    """Return the calls of a session, each with its end, or None if it has not ended. `name`: only the calls of this `server.tool`."""
+    """Return the calls of a session, each with its end, or None if it has not ended. With `name`, only the calls of this `server.tool`."""
     happened = await events_of(session)
     ended = {event.call_id: event for event in happened if isinstance(event, ToolEnded)}
     return [

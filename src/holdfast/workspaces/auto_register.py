@@ -79,6 +79,7 @@ def _find_project(folder: Path, parents: list[Path], settings: Settings) -> Path
 
 
 def _is_private(folder: Path, above: list[Path], settings: Settings) -> bool:
+    """Return whether the folder is hidden below one of `above`, contains the home folder, or overlaps with Holdfast's own folders."""
     own = (settings.data_dir, settings.file.parent, settings.servers.user_file.parent)
     resolved = [Path(real_path(str(path.absolute()))) for path in own]
     return (

@@ -30,7 +30,7 @@ from holdfast.workspaces.bindings import (
     read_bindings,
     write_bindings,
 )
-from holdfast.workspaces.document import check_name, format_workspace, guess_path, parse_workspace
+from holdfast.workspaces.workspace_file import check_name, format_workspace, guess_path, parse_workspace
 from holdfast.workspaces.worktree import find_repository
 
 WORKSPACES_FOLDER = "workspaces"

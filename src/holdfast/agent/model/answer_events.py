@@ -19,9 +19,8 @@ LONG_EVENT_BYTES = 256 * 1024
 _MAX_LINES = 100  # of one event
 # Some endpoints repeat the definitions of tools: the longer the request, the more values are allowed.
 _BYTES_PER_VALUE = 20
-_VALUES_WITHOUT_PAUSE = (
-    1000  # an event with more values is followed by a pause, so that other sessions are not delayed
-)
+# An event with more values is followed by a pause, so that other sessions are not delayed.
+_VALUES_WITHOUT_PAUSE = 1000
 _PAUSE_SECONDS_PER_VALUE = 40e-6
 _LONGEST_END = 4  # bytes that `_END` matches at most
 _END = re.compile(rb"\n\n|\r\n\r\n")  # some libraries do not end an event at other line ends
@@ -41,7 +40,7 @@ class EventSplitter:
         self._is_first = True
 
     def add(self, chunk: bytes) -> list[bytes]:
-        """The events that are complete with this chunk."""
+        """Add the next bytes. Return the events that are complete now."""
         begin = max(0, len(self._unfinished) - _LONGEST_END + 1)
         self._unfinished += chunk
         if self._is_first and len(self._unfinished) >= len(BOM_UTF8):

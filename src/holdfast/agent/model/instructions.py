@@ -23,7 +23,7 @@ def make_instructions(context: SessionContext, status: ServerStatus, project: st
 
 
 def tag_author(author: str, text: str) -> str:
-    """Put text into a tag that names its author, so that the model does not take it for the user's. The text cannot close the tag."""
+    """Put a text into a tag that names its author, so that the model does not think the user wrote it. The text cannot close the tag."""
     body = escape_from_tags(text)
     return f'<from author="{author}">\n{body}\n</from>'
 

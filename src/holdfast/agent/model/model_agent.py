@@ -276,9 +276,8 @@ def _import_clients() -> "type[ModelClients]":
     try:
         from importlib import import_module
 
-        import_module(
-            "holdfast.agent.model.compaction"
-        )  # this module imports everything that the first prompt needs
+        # This module imports everything that the first prompt needs.
+        import_module("holdfast.agent.model.compaction")
         from holdfast.agent.model.clients import ModelClients
     except ImportError as error:
         if (error.name or "").startswith("holdfast"):

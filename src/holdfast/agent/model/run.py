@@ -200,7 +200,7 @@ class ModelRun:
         return response
 
     async def _add_refusal(self, response: ModelResponse) -> None:
-        """Show why the model refuses to answer. Some formats have a field of its own for that."""
+        """Show why the model refuses to answer. Some API formats have a separate field for the reason."""
         refusal = (response.provider_details or {}).get("refusal")
         if isinstance(refusal, str) and refusal and not text_of(response):
             response.parts = [*response.parts, TextPart(content=replace_surrogates(refusal))]
@@ -351,7 +351,7 @@ class ModelRun:
     async def _make_calls(
         self, calls: Sequence[ToolCallPart], ids: dict[str, str], tools: ToolList
     ) -> list[ModelRequestPart]:
-        """Make all calls at once, and collect what other sessions sent while they ran."""
+        """Make all calls at the same time, and collect the messages that other sessions sent in this time."""
         limits = [self._count_call() for _ in calls]
         work = [
             self._call(call, ids[call.tool_call_id], tools, limit)

@@ -1,4 +1,4 @@
-"""Changes a conversation before it is sent to a model: for the rules of its provider, without images if it takes none, and shortened."""
+"""Adapts a conversation before it is sent to a model: to the rules of its provider, without images if it takes none, and shortened."""
 
 import re
 from collections.abc import Sequence

@@ -78,12 +78,12 @@ class Usage:
 async def sum_usage(events: AsyncIterator[StoredEvent]) -> dict[str, Usage]:
     """Return what each agent of a session has used, by the agent's id. The id of the session's own agent is empty.
 
-    `TurnEnded` has the usage of the own agent in a turn. If a turn has not ended, or the process was killed, the usage of its answers
-    is added up.
+    `TurnEnded` says what the session's own agent used in the turn. If a turn has not ended, or its process was killed, the usage of the
+    single answers is added up instead.
     """
     by_agent: dict[str, Usage] = {}
     of_turn: Usage | None = None
-    """The usage of the own agent's answers in the current turn."""
+    """The usage of the session's own agent in the answers of the current turn."""
     async for stored in events:
         match stored.event:
             case TurnEnded(usage=usage) if not stored.agent:
