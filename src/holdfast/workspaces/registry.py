@@ -92,7 +92,7 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _RegistryEntry:
     """One file of the registry."""
 
     content: Workspace | InvalidWorkspace
@@ -306,7 +306,7 @@ class Registry:
         return _require_single(named, name) if named else None
 
     def _find_by_path(self, path: Path) -> Workspace | None:
-        by_folder: dict[Path, tuple[_Entry, ...]] = {}
+        by_folder: dict[Path, tuple[_RegistryEntry, ...]] = {}
         for folder, entry in self._folders():
             by_folder[folder] = (*by_folder.get(folder, ()), entry)
         if not by_folder:
@@ -321,7 +321,7 @@ class Registry:
                         return _require_single(entries, str(above))
         return None
 
-    def _folders(self) -> Iterator[tuple[Path, _Entry]]:
+    def _folders(self) -> Iterator[tuple[Path, _RegistryEntry]]:
         """Yield the folder of each workspace, and the folders that are bound to it. Raises if a folder is unknown."""
         entries = self._scan()
         own = set[Path]()
@@ -335,7 +335,7 @@ class Registry:
             if slug in by_slug and Path(folder) not in own:
                 yield Path(folder), by_slug[slug]
 
-    def _scan(self) -> tuple[_Entry, ...]:
+    def _scan(self) -> tuple[_RegistryEntry, ...]:
         """Return an entry for each file, sorted by slug."""
         try:
             names = [name for name in os.listdir(self._folder) if name.endswith(SUFFIX)]  # noqa: PTH208
@@ -351,10 +351,10 @@ class Registry:
         entries = (self._load(name) for name in names if not name.startswith("."))
         return tuple(entry for entry in entries if entry is not None)
 
-    def _entry_of(self, slug: str) -> _Entry | None:
+    def _entry_of(self, slug: str) -> _RegistryEntry | None:
         return self._load(self.file_of(slug).name)
 
-    def _load(self, name: str) -> _Entry | None:
+    def _load(self, name: str) -> _RegistryEntry | None:
         """Return the entry of a file, which is read again only if it has changed; None if there is no such file."""
         file = self._folder / name
         for _ in range(_MAX_READS):
@@ -373,19 +373,19 @@ class Registry:
             content = InvalidWorkspace(file=file, message="It changes too often to be read.")
         return self._locate(content, file)
 
-    def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _Entry:
+    def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _RegistryEntry:
         """Find the folder of a workspace. This is not cached, because a link in its path can change at any time."""
         if not content.path:
-            return _Entry(content=content, folder=None)
+            return _RegistryEntry(content=content, folder=None)
         try:
             folder = _resolve(content.path)
         except HoldfastError as error:
-            return _Entry(content=InvalidWorkspace(file=file, message=error.message), folder=None)
+            return _RegistryEntry(content=InvalidWorkspace(file=file, message=error.message), folder=None)
         try:
             self._check_outside_data_folder(folder)
         except HoldfastError as error:
             content = InvalidWorkspace(file=file, message=error.message, path=content.path)
-        return _Entry(content=content, folder=folder)
+        return _RegistryEntry(content=content, folder=folder)
 
     def _check_folder(self, path: Path) -> Path:
         if not path.is_absolute():
@@ -509,7 +509,7 @@ def _parse_file(file: Path) -> Workspace | InvalidWorkspace:
         return InvalidWorkspace(file=file, message=error.message, path=guess_path(text))
 
 
-def _require_folders(entries: Iterable[_Entry]) -> Iterator[tuple[Path, _Entry]]:
+def _require_folders(entries: Iterable[_RegistryEntry]) -> Iterator[tuple[Path, _RegistryEntry]]:
     """Yield each entry with its folder. Raises if a folder is unknown, because the workspace's limits could not be applied in it."""
     for entry in entries:
         if entry.folder is None:
@@ -518,7 +518,7 @@ def _require_folders(entries: Iterable[_Entry]) -> Iterator[tuple[Path, _Entry]]
         yield entry.folder, entry
 
 
-def _require_single(entries: tuple[_Entry, ...], address: str) -> Workspace:
+def _require_single(entries: tuple[_RegistryEntry, ...], address: str) -> Workspace:
     first, *others = entries
     if others:
         slugs = ", ".join(map(_slug, entries))
@@ -528,13 +528,13 @@ def _require_single(entries: tuple[_Entry, ...], address: str) -> Workspace:
     return _require_valid(first)
 
 
-def _require_valid(entry: _Entry) -> Workspace:
+def _require_valid(entry: _RegistryEntry) -> Workspace:
     if isinstance(entry.content, InvalidWorkspace):
         raise entry.content.to_error()
     return entry.content
 
 
-def _trust(entry: _Entry) -> Trust:
+def _trust(entry: _RegistryEntry) -> Trust:
     return entry.content.trust if isinstance(entry.content, Workspace) else Trust.SANDBOXED
 
 
@@ -546,7 +546,7 @@ def _repositories(path: Path) -> Iterator[str]:
             yield str(repository)
 
 
-def _slug(entry: _Entry) -> str:
+def _slug(entry: _RegistryEntry) -> str:
     return entry.content.slug if isinstance(entry.content, Workspace) else entry.content.file.stem
 
 

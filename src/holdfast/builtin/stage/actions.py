@@ -38,7 +38,7 @@ _FORMATS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Aim:
+class ActionTarget:
     """The point at which an element can be clicked, in the tab's coordinates."""
 
     document: Document
@@ -50,8 +50,11 @@ class Aim:
     """Whether the element is a link to a file that the browser saves."""
 
 
-async def aim(tab: Tab, ref_number: int, *, enabled: bool, timeout: float) -> Aim:
-    """Wait until the element with this ref number can be acted on. If it cannot within `timeout`, raise an error with the reason."""
+async def wait_until_actionable(tab: Tab, ref_number: int, *, enabled: bool, timeout: float) -> ActionTarget:
+    """Wait until the element with this ref number is visible, does not move and is not covered; with `enabled`, also until it is enabled.
+
+    If that takes longer than `timeout`, raise an error with the reason.
+    """
     document = tab.find_ref(ref_number)
     # The page script waits for at most `ms`, and then needs a little time to answer.
     located = await tab.run(
@@ -65,7 +68,7 @@ async def aim(tab: Tab, ref_number: int, *, enabled: bool, timeout: float) -> Ai
     )
     tab.claim(document, located["next"])
     if located["state"] != "ok":
-        raise await _aim_error(tab, ref_number, located)
+        raise await _not_actionable_error(tab, ref_number, located)
     x, y = located["x"], located["y"]
     # From the coordinates of the element's frame to those of the tab. Each frame around it may be covered, too.
     frame = tab.frames.get(document.frame_id)
@@ -83,10 +86,10 @@ async def aim(tab: Tab, ref_number: int, *, enabled: bool, timeout: float) -> Ai
             raise _covered_error(tab, ref_number, offset["cover"])
         x, y = offset["x"], offset["y"]
         frame = tab.frames.get(parent.frame_id)
-    return Aim(document=document, ref_number=ref_number, x=x, y=y, is_download=located["download"])
+    return ActionTarget(document=document, ref_number=ref_number, x=x, y=y, is_download=located["download"])
 
 
-async def _aim_error(tab: Tab, ref_number: int, located: dict[str, Any]) -> ToolError:
+async def _not_actionable_error(tab: Tab, ref_number: int, located: dict[str, Any]) -> ToolError:
     ref = tab.ref(ref_number)
     match located["state"]:
         case "gone":
@@ -126,7 +129,7 @@ async def stale_error(tab: Tab, ref_number: int) -> ToolError:
 
 
 async def click(
-    tab: Tab, target: Aim, *, button: Button = "left", count: int = 1, modifiers: Sequence[str] = ()
+    tab: Tab, target: ActionTarget, *, button: Button = "left", count: int = 1, modifiers: Sequence[str] = ()
 ) -> None:
     """Press and release a mouse button. If the press would hit another element, it is stopped, and COVERED is raised."""
     held = modifier_bits(modifiers)
@@ -141,14 +144,14 @@ async def click(
     _check_press(tab, target, press)
 
 
-async def hover(tab: Tab, target: Aim) -> None:
+async def hover(tab: Tab, target: ActionTarget) -> None:
     """Move the mouse over an element."""
     # Two movements, so that the mouse moves even if it is there already.
     await _mouse(tab, "mouseMoved", replace(target, x=target.x - 1))
     await _mouse(tab, "mouseMoved", target)
 
 
-async def drag(tab: Tab, source: Aim, target_ref_number: int, timeout: float) -> None:
+async def drag(tab: Tab, source: ActionTarget, target_ref_number: int, timeout: float) -> None:
     """Drag one element to another: press, move, release. The target is scrolled into view after the press."""
     await tab.send(cdp.InputSetInterceptDrags(enabled=True))
     tab.dragged = None
@@ -167,7 +170,7 @@ async def drag(tab: Tab, source: Aim, target_ref_number: int, timeout: float) ->
             _move_pressed(tab, source.x + distance, source.y + distance)
         await tab.until(lambda: tab.dragged is not None, _DRAG_SECONDS)
         try:
-            target = await aim(tab, target_ref_number, enabled=False, timeout=timeout)
+            target = await wait_until_actionable(tab, target_ref_number, enabled=False, timeout=timeout)
         except ToolError:
             await _mouse(tab, "mouseReleased", source, button="left", count=1)
             raise
@@ -190,7 +193,7 @@ def _move_pressed(tab: Tab, x: float, y: float) -> None:
     tab.connection.post(command, tab.session)
 
 
-async def scroll(tab: Tab, at: Aim | None, dx: float, dy: float) -> None:
+async def scroll(tab: Tab, at: ActionTarget | None, dx: float, dy: float) -> None:
     """Turn the mouse wheel over an element, or over the middle of the window, which has 1280 x 800 pixels."""
     x, y = (at.x, at.y) if at is not None else (640.0, 400.0)
     await tab.send(cdp.InputDispatchMouseEvent(type="mouseWheel", x=x, y=y, delta_x=dx, delta_y=dy))
@@ -236,7 +239,7 @@ async def fill(tab: Tab, ref_number: int, value: FieldValue, timeout: float) -> 
             if wanted is None:
                 raise ToolError(codes.BAD_ARGUMENT, f"{ref} is checked or not: use true or false.")
             if field["checked"] != wanted:
-                await click(tab, await aim(tab, ref_number, enabled=True, timeout=timeout))
+                await click(tab, await wait_until_actionable(tab, ref_number, enabled=True, timeout=timeout))
         case "select":
             await _choose(tab, document, ref_number, value if isinstance(value, list) else [str(value)])
         case "set":
@@ -260,7 +263,7 @@ async def _set(tab: Tab, document: Document, ref_number: int, text: str) -> None
 
 
 async def _fill_text(tab: Tab, document: Document, ref_number: int, text: str, timeout: float) -> None:
-    await aim(tab, ref_number, enabled=True, timeout=timeout)
+    await wait_until_actionable(tab, ref_number, enabled=True, timeout=timeout)
     if not await tab.run(document, "focusField", ref=ref_number, select=True):
         raise ToolError(NO_EFFECT, f"{tab.ref(ref_number)} did not take the focus.")
     if text:
@@ -295,7 +298,7 @@ async def _choose(tab: Tab, document: Document, ref_number: int, values: list[st
 async def focus(tab: Tab, ref_number: int, timeout: float, *, caret: Literal["end", "kept"]) -> None:
     """Focus an element, so that it gets the keys. With `caret="kept"`, an element that has the focus keeps its caret and selection."""
     document = tab.find_ref(ref_number)
-    await aim(tab, ref_number, enabled=True, timeout=timeout)
+    await wait_until_actionable(tab, ref_number, enabled=True, timeout=timeout)
     if not await tab.run(document, "focusField", ref=ref_number, caret=caret):
         raise ToolError(NO_EFFECT, f"{tab.ref(ref_number)} did not take the focus.")
 
@@ -319,14 +322,14 @@ def _text(ref: str, value: FieldValue) -> str:
     return value
 
 
-async def _arm(tab: Tab, target: Aim) -> list[Document]:
+async def _arm(tab: Tab, target: ActionTarget) -> list[Document]:
     armed = await arm(tab, target.document, target.ref_number)
     if armed is None:
         raise await stale_error(tab, target.ref_number)
     return armed
 
 
-def _check_press(tab: Tab, target: Aim, press: Press) -> None:
+def _check_press(tab: Tab, target: ActionTarget, press: Press) -> None:
     if press.cover is not None:
         raise _covered_error(tab, target.ref_number, press.cover)
     if press.outcome == "missed" and tab.asked_for_program is not None:
@@ -342,7 +345,7 @@ def _check_press(tab: Tab, target: Aim, press: Press) -> None:
 
 
 async def _mouse(
-    tab: Tab, kind: str, at: Aim, *, button: str = "none", count: int = 0, held: int = 0
+    tab: Tab, kind: str, at: ActionTarget, *, button: str = "none", count: int = 0, held: int = 0
 ) -> None:
     await tab.send(
         cdp.InputDispatchMouseEvent(

@@ -10,7 +10,14 @@ from typing import Any
 
 from holdfast.builtin.stage.browser import Stage
 from holdfast.builtin.stage.fence import fence, one_line, plain_text
-from holdfast.builtin.stage.snapshot import Place, Snapshot, View, difference, parse_cursor, view
+from holdfast.builtin.stage.snapshot import (
+    CursorPosition,
+    Snapshot,
+    SnapshotView,
+    difference,
+    parse_cursor,
+    view,
+)
 from holdfast.builtin.stage.tab import Tab
 from holdfast.builtin.stage.token_estimate import estimate_tokens, fitting, fitting_start
 from holdfast.model import codes
@@ -26,7 +33,7 @@ def page_answer(
     """Make an answer with lines that the page wrote: those that fit into the budget, and at most `limit`."""
     notices = _notices(stage, budget // 3)
     lines_budget = budget - _OVERHEAD - _cost(notices)
-    shown = view(Snapshot(id="", lines=tuple(lines[:limit])), lines_budget, Place(0))
+    shown = view(Snapshot(id="", lines=tuple(lines[:limit])), lines_budget, CursorPosition(0))
     answer = _answer([*shown.lines, *notices], facts)
     if shown.shown < len(lines):
         # A cursor is `<id>:<place>`, and the id is empty here. There is no cursor if only `limit` cut the lines.
@@ -85,7 +92,7 @@ def snapshot_answer(
 
 def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[str, Any]:
     """Make an answer with the lines of an earlier answer that follow a cursor."""
-    name, start = parse_cursor(cursor) or ("", Place(0))
+    name, start = parse_cursor(cursor) or ("", CursorPosition(0))
     lines = stage.kept_lines.get(name)
     snapshot = tab.snapshots.get(name) if lines is None else Snapshot(id=name, lines=tuple(lines))
     if snapshot is None or start.line > len(snapshot.lines):
@@ -119,7 +126,7 @@ def _answer(lines: list[str], facts: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "page": fence("\n".join(lines))} if lines else answer
 
 
-def _rest(shown: View, snapshot: Snapshot) -> dict[str, Any]:
+def _rest(shown: SnapshotView, snapshot: Snapshot) -> dict[str, Any]:
     """Return the members that say what the answer does not show."""
     rest: dict[str, Any] = {"left_out": shown.left_out, "cursor": shown.cursor} if shown.left_out else {}
     return {**rest, "unread": snapshot.unread} if snapshot.unread else rest

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.builtin.stage.limits import MAX_DIALOGS, MAX_TEXT
-from holdfast.builtin.stage.recent import Recent
+from holdfast.builtin.stage.recent_items import RecentItems
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Dialogs:
     """The last dialogs, and the policy for the next ones. Without a policy, a dialog is dismissed."""
 
     def __init__(self) -> None:
-        self.recent: Recent[Dialog] = Recent(MAX_DIALOGS)
+        self.recent: RecentItems[Dialog] = RecentItems(MAX_DIALOGS)
         self.policy = DialogPolicy()
 
     def answer(self, tab: str, kind: str, message: str, *, is_leaving: bool) -> tuple[Dialog, str | None]:

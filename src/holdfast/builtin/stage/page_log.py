@@ -11,7 +11,7 @@ import msgspec
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.fence import one_line
 from holdfast.builtin.stage.limits import MAX_CONSOLE, MAX_HEADER, MAX_HEADERS, MAX_REQUESTS, MAX_TEXT
-from holdfast.builtin.stage.recent import Recent
+from holdfast.builtin.stage.recent_items import RecentItems
 from holdfast.builtin.stage.url_rules import without_credentials
 
 _MAX_ARGUMENTS = 20
@@ -56,8 +56,8 @@ class PageLog:
     """The last messages and requests of a tab, and the requests that have not ended."""
 
     def __init__(self) -> None:
-        self.console: Recent[ConsoleLine] = Recent(MAX_CONSOLE)
-        self.requests: Recent[Request] = Recent(MAX_REQUESTS)
+        self.console: RecentItems[ConsoleLine] = RecentItems(MAX_CONSOLE)
+        self.requests: RecentItems[Request] = RecentItems(MAX_REQUESTS)
         self.in_flight: dict[str, Request] = {}
 
     def on_event(self, session: str, event: msgspec.Struct) -> None:

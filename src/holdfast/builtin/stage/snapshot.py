@@ -34,7 +34,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class SnapshotView:
     """The lines of a snapshot that fit into a budget."""
 
     lines: list[str]
@@ -48,7 +48,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CursorPosition:
     """Where an answer continues: a line, and a character in it if the line does not fit into one answer."""
 
     line: int
@@ -58,26 +58,26 @@ class Place:
         return f"{self.line}.{self.character}" if self.character else str(self.line)
 
 
-def parse_cursor(cursor: str) -> tuple[str, Place] | None:
+def parse_cursor(cursor: str) -> tuple[str, CursorPosition] | None:
     """Return the id before the colon of a cursor, and the place after it; None if it is not a cursor."""
     matched = _CURSOR.fullmatch(cursor)
-    return (matched[1], Place(int(matched[2]), int(matched[3] or 0))) if matched else None
+    return (matched[1], CursorPosition(int(matched[2]), int(matched[3] or 0))) if matched else None
 
 
-def view(snapshot: Snapshot, budget: int, start: Place | None = None) -> View:
+def view(snapshot: Snapshot, budget: int, start: CursorPosition | None = None) -> SnapshotView:
     """Return the lines that fit into a budget, from `start` on. Without `start`, long lists are shortened to show more of the page."""
     lines = snapshot.lines
     if start is None and fitting(lines, budget) < len(lines) and (shortened := _shorten(snapshot, budget)):
         return shortened
-    start = start or Place(0)
+    start = start or CursorPosition(0)
     rest = [lines[start.line][start.character :], *lines[start.line + 1 :]] if start.line < len(lines) else []
     count = fitting(rest, budget)
-    end = Place(start.line + count)
+    end = CursorPosition(start.line + count)
     shown = rest[:count]
     if rest and not count:  # not even one line fits
         shown = [fitting_start(rest[0], budget)]
-        end = Place(start.line, start.character + len(shown[0]))
-    return View(
+        end = CursorPosition(start.line, start.character + len(shown[0]))
+    return SnapshotView(
         lines=shown,
         shown=count,
         left_out=len(rest) - count,
@@ -85,7 +85,7 @@ def view(snapshot: Snapshot, budget: int, start: Place | None = None) -> View:
     )
 
 
-def _shorten(snapshot: Snapshot, budget: int) -> View | None:
+def _shorten(snapshot: Snapshot, budget: int) -> SnapshotView | None:
     """Show only the first children of each element, as many as fit. Returns None if too few fit."""
     ranks = _sibling_ranks(snapshot.lines)
     limit = _largest_limit(snapshot.lines, ranks, budget)
@@ -94,7 +94,7 @@ def _shorten(snapshot: Snapshot, budget: int) -> View | None:
         if fitting(lines, budget) == len(lines):
             shown = sum(rank < limit for rank in ranks)
             cursor = f"{snapshot.id}:{first_left_out}"
-            return View(lines=lines, shown=shown, left_out=len(ranks) - shown, cursor=cursor)
+            return SnapshotView(lines=lines, shown=shown, left_out=len(ranks) - shown, cursor=cursor)
         limit = limit * 3 // 4
     return None
 

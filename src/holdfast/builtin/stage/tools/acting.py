@@ -10,17 +10,17 @@ from holdfast.builtin.stage.codes import (
 from holdfast.builtin.stage.files import FILE_THREADS
 from holdfast.builtin.stage.limits import ACTION_SECONDS, SETTLE_SECONDS
 from holdfast.builtin.stage.tab import Tab
-from holdfast.builtin.stage.tools.family import (
+from holdfast.builtin.stage.tools.base import (
     Ref,
     Seconds,
+    StageTools,
     TabId,
-    ToolFamily,
 )
 from holdfast.model import codes
 from holdfast.toolkit import Call, Meta, ToolError
 
 
-class ActingTools(ToolFamily):
+class ActingTools(StageTools):
     """Tools for the mouse, keys, fields and uploads."""
 
     async def click(
@@ -36,7 +36,7 @@ class ActingTools(ToolFamily):
         stage, _, _ = self._owners.element(call, ref)
 
         async def act(tab: Tab, ref_number: int) -> None:
-            target = await actions.aim(tab, ref_number, enabled=True, timeout=timeout)
+            target = await actions.wait_until_actionable(tab, ref_number, enabled=True, timeout=timeout)
             begun = stage.downloads.count
             await actions.click(tab, target, button=button, count=2 if double else 1, modifiers=modifiers)
             if target.is_download and button == "left" and not stage.is_attached:
@@ -54,7 +54,8 @@ class ActingTools(ToolFamily):
 
         async def act(tab: Tab, ref_number: int) -> None:
             await actions.hover(
-                tab, await actions.aim(tab, ref_number, enabled=False, timeout=ACTION_SECONDS)
+                tab,
+                await actions.wait_until_actionable(tab, ref_number, enabled=False, timeout=ACTION_SECONDS),
             )
 
         return await self._act(call, ref, act)
@@ -71,8 +72,10 @@ class ActingTools(ToolFamily):
         async def act(tab: Tab, ref_number: int) -> None:
             if target_tab is not tab:
                 raise ToolError(NO_ELEMENT, f"{to} is in another tab.")
-            await actions.aim(tab, target_ref_number, enabled=False, timeout=ACTION_SECONDS)
-            source = await actions.aim(tab, ref_number, enabled=True, timeout=ACTION_SECONDS)
+            await actions.wait_until_actionable(tab, target_ref_number, enabled=False, timeout=ACTION_SECONDS)
+            source = await actions.wait_until_actionable(
+                tab, ref_number, enabled=True, timeout=ACTION_SECONDS
+            )
             await actions.drag(tab, source, target_ref_number, ACTION_SECONDS)
 
         return await self._act(call, ref, act)
@@ -145,7 +148,7 @@ class ActingTools(ToolFamily):
 
         async def act(tab: Tab, ref_number: int | None) -> None:
             target = (
-                await actions.aim(tab, ref_number, enabled=False, timeout=ACTION_SECONDS)
+                await actions.wait_until_actionable(tab, ref_number, enabled=False, timeout=ACTION_SECONDS)
                 if ref_number is not None
                 else None
             )

@@ -26,12 +26,12 @@ from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.page_log import Request, thrown_text
 from holdfast.builtin.stage.settle import settle, tab_state
 from holdfast.builtin.stage.tab import Tab
-from holdfast.builtin.stage.tools.family import (
+from holdfast.builtin.stage.tools.base import (
     Budget,
     OptionalRef,
     Seconds,
+    StageTools,
     TabId,
-    ToolFamily,
 )
 from holdfast.model import codes
 from holdfast.toolkit import Call, Image, Meta, Reply, ToolError
@@ -48,7 +48,7 @@ _MAX_EXPRESSION = 20_000
 _MAX_SCREENSHOT_SIDE = 8000
 
 
-class ObservingTools(ToolFamily):
+class ObservingTools(StageTools):
     """Tools for dialogs, downloads, screenshots, logs and requests, and for running scripts."""
 
     async def dialogs(

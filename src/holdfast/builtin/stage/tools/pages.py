@@ -8,11 +8,11 @@ from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.navigate import go
 from holdfast.builtin.stage.tab import describe_tab
-from holdfast.builtin.stage.tools.family import PAGE_BUDGET, Budget, Seconds, TabId, ToolFamily
+from holdfast.builtin.stage.tools.base import PAGE_BUDGET, Budget, Seconds, StageTools, TabId
 from holdfast.toolkit import Call
 
 
-class PageTools(ToolFamily):
+class PageTools(StageTools):
     """Tools for stages and tabs."""
 
     async def open(

@@ -6,11 +6,11 @@ from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import TextPart, page_answer, text_answer
 from holdfast.builtin.stage.fence import one_line
 from holdfast.builtin.stage.read_page import find_lines, find_root, take_snapshot
-from holdfast.builtin.stage.tools.family import (
+from holdfast.builtin.stage.tools.base import (
     Budget,
     OptionalRef,
+    StageTools,
     TabId,
-    ToolFamily,
     with_single_spaces,
 )
 from holdfast.model import codes
@@ -36,7 +36,7 @@ _KINDS = {
 }
 
 
-class ReadingTools(ToolFamily):
+class ReadingTools(StageTools):
     """Tools that show a page, find elements in it, and read its texts."""
 
     async def snapshot(

@@ -8,17 +8,17 @@ from holdfast.builtin.stage.codes import (
 )
 from holdfast.builtin.stage.conditions import Condition, State, wait_until
 from holdfast.builtin.stage.settle import TabState, settle
-from holdfast.builtin.stage.tools.family import (
+from holdfast.builtin.stage.tools.base import (
     Seconds,
+    StageTools,
     TabId,
-    ToolFamily,
     with_single_spaces,
 )
 from holdfast.model import codes
 from holdfast.toolkit import Call, ToolError
 
 
-class WaitingTools(ToolFamily):
+class WaitingTools(StageTools):
     """The tools `wait` and `expect`."""
 
     async def wait(  # noqa: PLR0913, PLR0917 - the arguments of the tool

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class RecentItems(Generic[T]):
     """Keeps the last `limit` items. Numbers start at 1 and only rise."""
 
     def __init__(self, limit: int) -> None:

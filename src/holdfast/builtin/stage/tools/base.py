@@ -46,7 +46,7 @@ class _Roots(msgspec.Struct):
     meta: _RootsMeta = msgspec.field(default_factory=_RootsMeta, name="_meta")
 
 
-class ToolFamily:
+class StageTools:
     """The base class for the handlers of a group of related tools."""
 
     def __init__(self, owners: Owners, files: SessionFiles) -> None:
