@@ -215,9 +215,9 @@ class SessionMethods:
     async def _list_agents(self, folder: str) -> tuple[tuple[str, str], ...]:
         """Return the names and descriptions of the agents that a session in this folder can use."""
         return tuple(
-            (found.name, found.definition.description)
-            for found in await self._host.agent_definitions.list(folder)
-            if found.definition is not None
+            (agent.name, agent.definition.description)
+            for agent in await self._host.agent_definitions.list(folder)
+            if agent.definition is not None
         )
 
     def _lock(self, session_id: str) -> asyncio.Lock:

@@ -76,15 +76,15 @@ async def _list(turn: TurnContext, kind: Kind, server: str) -> str:
     lines: list[str] = []
     for name in (server,) if server else available:
         try:
-            found = await turn.list_features(name, kind)
+            features = await turn.list_features(name, kind)
         except HoldfastError as error:
             if server:  # in a list of all servers, those without resources or prompts are left out
                 return f"{error.message}\n"
             continue
         if kind == "resources":
             with suppress(HoldfastError):  # a server may have resources and no templates
-                found = [*found, *await turn.list_features(name, "resourceTemplates")]
-        lines += [f"- {name} {line}\n" for line in map(_describe_item, found[:_MAX_LISTED])]
+                features = [*features, *await turn.list_features(name, "resourceTemplates")]
+        lines += [f"- {name} {line}\n" for line in map(_describe_item, features[:_MAX_LISTED])]
     return "".join(lines) or f"There are no {kind}.\n"
 
 

@@ -297,10 +297,10 @@ def read_envelope(result: ToolResult) -> JsonObject | None:
     if result.ok:
         return None
     in_meta = result.result.meta.get(ENVELOPE_KEY)
-    found = in_meta if isinstance(in_meta, dict) else result.data
-    match found:
+    envelope = in_meta if isinstance(in_meta, dict) else result.data
+    match envelope:
         case {"ok": False, "code": str(), "error": str(), "hint": str()}:
-            return cast("JsonObject", found)
+            return cast("JsonObject", envelope)
         case _:
             return None
 

@@ -15,13 +15,13 @@ from holdfast.session.session import Session
 async def events_of(session: Session) -> list[Event]:
     """Return all events of an open session so far, in order."""
     last = session.record.events.last
-    found: list[Event] = []
+    events: list[Event] = []
     if last:
         async for stored in session.subscribe():
-            found.append(stored.event)
+            events.append(stored.event)
             if stored.seq >= last:
                 break
-    return found
+    return events
 
 
 async def calls_of(session: Session, name: str = "") -> list[tuple[ToolCalled, ToolEnded | None]]:

@@ -150,10 +150,10 @@ class _LimitedStream(httpx2.AsyncByteStream):
                 size += len(chunk)
                 if size > limits.max_response_bytes:
                     raise failures.too_large(f"it has more than {limits.max_response_bytes} bytes")
-                found = splitter.add(chunk)
-                if found:
-                    exchange.last_event = found[-1]
-                async for events in self._checked(found):
+                complete = splitter.add(chunk)
+                if complete:
+                    exchange.last_event = complete[-1]
+                async for events in self._checked(complete):
                     yield events
             rest = splitter.take_rest()
             exchange.last_event = rest[-1] if rest else exchange.last_event

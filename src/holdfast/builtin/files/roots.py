@@ -128,10 +128,10 @@ class Roots:
         _check_path(path)
         if not path.startswith("/"):
             return RootedPath(self.folders[0], _components(path))
-        found = self._find_root(path) or self._find_root_through_link(path)
-        if found is None:
+        rooted = self._find_root(path) or self._find_root_through_link(path)
+        if rooted is None:
             raise outside_error(path, self.folders)
-        return found
+        return rooted
 
     def display_path(self, real_path: str) -> str:
         """Return a real path relative to the first root, or unchanged if it is in another root."""
@@ -156,8 +156,8 @@ class Roots:
         names: list[str] = []
         for _ in range(_MAX_OUTSIDE_COMPONENTS):
             if not pending:
-                found = self._find_root("/" + "/".join(names))
-                return replace(found, went_through_link=True) if found is not None else None
+                rooted = self._find_root("/" + "/".join(names))
+                return replace(rooted, went_through_link=True) if rooted is not None else None
             component = pending.popleft()
             target = None
             if component == "..":

@@ -247,20 +247,20 @@ class _Files:
         search = Search(glob=glob, text=text, ignore_case=ignore_case, limit=limit)
         async with self._searches:
             real_path = await run_in_slices(_SEARCH_THREADS, search.run(self._roots, path), owner=self._owner)
-        found = [
+        shown = [
             {name: value for name, value in asdict(match).items() if value is not None}
             for match in search.matches
         ]
         answer: dict[str, Any] = {
             "folder": self._roots.display_path(real_path),
-            "found": found,
+            "found": shown,
             "checked_files": search.checked_files,
         }
         if path == "." and (others := self._roots.folders_outside(real_path)):
             answer["not_searched"] = others
         if search.stop_reason:
             answer["truncated"] = search.stop_reason
-        if not found:
+        if not shown:
             answer["skipped"] = sorted(SKIPPED_FOLDERS)
         return answer
 

@@ -108,14 +108,14 @@ class ClosedRootSearch:
 
 
 def _closed_roots(node: cdp.DomNode) -> list[int]:
-    found: list[int] = []
+    roots: list[int] = []
     stack = [node]
     while stack:
         node = stack.pop()
         for root in node.shadow_roots or ():
             if root.shadow_root_type == "closed":
-                found.append(root.backend_node_id)
+                roots.append(root.backend_node_id)
             if root.shadow_root_type != "user-agent":
                 stack.append(root)
         stack += node.children or ()
-    return found
+    return roots

@@ -120,15 +120,15 @@ async def _compare_texts(
         if not wanted:
             continue
         if facts is not None and wanted.lower() in f"{facts['name']} {facts['text']}".lower():
-            found = FoundText(is_found=True, unread=0)
+            result = FoundText(is_found=True, unread=0)
         else:
-            found = await search_text(tab, wanted, timeout, condition.ref_number)
-        if found.is_found == is_there and (is_there or not found.unread):
+            result = await search_text(tab, wanted, timeout, condition.ref_number)
+        if result.is_found == is_there and (is_there or not result.unread):
             continue
         expected = f"{'the' if is_there else 'no'} text {wanted!r} {place}"
         is_shown = wanted.lower() in shown.lower()
-        actual = wanted if found.is_found and not is_shown else shown or "no such text"
-        more = f", but {found.unread} elements were not read" if found.unread else ""
+        actual = wanted if result.is_found and not is_shown else shown or "no such text"
+        more = f", but {result.unread} elements were not read" if result.unread else ""
         mismatches.append(Mismatch(expected=expected, actual=f"{actual}{more}"))
     return mismatches
 

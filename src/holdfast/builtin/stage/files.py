@@ -122,7 +122,7 @@ class DownloadFile:
 
 def list_downloads(browser_folder: Path, folder: str) -> dict[str, DownloadFile]:
     """Return the files of downloads in a folder of the browser, by the browser's id of the download. Other files are left out."""
-    found: dict[str, DownloadFile] = {}
+    downloads: dict[str, DownloadFile] = {}
     with ExitStack() as stack:
         descriptor = open_folder(_open_in_browser(stack, roots_of_browser(browser_folder), folder))
         stack.callback(os.close, descriptor)
@@ -131,8 +131,8 @@ def list_downloads(browser_folder: Path, folder: str) -> dict[str, DownloadFile]
             if matched is not None and entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):  # it was renamed or removed just now
                     size = entry.stat(follow_symlinks=False).st_size
-                    found[matched[1]] = DownloadFile(size, is_complete=matched[2] is None)
-    return found
+                    downloads[matched[1]] = DownloadFile(size, is_complete=matched[2] is None)
+    return downloads
 
 
 def remove_download(browser_folder: Path, path: str) -> None:

@@ -25,6 +25,6 @@ def find_browser(configured: str = "") -> str | None:
         if os.access(program, os.X_OK):
             return program
     for name in _NAMES:
-        if found := shutil.which(name, path=system_path()):
-            return str(Path(found).resolve())
+        if path := shutil.which(name, path=system_path()):
+            return str(Path(path).resolve())
     return None

@@ -82,8 +82,8 @@ class FrameTree:
 
     def document(self, frame_id: str) -> Document | None:
         """Return the newest document of a frame; None while it has none."""
-        found = [document for document in self.documents.values() if document.frame_id == frame_id]
-        return found[-1] if found else None
+        documents = [document for document in self.documents.values() if document.frame_id == frame_id]
+        return documents[-1] if documents else None
 
     def forget_documents(self, session: str, context_id: int | None = None) -> None:
         """Remove the documents of a DevTools session, or only the one with this context."""

@@ -74,21 +74,21 @@ class PageLog:
                 self._log(entry.level, entry.text, entry.url or "", entry.timestamp)
             case cdp.NetworkRequestWillBeSent():
                 self._on_request(session, event)
-            case cdp.NetworkResponseReceived(request_id=request, response=response):
-                if found := self.in_flight.get(request):
-                    found.status, found.status_text = response.status, response.status_text[:MAX_TEXT]
-                    found.mime_type = response.mime_type[:MAX_TEXT]
-                    found.response_headers = _cut_headers(response.headers)
-            case cdp.NetworkLoadingFinished(request_id=request, encoded_data_length=size):
-                if found := self.in_flight.pop(request, None):
-                    found.size, found.ended = int(size), time.monotonic()
-            case cdp.NetworkLoadingFailed(request_id=request, error_text=why, blocked_reason=blocked):
-                if found := self.in_flight.pop(request, None):
-                    found.failure, found.ended = blocked or why, time.monotonic()
-            case cdp.NetworkWebSocketCreated(request_id=request, url=url):
+            case cdp.NetworkResponseReceived(request_id=request_id, response=response):
+                if request := self.in_flight.get(request_id):
+                    request.status, request.status_text = response.status, response.status_text[:MAX_TEXT]
+                    request.mime_type = response.mime_type[:MAX_TEXT]
+                    request.response_headers = _cut_headers(response.headers)
+            case cdp.NetworkLoadingFinished(request_id=request_id, encoded_data_length=size):
+                if request := self.in_flight.pop(request_id, None):
+                    request.size, request.ended = int(size), time.monotonic()
+            case cdp.NetworkLoadingFailed(request_id=request_id, error_text=why, blocked_reason=blocked):
+                if request := self.in_flight.pop(request_id, None):
+                    request.failure, request.ended = blocked or why, time.monotonic()
+            case cdp.NetworkWebSocketCreated(request_id=request_id, url=url):
                 self.requests.add(
                     Request(
-                        request,
+                        request_id,
                         session,
                         "GET",
                         without_credentials(url)[:MAX_TEXT],

@@ -125,12 +125,12 @@ async def _read_frame(reading: _Reading, frame: Frame, depth: int) -> list[str]:
 
 
 async def _frames_by_element(tab: Tab, document: Document) -> dict[int, Frame]:
-    found: dict[int, Frame] = {}
+    frames: dict[int, Frame] = {}
     for frame in tab.tree.children(document.frame_id)[:MAX_FRAMES]:
         owner = await tab.frame_element(frame)
         if owner is not None:
-            found[owner[1]] = frame
-    return found
+            frames[owner[1]] = frame
+    return frames
 
 
 async def _read(
@@ -183,7 +183,7 @@ async def find_lines(
     async def visit(document: Document) -> list[int]:
         nonlocal unread
         is_first = document is first
-        found = await _read(
+        result = await _read(
             search,
             tab,
             document,
@@ -195,9 +195,9 @@ async def find_lines(
             within=root if is_first else None,
             details=details,
         )
-        lines.extend(format_lines(tab, found["lines"]))
-        unread += found["cut"]
-        return found["frames"]
+        lines.extend(format_lines(tab, result["lines"]))
+        unread += result["cut"]
+        return result["frames"]
 
     await visit_documents(tab, first, visit)
     return lines, unread
@@ -222,12 +222,12 @@ async def search_text(tab: Tab, text: str, timeout: float, within: int | None = 
     async def visit(document: Document) -> list[int] | None:
         nonlocal is_found, unread
         options = {"text": text, "within": root if document is first else None}
-        found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
-        if not found["found"] and await search.add_if_missing(document):
-            found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
-        is_found = found["found"]
-        unread += found["cut"]
-        return None if is_found else found["frames"]
+        result = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
+        if not result["found"] and await search.add_if_missing(document):
+            result = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
+        is_found = result["found"]
+        unread += result["cut"]
+        return None if is_found else result["frames"]
 
     await visit_documents(tab, first, visit)
     return FoundText(is_found, 0 if is_found else unread)
@@ -268,8 +268,8 @@ async def similar_refs(tab: Tab, ref_number: int) -> list[str]:
         line = next((line for line in snapshot.lines if line.lstrip(" ").startswith(wanted)), None)
         if line is not None:
             document = await tab.document()
-            found = await _call(
+            result = await _call(
                 tab, document, "similar", SCRIPT_SECONDS, text=line.lstrip(" ")[len(wanted) :]
             )
-            return format_lines(tab, found["lines"])
+            return format_lines(tab, result["lines"])
     return []

@@ -188,9 +188,9 @@ class TabEvents:
                 refused = _REFUSED.match(entry.text)
                 if refused is not None:
                     self._deny(entry.text[refused.end() :])
-            case cdp.NetworkLoadingFailed(request_id=request, error_text=why) if why == UNSAFE_REDIRECT:
-                found = self._tab.log.in_flight.get(request)
-                self._deny(f"redirect of {found.url}" if found else "redirect")
+            case cdp.NetworkLoadingFailed(request_id=request_id, error_text=why) if why == UNSAFE_REDIRECT:
+                request = self._tab.log.in_flight.get(request_id)
+                self._deny(f"redirect of {request.url}" if request else "redirect")
             case _:
                 pass
 

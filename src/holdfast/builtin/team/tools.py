@@ -81,8 +81,10 @@ def team_toolbox(context: SessionContext, team: Team) -> Toolbox:
         tags: Annotated[list[str], Meta(max_length=32)] | None = None,
     ) -> dict[str, Any]:
         """Find messages and titles in this workspace's sessions that contain all words."""
-        found = await team.search_sessions(caller, query, limit=limit, source=source, tags=tuple(tags or ()))
-        return {"found": found}
+        matches = await team.search_sessions(
+            caller, query, limit=limit, source=source, tags=tuple(tags or ())
+        )
+        return {"found": matches}
 
     return box
 

@@ -92,13 +92,13 @@ def _read_endpoint(host: str, port: int) -> str:
         raise NotAnEndpointError(f"no browser answers there ({error})") from None
     finally:
         connection.close()
-    found = (
+    address = (
         cast("dict[str, Any]", described).get("webSocketDebuggerUrl") if isinstance(described, dict) else None
     )
     if (
-        not isinstance(found, str)
-        or urlsplit(found).scheme != "ws"
-        or urlsplit(found).hostname not in LOOPBACK
+        not isinstance(address, str)
+        or urlsplit(address).scheme != "ws"
+        or urlsplit(address).hostname not in LOOPBACK
     ):
         raise NotAnEndpointError("what answers there is not a browser")
-    return found
+    return address
