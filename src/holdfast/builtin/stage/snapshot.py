@@ -119,7 +119,7 @@ def _sibling_ranks(lines: Sequence[str]) -> list[int]:
 
 def _largest_limit(lines: Sequence[str], ranks: Sequence[int], budget: int) -> int:
     """Return up to which rank the lines probably fit into the budget."""
-    sizes: Counter[int] = Counter()  # by rank, in bytes
+    sizes: Counter[int] = Counter()  # how many characters the lines of each rank have
     for line, rank in zip(lines, ranks, strict=True):
         sizes[rank] += len(line) + 2
     left = budget * 4
