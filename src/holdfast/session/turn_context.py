@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from holdfast.agent.agent import ServerStatus
-from holdfast.agent.model.budget import NO_BUDGET, Budget, TurnTotal
+from holdfast.agent.model.budget import UNLIMITED_BUDGET, Budget, TurnTotal
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model.agent_definition import AgentDefinition
@@ -68,7 +68,7 @@ class SessionTurnContext:
         self.turn_id = turn_id
         self.origin: Origin = OWN_AGENT
         self.sender = ""
-        self.budget: Budget = NO_BUDGET
+        self.budget: Budget = UNLIMITED_BUDGET
         self.total = TurnTotal()
         self.definition: AgentDefinition | None = None
         self.max_mode = Mode.AUTO
