@@ -14,7 +14,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 _OPTIONS = {"model.base_url": "--base-url", "model.api_key_env": "--api-key-env", "model.name": "the name"}
-"""What this command calls the settings that it writes."""
+"""What messages of this command say instead of a setting's name: the option that the user typed."""
 
 
 @click.command()
@@ -107,7 +107,7 @@ def pick(answer: str, names: Sequence[str]) -> str:
     """The chosen model. The answer is its number in the list, or a name."""
     if not answer.isdecimal():
         return answer
-    if len(answer) > 4 or not 0 < int(answer) <= len(names):
+    if len(answer) > 4 or not 0 < int(answer) <= len(names):  # int() raises for thousands of digits
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"{answer[:20]} is not in the list, which has the numbers 1 to {len(names)}. Nothing was changed.",

@@ -12,10 +12,10 @@ import click
 from holdfast import settings
 from holdfast.builtin.tasks.server import tasks_toolbox
 from holdfast.builtin.tasks.store import Status
-from holdfast.cli.announcement import raise_for_announcement
 from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import print_json, print_line, print_lines, print_table
+from holdfast.cli.unbound_folder import raise_if_unbound
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import is_slug
@@ -176,7 +176,7 @@ def _print_change(verb: str, task: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _id_and_workspace(task_id: str) -> dict[str, str]:
-    """The id of a task, and its workspace: `blog-3` names it, and `3` means the workspace of this folder."""
+    """The arguments that select a task. `blog-3` is a task of the workspace `blog`, and `3` one of this folder's workspace."""
     task_id = task_id.strip().lower()
     workspace, _, _ = task_id.rpartition("-")
     registry = _registry()
@@ -198,13 +198,17 @@ def _workspace_here() -> str:
     folder = os.path.realpath(".")
     found = _registry().find(folder)
     if found is None:
-        raise_for_announcement(folder)
+        raise_if_unbound(folder)
         can_add = _registry().can_add(Path(folder))
-        other = "register this folder: holdfast workspaces add ." if can_add else "go to the folder of one."
+        alternative = (
+            "register this folder: holdfast workspaces add ."
+            if can_add
+            else "run the command in the folder of a workspace."
+        )
         raise HoldfastError(
             codes.MISSING_WORKSPACE,
             f"{folder} does not belong to a workspace.",
-            hint=f"Name the workspace with --workspace, or {other}",
+            hint=f"Name the workspace with --workspace, or {alternative}",
         )
     return found.slug
 
@@ -228,7 +232,7 @@ async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, An
 
 
 def _to_error(code: str, envelope: Mapping[str, Any], text: str) -> HoldfastError:
-    """The error of a failed tool. Its hint names commands, not tools."""
+    """Translate the failure of a tool into an error whose hint names commands."""
     details: dict[str, Any] = envelope.get("details") or {}
     issues: list[dict[str, str]] = details.get("issues", [])
     message = " ".join(f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues)

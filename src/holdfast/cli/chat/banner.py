@@ -65,7 +65,7 @@ def print_banner(
         for line in rest if whole_reasons else rest[-1:]:
             _row(printer, "", line, "yellow")
         if len(rest) > 1 and not whole_reasons:
-            _row(printer, "", f"/why {name} shows all that it wrote", "yellow")
+            _row(printer, "", f"/why {name} shows all that the server wrote", "yellow")
     _print_unapproved(printer, session)
     printer.print()
     if title:

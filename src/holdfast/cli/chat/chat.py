@@ -45,16 +45,16 @@ log = logging.getLogger(__name__)
 
 _QUIT_COMMANDS: dict[str, str] = dict.fromkeys(("/quit", "/exit"), "Leave; you can resume the session later")
 _MODE = "/mode"
-_MODES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
+_MODE_EXAMPLES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
 _APPROVE = "/approve"
 _STOP = "/stop"
 _HELP = "/help"
 _CHAT_COMMANDS = _QUIT_COMMANDS | {
-    _STOP: "Cancel the turn that is running, even another terminal's",
+    _STOP: "Cancel the running turn, even if another terminal started it",
     _MODE: "Show the mode, or change it",
     _APPROVE: "Review the project's servers",
 }
-_STATUS_SECONDS = 0.1
+_STATUS_INTERVAL_SECONDS = 0.1  # one frame of the spinner
 _STATUS_DELAY_SECONDS = 1.0
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -67,11 +67,11 @@ class ChatSession(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Cancel the running turn."""
+        """Cancel the running turn, without waiting for it, so that a signal handler can call this."""
         ...
 
-    async def cancel_any(self) -> bool:
-        """Cancel the running turn, even if another editor or terminal sent its prompt. Returns False if none is running."""
+    async def cancel_if_running(self) -> bool:
+        """Cancel the running turn, even if another editor or terminal started it. Returns False if no turn is running."""
         ...
 
     def describe(self) -> SessionDescription:
@@ -79,7 +79,7 @@ class ChatSession(Protocol):
         ...
 
     async def change_mode(self, mode: Mode) -> None:
-        """Use this mode from now on."""
+        """Change the session's mode. Returns when the change is printed."""
         ...
 
     def input_schema(self, tool: str) -> JsonObject | None:
@@ -113,6 +113,7 @@ class Chat(ABC):
         self._has_turn_failed = False
         self._has_call_failed = False
         self._has_typed = False
+        """Whether the user typed a prompt at the terminal."""
         self._exit_code: int | None = None
 
     async def run(self) -> int:
@@ -139,17 +140,17 @@ class Chat(ABC):
     def _print_event(self, stored: StoredEvent) -> None:
         event = stored.event
         self._last_event = time.monotonic()
-        is_new = self._session is not None  # events before that are of the resumed conversation
+        is_new = self._session is not None  # earlier events belong to the resumed conversation
         if is_new and isinstance(event, ToolEnded) and event.outcome is not Outcome.COMPLETED:
             self._has_call_failed = True
-        if decision := self._door.pop_decision_of_others(event):
+        if decision := self._door.describe_other_decision(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
         self._printer.prints_whole_rows = self._input.is_open
         self._printer.show_stored(stored)
 
     async def _run_prompts(self, session: ChatSession, mask: Mask) -> None:
-        """Read and run prompts until the user leaves. The mask is applied to the stored history."""
+        """Read and run prompts until the user leaves. The mask is applied to the prompts that the history file gets."""
         self._session = session
         self._open_terminal()
         try:
@@ -160,7 +161,7 @@ class Chat(ABC):
                 self._has_typed = bool(self._input.typed)
 
     def _prompts_to_save(self, typed: Sequence[str]) -> Sequence[str]:
-        """The prompts to store, for the arrow keys of later chats."""
+        """Which of the typed prompts to store for the arrow keys of later chats."""
         return typed
 
     def _open_terminal(self) -> None:
@@ -200,7 +201,7 @@ class Chat(ABC):
             elif _first_word(text) == _APPROVE:
                 await self._approve()
             elif _first_word(text) == _STOP:
-                await self._cancel_any(session)
+                await self._stop_turn(session)
             elif text.strip() and (filled := await self._fill_in_call(session, text)):
                 await self._run_turn(session, filled)
                 if advice := self._advice_after(text):
@@ -210,7 +211,7 @@ class Chat(ABC):
                     self._print_chat_commands()
 
     def _advice_after(self, text: str) -> str:
-        """What else the user can type after this text; empty if nothing. `OwnChat` gives such advice."""
+        """Advice to print after the turn of this prompt; empty if there is none. Overridden by `OwnChat`."""
         return ""
 
     def _print_chat_commands(self) -> None:
@@ -219,10 +220,10 @@ class Chat(ABC):
         for command, description in _CHAT_COMMANDS.items():
             self._printer.print(f"    {command:<28} {description[0].lower()}{description[1:]}")
 
-    async def _cancel_any(self, session: ChatSession) -> None:
-        """Cancel the running turn, even if another editor or terminal sent its prompt. Its end is printed as an event."""
+    async def _stop_turn(self, session: ChatSession) -> None:
+        """Run `/stop`. The end of a cancelled turn is printed as an event."""
         try:
-            if not await session.cancel_any():
+            if not await session.cancel_if_running():
                 self._printer.print("No turn is running.")
         except HoldfastError as error:
             self._print_failure(error)
@@ -256,7 +257,9 @@ class Chat(ABC):
             if name:
                 await session.change_mode(require_mode(name))
             else:
-                self._printer.print(f"The mode is {session.describe().mode}. To change it, type {_MODES}.")
+                self._printer.print(
+                    f"The mode is {session.describe().mode}. To change it, type {_MODE_EXAMPLES}."
+                )
         except HoldfastError as error:
             self._print_failure(error)
 
@@ -286,8 +289,8 @@ class Chat(ABC):
         began: dict[str, float] = {}
         self._last_event = time.monotonic()
         for tick in itertools.count():
-            await asyncio.sleep(_STATUS_SECONDS)
-            running, now = self._printer.running_calls, time.monotonic()
+            await asyncio.sleep(_STATUS_INTERVAL_SECONDS)
+            running, now = self._printer.open_calls, time.monotonic()
             began = {
                 call_id: began.get(call_id, now) for call_id in running if call_id in self._printer.started
             }
@@ -315,7 +318,10 @@ class Chat(ABC):
         print_error(error)
 
     async def _ask(self, question: str, about: str) -> str | None:
-        """Print `about`, then ask the user. Questions of calls that run at the same time are asked one after another."""
+        """Print `about`, then ask the user. Returns None if the turn is cancelled or the input has ended.
+
+        Several calls may run at the same time: their questions are asked one after another.
+        """
         cancellations = self._cancellations
         async with self._question_lock:
             if self._cancellations > cancellations:  # the turn of this question was cancelled while it waited
@@ -335,8 +341,8 @@ class Chat(ABC):
                 self._printer.print("Press Ctrl-C to cancel the turn; then you can leave.", "dim")
             return answer
 
-    def _ask_in_review(self) -> Callable[[str], Awaitable[str]]:
-        """Ask the questions of a review. After Ctrl-C at one of them, the others are not asked."""
+    def _make_review_ask(self) -> Callable[[str], Awaitable[str]]:
+        """Make a function that asks the questions of a review. After Ctrl-C at one question, it no longer asks and returns ""."""
         cancellations = self._cancellations
 
         async def ask(question: str) -> str:
@@ -345,8 +351,11 @@ class Chat(ABC):
         return ask
 
     def _print_withdrawn(self) -> None:
+        """Say that a server's question, which is still on the screen, needs no answer any more."""
         self._printer.new_line()
-        self._printer.print("  no longer asked: it was answered elsewhere, or the call has ended", "yellow")
+        self._printer.print(
+            "  The question is no longer asked: it was answered elsewhere, or the call has ended.", "yellow"
+        )
 
     def _completions(self) -> Completions:
         if self._session is None:

@@ -36,9 +36,9 @@ from holdfast.wire.strict_json import decode_json
 from holdfast.workspaces.bindings import Announcement
 from holdfast.workspaces.registry import Registry
 
-_MAX_SCHEMA_BYTES = 64 * 1024
+_MAX_SCHEMA_BYTES = 64 * 1024  # a larger schema is not decoded for a form or for completion
 _MAX_PROGRESS_LENGTH = 200
-_MAX_CALLS_WITH_PROGRESS = 100
+_MAX_CALLS_WITH_PROGRESS = 100  # then all entries are dropped, most of which are of ended calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class OwnChat(Chat):
     """Opens or resumes a session, and closes it at the end."""
 
     _shows_whole_reasons = False
-    """Whether the banner has all that a server wrote before it failed."""
+    """Whether the banner shows everything that a failed server wrote, not only the last line."""
 
     def __init__(self, options: ChatOptions, on_end: Callable[[], None] = lambda: None) -> None:
         super().__init__(options.settings, on_end)
@@ -77,7 +77,7 @@ class OwnChat(Chat):
             await super()._approve()
             return
         reviewed = await review_servers(
-            self._host, self._options.open_options, ReviewOptions(ask=self._ask_in_review())
+            self._host, self._options.open_options, ReviewOptions(ask=self._make_review_ask())
         )
         if reviewed.shown:
             self._printer.print(
@@ -92,7 +92,7 @@ class OwnChat(Chat):
         )
 
     def _advice_after(self, text: str) -> str:
-        """After a command about a server that is not approved, name `/approve`: the refusal names only a shell command."""
+        """Suggest `/approve` after a command about a server that is not approved: its refusal suggests only a shell command."""
         refused = self._opened.refusals if self._opened is not None and self._is_interactive else ()
         words = [f"{word}." for word in text.split()]
         is_refused = any(
@@ -129,7 +129,7 @@ class OwnChat(Chat):
             self._printer.print(f"To resume this session: {command}", "dim")
 
     async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
-        """If the user is at a terminal, ask about the project's workspace and servers, unless they are decided."""
+        """At a terminal, ask about the project's workspace and servers, unless the user has decided about them."""
         if not self._is_interactive:
             return
         await self._review_workspace(host, open_options)
@@ -137,11 +137,12 @@ class OwnChat(Chat):
             return
         self._open_terminal()
         self._printer.print("This folder has servers that you have not decided about:", "bold")
-        await review_servers(host, open_options, ReviewOptions(ask=self._ask_in_review()), again=False)
+        review_options = ReviewOptions(ask=self._make_review_ask())
+        await review_servers(host, open_options, review_options, include_declined=False)
         self._printer.print()
 
     async def _review_workspace(self, host: Host, open_options: OpenOptions) -> None:
-        """Ask whether the folder belongs to the workspace that its file names."""
+        """Ask whether the folder belongs to the workspace that its `.holdfast/workspace.toml` names."""
         if open_options.workspace:
             return
         folder = str(open_options.cwd)
@@ -151,7 +152,7 @@ class OwnChat(Chat):
         announced, workspace = found
         self._open_terminal()
         self._printer.print(
-            f"{announced.folder} says that it belongs to the workspace {workspace.slug!r} ({workspace.path}, {workspace.trust.value}).",
+            f"The file .holdfast/workspace.toml of {announced.folder} says that this folder belongs to the workspace {workspace.slug!r} ({workspace.path}, {workspace.trust.value}).",
             "bold",
         )
         answer = await self._ask("Is that right? [y]es, [n]o, or Enter to decide later: ", "") or ""
@@ -213,6 +214,7 @@ class OwnChat(Chat):
 
 
 def _find_announced(registry: Registry, folder: str) -> tuple[Announcement, Workspace] | None:
+    """The file that names a workspace for this folder, and that workspace; None if there is nothing to ask."""
     return registry.find_announced(real_path(folder))
 
 
@@ -259,7 +261,7 @@ class _OwnSession:
     def cancel(self) -> None:
         self._attachment.cancel()
 
-    async def cancel_any(self) -> bool:
+    async def cancel_if_running(self) -> bool:
         is_busy = self._session.is_busy
         self._attachment.cancel()
         return is_busy
