@@ -169,7 +169,7 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
     assert "It was not registered automatically: it is hidden" in hidden["error"]
     assert (
         hidden["hint"]
-        == "Register the folder, or one above it, but not one that contains Holdfast's data, as a home does: "
+        == "Register the folder, or one above it, but not one that contains Holdfast's data, such as a home folder: "
         f"holdfast workspaces add {repositories / '.hidden'}"
     )
     assert added == ["one-1", "one-2", "inner-1", "workspace-1", "BAD_WORKSPACE", *["UNKNOWN_WORKSPACE"] * 2]

@@ -47,8 +47,8 @@ FAILURE_MEMBERS = frozenset({"code", "error", "hint", "retryable", "http", "next
 """The members of a failure, besides those of `RESERVED_MEMBERS`, which every envelope in the content has."""
 _NO_DATA = (NoneType, None, NoReturn)
 _UNCHECKED = (Any, Reply)
-_EXACT_TYPES = (str, int, bool)
-_MAX_INLINED_PARTS = 5000
+_EXACT_TYPES = (str, int, bool)  # a value of exactly such a type needs no check
+_MAX_INLINED_PARTS = 5000  # a longer schema keeps its references
 
 
 class ReturnType:
@@ -69,6 +69,7 @@ class ReturnType:
 
     @property
     def returns_nothing(self) -> bool:
+        """Whether the declared type is `None` or `NoReturn`."""
         return self.annotation in _NO_DATA
 
     def encode(self, returned: object) -> bytes:
@@ -126,7 +127,7 @@ class ReturnType:
 
     @cached_property
     def wraps(self) -> bool:
-        """Whether the data is not always an object, so that it is sent as `{"result": …}` if the envelope is in `_meta`."""
+        """Whether the data is sent as `{"result": …}` if the envelope is in `_meta`: it is, unless it is always an object."""
         return self.is_declared and not _is_object(*self._schema)
 
     def output_schema(self, envelope: EnvelopeKind) -> JsonObject | None:
@@ -152,7 +153,7 @@ class ReturnType:
 
     @cached_property
     def _schema_with_envelope(self) -> JsonObject | None:
-        """The schema of the data with `ok` and `_meta`. What does not hold for a failure is declared for successes only."""
+        """The schema of the data with `ok` and `_meta`. What is true only for successes is under `if` and `then`."""
         if self.annotation is Any:
             return None
         schema: JsonObject = {
@@ -206,7 +207,7 @@ def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> Retu
     if get_origin(peel(annotation)) is Reply:
         (annotation,) = get_args(peel(annotation))
     kind = peel(annotation)
-    _check_foreign(tool, annotation)
+    _check_foreign_types(tool, annotation)
     if kind in _UNCHECKED or any(map(_has_content, union_members(kind))):
         return UNDECLARED
     if envelope == "content":
@@ -224,7 +225,7 @@ def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> Retu
         ) from None
 
 
-def _check_foreign(tool: str, annotation: Any) -> None:
+def _check_foreign_types(tool: str, annotation: Any) -> None:
     """Raise BAD_TOOL for content types of another toolkit. They would be sent as data."""
     for part in walk_annotation(annotation):
         if isinstance(part, type) and part.__module__.partition(".")[0] in ("fastmcp", "mcp", "mcp_types"):

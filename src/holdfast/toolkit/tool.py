@@ -32,7 +32,7 @@ Handler = Callable[..., Any]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 NAME_RULE = "use 1 to 128 letters (a-z, A-Z), digits, '_', '-' and '.'"
-_ANY_OBJECT = object()
+_ANY_OBJECT = object()  # stands for the object of a method whose types are read
 
 
 class ToolOptions(TypedDict, total=False):

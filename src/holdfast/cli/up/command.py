@@ -146,7 +146,7 @@ def _bind(options: "UpOptions") -> "socket.socket":
     except HoldfastError as error:
         raise HoldfastError(
             error.code,
-            error.message.removesuffix(" Choose another host or port."),
+            error.message,
             hint=f"Choose another port, for example: {command_name()} up --port 0 (a free one). If an earlier `up` still runs, stop it first.",
         ) from None
 

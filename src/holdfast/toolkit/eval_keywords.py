@@ -28,7 +28,9 @@ def check_keywords(tool: str, arguments: Any) -> None:
     """Raise EVAL_BLOCKED if a string anywhere in the decoded arguments contains one of the keywords."""
     for payload in _strings(arguments):
         folded = unicodedata.normalize("NFKC", payload).casefold()
-        visible = "".join(strip_invisible(folded).split())
+        visible = "".join(
+            strip_invisible(folded).split()
+        )  # spaces or invisible characters may split a keyword
         for keyword in KEYWORDS:
             if keyword in folded or keyword.replace(" ", "") in visible:
                 log.warning(
