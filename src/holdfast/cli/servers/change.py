@@ -132,7 +132,7 @@ def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     _write(file, content, project=project)
     print_line(f"Added {name} to {file}.")
     for warning in checked.warnings:
-        print_line(f"Warning: {warning}", err=True)
+        print_line(f"Warning: {warning.text}", err=True)
     if problem := _missing_program_warning(entry) or ("" if project else _relative_path_warning(entry)):
         print_line(f"Warning: {problem}", err=True)
     next_step = ["holdfast", "servers", "approve"] if project else ["holdfast", "tools", name]
@@ -183,7 +183,7 @@ def edit(*, project: bool) -> None:
     for refusal in checked.refusals:
         print_line(f"{refusal.server or file}: {refusal.reason}", err=True)
     for warning in checked.warnings:
-        print_line(f"Warning: {warning}", err=True)
+        print_line(f"Warning: {warning.subject}: {warning.text}", err=True)
     print_line(f"{file} has {count(len(checked.servers), 'valid server')}.")
     sys.exit(1 if checked.refusals else 0)
 
