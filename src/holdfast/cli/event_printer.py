@@ -60,6 +60,7 @@ PROMPT = "› "
 PROMPT_CONTINUATION = "… "
 # How the lines begin that the chat itself prints: calls, prompts, and indented results.
 _CHAT_LINE = re.compile(rf"[●{PROMPT[0]}{PROMPT_CONTINUATION[0]}]| {{1,2}}(?! )")
+# The names, the strings and the other values in indented JSON.
 _JSON_COLOURS = (
     (r'(?m)^ {4,}"(?:[^"\\\n]|\\.)*"(?=: )', "cyan"),
     (r'(?m)(?<=": )"(?:[^"\\\n]|\\.)*"(?=,?$)', "green"),
@@ -92,9 +93,9 @@ class EventPrinter:
         self._at_line_start = True
         self._is_closed = False
         self._open_calls: dict[str, ToolCalled] = {}
-        self.started: set[str] = set()
+        self.started_calls: set[str] = set()
         """The ids of the calls that were permitted and have not ended."""
-        self._column = 0
+        self._column = 0  # of the cursor
         self.prints_whole_rows = False
         """Whether each row of a message is printed only when it is complete. The chat sets this while a prompt is open below."""
         self._row = _Row()
@@ -117,7 +118,7 @@ class EventPrinter:
         self._write("\n".join([_printable(first, before), *map(_printable, rest)]) + end, style)
 
     def _print_message(self, text: str, style: str = "") -> None:
-        """Print a part of a message. A line that looks like a line of the chat itself gets a bar, because it may be from a server."""
+        """Print a part of a message. A line that looks like one of the chat itself gets a bar: a server may have written it to deceive."""
         row, self._row = self._row, _Row()
         if row.is_deferred:
             text = row.text + text
@@ -247,7 +248,7 @@ class EventPrinter:
         Of a sub-agent's events, only the calls are printed: its answer is also the result of the call that started it.
         """
         if isinstance(stored.event, ToolStarted):
-            self.started.add(stored.event.call_id)
+            self.started_calls.add(stored.event.call_id)
         if not stored.agent:
             self.show(stored.event)
         elif isinstance(stored.event, ToolCalled):
@@ -310,7 +311,7 @@ class EventPrinter:
         self.new_line()
         name = self._call_name(event.call_id)
         called = self._open_calls.pop(event.call_id, None)
-        self.started.discard(event.call_id)
+        self.started_calls.discard(event.call_id)
         match event.outcome:
             case Outcome.COMPLETED:
                 self.print(f"  {name}✓", "green")

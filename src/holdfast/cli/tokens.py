@@ -209,7 +209,7 @@ def _warn_about_servers(credential: "Credential") -> None:
 
 
 def open_tokens() -> "Tokens":
-    """The tokens in the data folder."""
+    """Open the folder with the stored tokens."""
     from holdfast import settings
     from holdfast.gateway.client_tokens import TOKENS_FOLDER, Tokens
     from holdfast.host.data_folder import check_data_folder
@@ -277,7 +277,10 @@ def _parse_credential(
     if empty := [option for option, value in given.items() if value is not None and not str(value).strip()]:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"--{empty[0]} is empty. Give it a value, or leave the option out: then the token has no such limit.",
+            f"--{empty[0]} is empty. Give it a value, or leave the option out: then "
+            + (
+                "the token has no such limit." if original is None else f"the limit of {original.id} is used."
+            ),
         )
     if not name.strip() or name != name.strip():
         raise HoldfastError(codes.BAD_ARGUMENT, "A token needs a name, without leading or trailing spaces.")

@@ -287,8 +287,8 @@ def _inner_schemas(schema: JsonObject, step: re.Match[str]) -> Iterator[JsonObje
     else:
         prefix = schema.get("prefixItems")
         at = int(step["index"]) if step["index"].isdigit() else -1
-        first = prefix[at] if isinstance(prefix, list) and 0 <= at < len(prefix) else None
-        inner = [first, schema.get("items"), schema.get("additionalProperties")]
+        item = prefix[at] if isinstance(prefix, list) and 0 <= at < len(prefix) else None
+        inner = [item, schema.get("items"), schema.get("additionalProperties")]
     yield from (part for part in inner if isinstance(part, dict))
 
 

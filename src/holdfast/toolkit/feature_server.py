@@ -125,6 +125,7 @@ class FeatureServer:
         return await self._run(request, served.tool, Target(caller, request.method, uri, EMPTY_OBJECT), read)
 
     def _find_resource(self, request: McpRequest, uri: str) -> tuple[ServedResource, dict[str, str]]:
+        """The resource with this URI, and the values of the variables in the URI; raises UNKNOWN_RESOURCE."""
         found = find_uri(self._features.resources, uri) if len(uri) <= MAX_URI else None
         if found is None:
             failure = Failed(
@@ -173,7 +174,7 @@ class FeatureServer:
                 codes.BAD_ARGUMENT, f"{feature.tool.name[:200]!r} has no argument {name[:80]!r}."
             )
         others = dict(params.context.arguments)
-        await self._check_guards(request, caller, feature.tool, others)
+        await self._check_access(request, caller, feature.tool, others)
         completer = self._features.completers.get((feature.tool.name, name))
         if completer is None:
             return to_completion(find_choices(feature.tool, name), value, filter_by_value=True)
@@ -202,7 +203,7 @@ class FeatureServer:
         uri = request.decode_params(_UriParams).uri
         caller = self._authenticator.authenticate(request, mutates=True)
         served, texts = self._find_resource(request, uri)
-        await self._check_guards(request, caller, served.tool, texts)
+        await self._check_access(request, caller, served.tool, texts)
         self._subscriptions.add_uri(request, caller.session.session_id if caller.session else "", uri)
         return EMPTY_OBJECT
 
@@ -231,12 +232,12 @@ class FeatureServer:
         self, request: McpRequest, caller: CallerIdentity, tool: Tool, texts: Mapping[str, str]
     ) -> bool:
         try:
-            await self._check_guards(request, caller, tool, texts)
+            await self._check_access(request, caller, tool, texts)
         except PeerError:
             return False
         return True
 
-    async def _check_guards(
+    async def _check_access(
         self, request: McpRequest, caller: CallerIdentity, tool: Tool, texts: Mapping[str, str]
     ) -> None:
         """Raise unless the caller may use a prompt or a resource with these arguments."""
@@ -264,7 +265,7 @@ class FeatureServer:
         return Raw(encoded)
 
     def _to_error(self, request: McpRequest, failed: Failed, **more: Json) -> PeerError:
-        """A failure as a JSON-RPC error. Its `data` has what the envelope of a tool has."""
+        """A failure as a JSON-RPC error. Its `data` has the members that a tool's envelope has, and those of `more`."""
         code = self._dispatcher.codes.find(failed.code) or codes.INTERNAL_ERROR
         hint, details = split_hint(failed, code)
         data: dict[str, Any] = {
@@ -290,7 +291,7 @@ class FeatureServer:
 
 
 def _message(failed: Failed) -> str:
-    """The message of a failure. Clients show only the message of an error, so it says what is wrong with each argument."""
+    """The message of a failure, with what is wrong with each argument: clients show only the message of an error."""
     issues = failed.details.get("issues")
     if failed.code != codes.BAD_ARGUMENT.name or not isinstance(issues, list):
         return failed.message

@@ -65,13 +65,13 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtIssuer:
-    """The access tokens of an OAuth authorization server. Its keys are fetched from it."""
+    """Access tokens of an OAuth authorization server, the issuer. The keys to verify them are fetched from the issuer."""
 
     issuer: str
     audience: str
     """What the tokens are for: the URL of this server, or another name that the issuer gives it."""
     jwks_url: str = ""
-    """The address of its keys; by default, the issuer's metadata names the address."""
+    """The address of the keys; by default, the issuer's metadata names it."""
     scopes: tuple[str, ...] = ()
     """The scopes that a token must have."""
     url: str = ""

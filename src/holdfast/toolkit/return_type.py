@@ -164,7 +164,7 @@ class ReturnType:
         if self.returns_nothing:
             return schema
         data, definitions = self._schema
-        then = _place(data, definitions)
+        then = _place_schema(data, definitions)
         declared = then.pop("properties", None)
         if isinstance(declared, dict):
             # In a failure, members with these names mean something else. All others are declared at the top, because clients
@@ -395,12 +395,12 @@ def _with_definitions(schema: JsonObject, definitions: JsonObject) -> JsonObject
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _place(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+def _place_schema(schema: JsonObject, definitions: JsonObject) -> JsonObject:
     """The schema of an envelope that contains data with this schema, as `envelope.place_data` puts it there."""
     target = _resolve(schema, definitions)
     alternatives = target.get("anyOf")
     if isinstance(alternatives, list):
-        return {"anyOf": [_place(cast("JsonObject", part), definitions) for part in alternatives]}
+        return {"anyOf": [_place_schema(cast("JsonObject", part), definitions) for part in alternatives]}
     match target.get("type"):
         case "object":
             # The envelope adds `ok` and `_meta`, and a dict that has such a member is put under `result`.

@@ -191,7 +191,7 @@ class WaitingCalls:
         caller = call.target.caller
         own = [other.trips.size for other in self._calls.values() if other.target.caller == caller]
         size = sum(other.trips.size for other in self._calls.values()) + call.trips.size
-        is_known = caller.session is not None or caller.connection
+        is_known = caller.session is not None or caller.connection  # and not one of several anonymous callers
         is_over_share = len(own) >= MAX_WAITING_PER_CALLER or (
             sum(own) + call.trips.size > MAX_WAITING_BYTES_PER_CALLER
         )
@@ -220,7 +220,7 @@ class WaitingCalls:
 
 
 def _drop(call: _WaitingCall) -> None:
-    """Cancel a call that no client waits for. Its result or error is lost."""
+    """Cancel a call that its client does not continue. Its error, if it has one, is not logged."""
     call.task.cancel()
     call.task.add_done_callback(lambda task: None if task.cancelled() else task.exception())
 

@@ -250,6 +250,7 @@ class Toolbox:
             server.publish(change)
 
     def _context(self) -> "BoxContext":
+        """What the handlers of resources, prompts and completions get from this box."""
         from holdfast.toolkit.feature_handler import BoxContext
 
         return BoxContext(self._codes, self._lifespan)

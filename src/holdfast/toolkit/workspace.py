@@ -204,7 +204,7 @@ def _find_own(
 
 
 def _find_for_anonymous(address: str, registry: WorkspaceLookup) -> Workspace:
-    """The workspace that an anonymous caller names. The operator may allow that its folder is registered now."""
+    """The workspace that an anonymous caller names. If the operator allows it, a folder that belongs to none is registered now."""
     if isinstance(registry, LocalWorkspaces):
         found = registry.find_or_register(address)
         why = registry.why_not_registered(address) if found is None else ""

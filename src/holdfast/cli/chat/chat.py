@@ -108,7 +108,7 @@ class Chat(ABC):
         self._is_turn_cancelled = False
         self._cancellations = 0
         """How often the user pressed Ctrl-C at a question or during a turn."""
-        self._last_event = 0.0
+        self._last_event_at = 0.0
         """When the last event was printed (`time.monotonic`)."""
         self._has_turn_failed = False
         self._has_call_failed = False
@@ -139,7 +139,7 @@ class Chat(ABC):
 
     def _print_event(self, stored: StoredEvent) -> None:
         event = stored.event
-        self._last_event = time.monotonic()
+        self._last_event_at = time.monotonic()
         is_new = self._session is not None  # earlier events belong to the resumed conversation
         if is_new and isinstance(event, ToolEnded) and event.outcome is not Outcome.COMPLETED:
             self._has_call_failed = True
@@ -286,20 +286,22 @@ class Chat(ABC):
 
         If the model is silent for longer than a second, show that it is thinking.
         """
-        began: dict[str, float] = {}
-        self._last_event = time.monotonic()
+        began: dict[str, float] = {}  # by the id of the call
+        self._last_event_at = time.monotonic()
         for tick in itertools.count():
             await asyncio.sleep(_STATUS_INTERVAL_SECONDS)
-            running, now = self._printer.open_calls, time.monotonic()
+            calls, now = self._printer.open_calls, time.monotonic()
             began = {
-                call_id: began.get(call_id, now) for call_id in running if call_id in self._printer.started
+                call_id: began.get(call_id, now)
+                for call_id in calls
+                if call_id in self._printer.started_calls
             }
             slow = [call_id for call_id, start in began.items() if now - start >= _STATUS_DELAY_SECONDS]
             if self._input.is_open or self._question_lock.locked():
                 continue
-            if not running and now - self._last_event >= _STATUS_DELAY_SECONDS:
+            if not calls and now - self._last_event_at >= _STATUS_DELAY_SECONDS:
                 self._printer.show_status(
-                    f"{_SPINNER[tick % len(_SPINNER)]} thinking …  {now - self._last_event:.0f} s"
+                    f"{_SPINNER[tick % len(_SPINNER)]} thinking …  {now - self._last_event_at:.0f} s"
                 )
             if not slow:
                 continue
@@ -307,7 +309,7 @@ class Chat(ABC):
             more = f", and {len(slow) - 1} more" if len(slow) > 1 else ""
             spinner = _SPINNER[tick % len(_SPINNER)]
             seconds = f"{now - began[slow[-1]]:.0f} s"
-            name = tool_name(running[slow[-1]])
+            name = tool_name(calls[slow[-1]])
             self._printer.show_status(
                 f"{spinner} {name}{more}  {seconds}{f'  {progress}' if progress else ''}"
             )
@@ -324,7 +326,9 @@ class Chat(ABC):
         """
         cancellations = self._cancellations
         async with self._question_lock:
-            if self._cancellations > cancellations:  # the turn of this question was cancelled while it waited
+            if (
+                self._cancellations > cancellations
+            ):  # the turn was cancelled while this question waited for another one
                 return None
 
             def print_about() -> None:
@@ -360,16 +364,16 @@ class Chat(ABC):
     def _completions(self) -> Completions:
         if self._session is None:
             return Completions(commands=_CHAT_COMMANDS, arguments={})
-        shown = self._session.describe()
-        commands = {f"/{command.name}": command.description for command in shown.commands}
-        servers = dict.fromkeys((*shown.servers, *shown.starting), "")
-        refused = dict.fromkeys(shown.refusals, "refused")
+        session = self._session.describe()
+        commands = {f"/{command.name}": command.description for command in session.commands}
+        servers = dict.fromkeys((*session.servers, *session.starting), "")
+        refused = dict.fromkeys(session.refusals, "refused")
         return Completions(
             commands=commands | _CHAT_COMMANDS,
             tool_arguments=self._argument_names,
             arguments={
-                "/call": shown.tools,
-                "/tools": servers | shown.tools,
+                "/call": session.tools,
+                "/tools": servers | session.tools,
                 "/why": servers | refused,
                 "/logs": servers | refused,
                 "/resources": servers,

@@ -22,6 +22,7 @@ from holdfast.model.event import Decision, Event, PermissionDecided, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.model.plural import count
 
+# Besides the offered answers, also y and n.
 _DECISIONS = {
     "y": Decision.ALLOW_ONCE,
     "yes": Decision.ALLOW_ONCE,

@@ -65,7 +65,7 @@ async def _ask_field(
             raise FormDeclinedError
         if not answer.strip() and (not is_required or "default" in field):
             return field.get("default") if is_required else None
-        if not answer.strip() and not is_text:
+        if not answer.strip() and not is_text:  # an empty text is a value
             print_line(f"    {IT_IS_REQUIRED}.")
             continue
         try:

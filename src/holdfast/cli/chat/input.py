@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ARGUMENT = re.compile(
     r"""\s*(?P<tool>\S+)\s+(?P<json>(?:\{(?:[^"]|"(?:[^"\\]|\\.)*")*,\s*)?)(?P<word>(?:\{\s*)?(?:"[^"]*)?)$"""
 )
-"""A `/call` that ends where the name of an argument is typed: the tool, the complete JSON, and the beginning of the name."""
+"""What follows `/call ` while the name of an argument is typed: the tool, the JSON so far, and the beginning of the name."""
 MAX_LINE_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _TERMINAL_CLOSED_ERRORS = (errno.EIO, errno.EPIPE, errno.EBADF)
@@ -83,11 +83,12 @@ class PipeInput:
         self._buffer = bytearray()
         self._is_at_end = False
         self._next_prompt = ""
+        """A line that was read already, because it ended an unfinished `/call`."""
 
     async def read_prompt(self) -> str | None:
         """Read the next line. If the JSON of a `/call` is unfinished, read more lines until it is complete.
 
-        An empty line, or a line with the next command, ends it too: no line of JSON begins with a slash.
+        An empty line, or a line with the next command, ends the call too: no line of JSON begins with a slash.
         """
         text = self._next_prompt or await self._read_line()
         self._next_prompt = ""
@@ -159,7 +160,7 @@ class TerminalInput:
         completions: Callable[[], "Completions"],
         before_prompt: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_prompt` is called before each prompt is drawn, and moves to the beginning of a line."""
+        """`before_prompt` is called before each prompt is drawn. It must move the cursor to the beginning of a line."""
         # Importing prompt_toolkit takes 75 ms, so only an interactive chat imports it.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory, InMemoryHistory

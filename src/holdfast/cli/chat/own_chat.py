@@ -69,7 +69,7 @@ class OwnChat(Chat):
         super().__init__(options.settings, on_end)
         self._options = options
         self._host: Host | None = None
-        self._opened: Session | None = None
+        self._open_session: Session | None = None
 
     async def _approve(self) -> None:
         """Ask about the project's servers. Approved servers are available when the session is opened again."""
@@ -85,7 +85,7 @@ class OwnChat(Chat):
             )
         else:
             self._printer.print("No server of this project awaits approval.")
-        for name in self._opened.offered_without_hints if self._opened is not None else ():
+        for name in self._open_session.offered_without_hints if self._open_session is not None else ():
             self._printer.print(replace_unprintable(describe_hints_awaiting_approval(name)))
         self._printer.print(
             "To review changed tools of approved servers, in a shell: holdfast servers approve", "dim"
@@ -93,11 +93,13 @@ class OwnChat(Chat):
 
     def _advice_after(self, text: str) -> str:
         """Suggest `/approve` after a command about a server that is not approved: its refusal suggests only a shell command."""
-        refused = self._opened.refusals if self._opened is not None and self._is_interactive else ()
-        words = [f"{word}." for word in text.split()]
+        refused = (
+            self._open_session.refusals if self._open_session is not None and self._is_interactive else ()
+        )
+        words = [f"{word}." for word in text.split()]  # a word is the name of a server or of one of its tools
         is_refused = any(
-            one.stage is Stage.ADMIT and word.startswith(f"{one.server}.")
-            for one in refused
+            refusal.stage is Stage.ADMIT and word.startswith(f"{refusal.server}.")
+            for refusal in refused
             for word in words
         )
         return "To review the project's servers in this chat, type: /approve" if is_refused else ""
@@ -111,13 +113,13 @@ class OwnChat(Chat):
             session = await (
                 host.reopen(options.resume, open_options) if options.resume else host.open(open_options)
             )
-            self._opened = session
+            self._open_session = session
             try:
                 async with (
                     _connect_servers(session, options.settings.links.wait_seconds),
-                    self._show_session(host, session) as shown,
+                    self._show_session(host, session) as chat_session,
                 ):
-                    await self._run_prompts(shown, session.record.mask)
+                    await self._run_prompts(chat_session, session.record.mask)
             finally:
                 _exit_at_next_interrupt()
                 self._on_end()

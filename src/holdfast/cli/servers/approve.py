@@ -130,7 +130,7 @@ def approve(  # noqa: PLR0913 - the options of the command
 
     async def work(host: Host) -> int:
         open_options = options.to_open_options(keep=False)
-        await _check_files(host, open_options, names)
+        await _check_names_and_files(host, open_options, names)
         is_sandboxed = await host.trust_of(open_options) is Trust.SANDBOXED
         if follow_edits and is_sandboxed:
             raise HoldfastError(
@@ -164,7 +164,7 @@ def approve(  # noqa: PLR0913 - the options of the command
         raise click.exceptions.Exit(1)
 
 
-async def _check_files(host: Host, open_options: OpenOptions, names: tuple[str, ...]) -> None:
+async def _check_names_and_files(host: Host, open_options: OpenOptions, names: tuple[str, ...]) -> None:
     """Raise for what is probably a mistake: an unknown name, an invalid `.mcp.json`, or one in a folder above instead of here."""
     loaded, resolution = await host.plan(open_options)
     for refusal in loaded.refusals:

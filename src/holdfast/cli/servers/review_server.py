@@ -40,7 +40,7 @@ from holdfast.sandbox.protected_folders import why_not_mounted
 
 _INVALID_ENTRY_STAGES = (Stage.LOAD, Stage.VALIDATE)
 _MAX_COMPARED_LINES = 2000  # comparing more would take too long
-_MAX_REGISTRIES = 8  # a package that asks for more is not fetched
+_MAX_REGISTRIES = 8  # about how many the user is asked to allow for one package
 _LATER = "or Enter to decide later:"
 _QUESTION = f"Allow it? [c]onfined, with your [r]ights, [n]o, {_LATER}"
 _CONFINED_QUESTION = f"Allow it? [c]onfined, [n]o, {_LATER}"
@@ -50,7 +50,7 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 class Rights(StrEnum):
-    """With which rights a project's server runs: `direct` with those of the user, `confined` in a sandbox."""
+    """How a project's server may run: with the rights of the user, or confined in a sandbox."""
 
     DIRECT = "direct"
     CONFINED = "confined"
@@ -58,7 +58,7 @@ class Rights(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewOptions:
-    """How to decide about the servers of a project: by asking the user, or as options on the command line say."""
+    """How to decide about the servers of a project: the user is asked, or options of the command line decide."""
 
     ask: Ask | None = None
     """Asks the user. None without a terminal, and with --yes."""
@@ -181,17 +181,33 @@ class _Review:
         self._summary = summarize(entry)
 
     async def run(self) -> _Outcome:
-        """Show the server and store the decision."""
-        words = entry_command(self._entry)
-        files = await self._read_files(words)
-        answers = await self._host.approvals.answers()
-        granted = answers.confined.get(self._entry.digest)
-        is_direct = self._entry.digest in answers.direct
-        if await self._is_decided(files, granted, is_direct=is_direct):
+        """Unless the server is approved as it is, show it, let the user choose its rights, and store the decision."""
+        argv = entry_command(self._entry)
+        files = await self._read_files(argv)
+        if await self._is_decided(files):
             return _Outcome.NOTHING_TO_DECIDE
         last = await self._host.approvals.last_answer(self._entry)
         summary = self._with_grants(last.grant if last is not None else None)
-        program_path = await _find_program(words, self._folder)
+        program_path = await _find_program(argv, self._folder)
+        await self._show(summary, files, program_path)
+        if _why_not_approvable(files.program):
+            print_line("  not approved: its program cannot be checked")
+            return _Outcome.UNDECIDED
+        rights = await self._choose(summary, last)
+        if not isinstance(rights, Rights):
+            return rights
+        final_files = None
+        if why := await self._why_not_mountable(summary) if rights is Rights.CONFINED else "":
+            print_lines(f"  {why}")
+        else:
+            final_files = await self._fill_in_and_fetch(argv, files, rights)
+        if final_files is None:
+            print_line("  not approved")
+            return _Outcome.UNDECIDED
+        await self._store(rights, summary, final_files, program_path)
+        return _Outcome.DECIDED
+
+    async def _show(self, summary: EntrySummary, files: _ProgramFiles, program_path: str) -> None:
         # The values of variables are shown only at a terminal. The output of a script may end up in a log.
         environ = os.environ if self._options.ask is not None else None
         lines = [*describe_entry(summary, environ), *_describe_files(files, program_path)]
@@ -201,58 +217,45 @@ class _Review:
         if not print_for_review(shown):
             print_line("This is longer than the screen: scroll up and read all of it. In short:")
             print_wrapped(f"  {describe_briefly(self._summary)}")
-        if _why_not_approvable(files.program):
-            print_line("  not approved: its program cannot be checked")
-            return _Outcome.UNDECIDED
-        rights = await self._choose(summary, last)
-        if not isinstance(rights, Rights):
-            return rights
-        final_files = None
-        if why := await self._why_not_readable(summary) if rights is Rights.CONFINED else "":
-            print_lines(f"  {why}")
-        else:
-            final_files = await self._fill_in_and_fetch(words, files, rights)
-        if final_files is None:
-            print_line("  not approved")
-            return _Outcome.UNDECIDED
-        await self._store(rights, summary, final_files, program_path)
-        return _Outcome.DECIDED
 
     async def describe(self) -> list[str]:
-        words = entry_command(self._entry)
+        """The lines about the server, as `describe_as_in_review` returns them."""
+        argv = entry_command(self._entry)
         last = await self._host.approvals.last_answer(self._entry)
         lines = describe_entry(self._with_grants(last.grant if last is not None else None))
         try:
-            files = await self._read_files(words)
+            files = await self._read_files(argv)
             granted = (await self._host.approvals.answers()).confined.get(self._entry.digest)
-            shown = [*lines, *_describe_files(files, await _find_program(words, self._folder))]
+            shown = [*lines, *_describe_files(files, await _find_program(argv, self._folder))]
             if granted is not None and granted.package is not None:
                 shown += _describe_package(granted.package, granted.program_paths)
             return shown
         except HoldfastError as error:
             return [*lines, f"problem:   {error.message}"]
 
-    async def _why_not_readable(self, summary: EntrySummary) -> str:
+    async def _why_not_mountable(self, summary: EntrySummary) -> str:
         """Why the sandbox would refuse to mount one of the paths that the server may read; empty if it would not."""
         paths = expand_command(summary.readable, os.environ)
         hidden = paths_hidden_from_sandboxes(self._host.settings)
         return await run_with_file_timeout(why_not_mounted, paths, hidden, path=self._folder)
 
-    async def _read_files(self, words: Sequence[str]) -> _ProgramFiles:
+    async def _read_files(self, argv: Sequence[str]) -> _ProgramFiles:
+        """The files that this command runs, without those of a package that has to be fetched."""
         folders = module_folders(self._summary.env)
-        program = await self._host.approvals.read_program(words, self._folder, folders)
-        if not words or program.problem or await self._package_to_fetch(words) is not None:
+        program = await self._host.approvals.read_program(argv, self._folder, folders)
+        if not argv or program.problem or await self._package_to_fetch(argv) is not None:
             return _ProgramFiles(program=program)
         try:
-            return _ProgramFiles(program=program, outside=await self._host.program_paths(words, self._folder))
+            return _ProgramFiles(program=program, outside=await self._host.program_paths(argv, self._folder))
         except HoldfastError as error:
             return _ProgramFiles(program=program, problem=error.message)
 
-    async def _is_decided(
-        self, files: _ProgramFiles, granted: ConfinedGrant | None, *, is_direct: bool
-    ) -> bool:
+    async def _is_decided(self, files: _ProgramFiles) -> bool:
         """Whether the server is approved as it is now, and nothing on the command line asks for another approval."""
         options = self._options
+        answers = await self._host.approvals.answers()
+        granted = answers.confined.get(self._entry.digest)
+        is_direct = self._entry.digest in answers.direct
         if not is_direct and granted is None:
             return False
         if options.rights is not None and (options.rights is Rights.DIRECT) != is_direct:
@@ -320,11 +323,11 @@ class _Review:
         only_confined = summary.is_confined
         if self._options.ask is None and self._options.rights is None and not self._options.yes:
             earlier = Rights.CONFINED if only_confined else self._earlier_rights(last)
-            words = ["holdfast", "servers", "approve", *self._options.session_arguments, self._entry.name]
-            words.append(f"--{earlier or Rights.CONFINED}")
+            command = ["holdfast", "servers", "approve", *self._options.session_arguments, self._entry.name]
+            command.append(f"--{earlier or Rights.CONFINED}")
             print_wrapped(
                 "  not approved: without a terminal, Holdfast cannot ask you. To approve it "
-                f"{'with your rights' if earlier is Rights.DIRECT else 'as confined'}, run: {shlex.join(words)}"
+                f"{'with your rights' if earlier is Rights.DIRECT else 'as confined'}, run: {shlex.join(command)}"
             )
             return _Outcome.UNDECIDED
         if self._options.rights is not None or self._options.ask is None:
@@ -360,17 +363,17 @@ class _Review:
             return self._options.default_rights
         return Rights.DIRECT if last.grant is None else Rights.CONFINED
 
-    async def _package_to_fetch(self, words: Sequence[str]) -> PackageCommand | None:
-        return await run_with_file_timeout(package_to_fetch, words, self._folder, path=self._folder)
+    async def _package_to_fetch(self, argv: Sequence[str]) -> PackageCommand | None:
+        return await run_with_file_timeout(package_to_fetch, argv, self._folder, path=self._folder)
 
     async def _fill_in_and_fetch(
-        self, words: Sequence[str], files: _ProgramFiles, rights: Rights
+        self, argv: Sequence[str], files: _ProgramFiles, rights: Rights
     ) -> _ProgramFiles | None:
         """Fill in the variables of the command, and fetch its package. If other files would run, ask the user about them too.
 
         Returns None if the package cannot be fetched, or the files are not allowed. Nothing is fetched before the user's first answer.
         """
-        filled_in = expand_command(words, os.environ)
+        filled_in = expand_command(argv, os.environ)
         final_files = await self._read_files(filled_in)
         command = await self._package_to_fetch(filled_in)
         if command is not None and rights is Rights.CONFINED:
@@ -503,11 +506,11 @@ def describe_program(program: Program) -> Iterator[str]:
         yield "program:   none of the project's files is checked"
 
 
-async def _find_program(words: Sequence[str], folder: str) -> str:
+async def _find_program(argv: Sequence[str], folder: str) -> str:
     """The quoted path of the program that a command starts, and the target of a link; empty for a remote server."""
-    if not words:
+    if not argv:
         return ""
-    return await run_with_file_timeout(_locate, words[0], folder, path=folder)
+    return await run_with_file_timeout(_locate, argv[0], folder, path=folder)
 
 
 def _locate(program: str, folder: str) -> str:

@@ -21,7 +21,7 @@ from holdfast.store.store import Store
 from holdfast.store.types import SearchHit
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
-_MAX_HITS = 10_000
+_MAX_HITS = 10_000  # of one search
 _MAX_SHOWN_HITS = 3  # of each session
 _Match = tuple[SessionSummary, list[SearchHit]]
 """A session that was found, and the messages and titles in it that contain the words."""

@@ -163,7 +163,7 @@ def _find_run_function() -> Callable[[Coroutine[Any, Any, None]], None]:
 
 
 def _check_no_tokens(given: dict[str, Any]) -> None:
-    """Raise if `--no-tokens` would let other machines or web pages use the servers."""
+    """Raise if `--no-tokens` would let other machines or web pages use the servers, or if `--mode` is given without it."""
     from holdfast.cli.up.serve import is_loopback
 
     if given["mode"] is not None and not given["no_tokens"]:
