@@ -141,6 +141,7 @@ def _parse_arguments(text: str) -> dict[str, Any]:
 
 
 def _hint(tool: str, server: str, code: Code, *, has_log: bool) -> str:
+    """What the user can do about a failure with this code."""
     if code is codes.BAD_ARGUMENT:
         return f"To see its arguments: {shlex.join(['holdfast', 'tools', tool])}"
     if code is codes.NOT_APPROVED:

@@ -94,13 +94,13 @@ def _choose(loaded: settings.Settings) -> str:
         return ""
     print_table(
         ("", "model", "found"),
-        [(str(number), one.name, one.reason) for number, one in enumerate(found, start=1)],
+        [(str(number), each.name, each.reason) for number, each in enumerate(found, start=1)],
     )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print_line("To set one: holdfast model NAME")
         return ""
     answer = ask("Which one? A number, another name, or Enter to change nothing:").strip()
-    return pick(answer, [one.name for one in found])
+    return pick(answer, [each.name for each in found])
 
 
 def pick(answer: str, names: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ def print_line(text: str = "", *, err: bool = False) -> None:
 
 
 async def print_while_waiting(what: str, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` and return its result. Meanwhile print `what` and the time so far, at intervals that double from 5 seconds."""
+    """Await `work` and return its result. Until then, print `what` and the time so far: after 5 seconds, and then less and less often."""
     started, interval = time.monotonic(), _FIRST_INTERVAL_SECONDS
     task = asyncio.create_task(work)
     try:

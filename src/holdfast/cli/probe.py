@@ -103,6 +103,7 @@ async def _probe_command(command: tuple[str, ...], timeout: float, limits: Limit
                 hint = WHY_SILENT
             raise HoldfastError(error.code, f"{command[0]!r}: {reason}{written}", hint=hint) from None
         finally:
+            # In a thread, because it blocks.
             await WorkerThreads("stop", threads=1).run(_stop, process)
 
 

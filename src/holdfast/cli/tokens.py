@@ -155,7 +155,7 @@ def revoke(ids_or_names: tuple[str, ...], *, revoke_all: bool, as_json: bool) ->
     revoked = tuple(token for id_or_name in ids_or_names for token in tokens.revoke(id_or_name))
     try:
         _audit("revoked", revoked)
-    except HoldfastError as error:  # on a full disk, for example: the tokens are revoked all the same
+    except HoldfastError as error:  # such as a full disk; the tokens are revoked nevertheless
         print_line(f"The revocation is not in the audit: {error.message}", err=True)
     if as_json:
         for token in revoked:
@@ -198,7 +198,7 @@ def _warn_about_servers(credential: "Credential") -> None:
     try:
         known = run_with_host(find_known)
     except HoldfastError:
-        return  # the servers cannot be listed; the token can be created all the same
+        return  # the servers cannot be listed, but the token can be created
     for name in sorted(credential.servers - known):
         folder = f"in {credential.cwd}" if credential.cwd else "here"
         print_line(

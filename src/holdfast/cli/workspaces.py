@@ -172,7 +172,10 @@ def remove(slug: str, *, yes: bool) -> None:
 @workspaces.command()
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 @click.option(
-    "--workspace", "slug", default="", help="The workspace. Default: the one that the folder's file names."
+    "--workspace",
+    "slug",
+    default="",
+    help="The workspace. Default: the one that .holdfast/workspace.toml in the folder names.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def bind(folder: Path, slug: str, *, yes: bool) -> None:

@@ -70,14 +70,14 @@ class ConnectionLimits:
 class Connections:
     """The open connections of a server.
 
-    When there are too many, the one that has waited longest for a complete request from a known caller is closed.
+    When there are too many, the connection that has waited longest for a complete request from a known caller is closed.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._throttles: dict[str, LoopThrottle] = {}  # by network; the one used last is last
+        self._throttles: dict[str, LoopThrottle] = {}  # by network; the most recently used is last
         self._open: dict[Peername, BoundedConnection] = {}
-        self._waiting: dict[BoundedConnection, None] = {}  # the one that has waited longest first
+        self._waiting: dict[BoundedConnection, None] = {}  # the connection that has waited longest is first
         self.unread = UnreadAnswers(limits.unread_bytes, limits.crowded_write_seconds)
         """Closes connections of callers that leave too many bytes unread."""
 

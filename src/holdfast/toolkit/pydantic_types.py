@@ -218,6 +218,7 @@ def _without_class_name(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
 
 
 def _split_schema(schema: dict[str, Any]) -> tuple[JsonObject, JsonObject]:
+    """The schema without its `$defs`, and the `$defs`."""
     definitions = schema.pop("$defs", {})
     return cast("JsonObject", schema), cast("JsonObject", definitions)
 

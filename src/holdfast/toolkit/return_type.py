@@ -44,7 +44,7 @@ EnvelopeKind: TypeAlias = Literal["content", "meta"]
 
 RESERVED_MEMBERS = frozenset({"ok", "_meta"})
 FAILURE_MEMBERS = frozenset({"code", "error", "hint", "retryable", "http", "next_actions", "details"})
-"""The members of a failure, besides those of `RESERVED_MEMBERS`, which every envelope in the content has."""
+"""The members that only failures have. `RESERVED_MEMBERS` are in every envelope in the content."""
 _NO_DATA = (NoneType, None, NoReturn)
 _UNCHECKED = (Any, Reply)
 _EXACT_TYPES = (str, int, bool)  # a value of exactly such a type needs no check
@@ -330,6 +330,7 @@ def _decode_as_one_of(decoders: list[Callable[[bytes], Any]]) -> Callable[[bytes
 
 
 def _msgspec_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
+    """The JSON Schema that msgspec makes of a type, without its `$defs`, and the `$defs`."""
     members = tuple(union_members(annotation))
     schema: JsonObject
     try:

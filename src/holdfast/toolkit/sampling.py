@@ -1,4 +1,4 @@
-"""What a call asks of its client besides questions: an answer of the client's model, and the client's roots."""
+"""Two things that a call can ask of its client: an answer of the client's model (sampling), and the client's roots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -157,7 +157,7 @@ class ServerState:
 
     def __init__(self) -> None:
         self._process: KeptValues | None = None
-        self._sessions: dict[str, _SessionValues] = {}  # by owner; the one used last is last
+        self._sessions: dict[str, _SessionValues] = {}  # by owner; the most recently used is last
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._idle_timer: asyncio.TimerHandle | None = None

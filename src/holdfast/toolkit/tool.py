@@ -232,7 +232,7 @@ def _read_method_types(
 def include_tool(tool: Tool, name: str, lifespan: "Lifespan | None") -> Tool:
     """The tool of another box under another name; raises BAD_TOOL when the name is not valid.
 
-    Without a lifespan of its own box, it gets the one of the box that includes it.
+    If its own box has no lifespan, the tool gets the lifespan of the box that includes it.
     """
     _check_name(name)
     definition = replace(tool.definition, name=name, lifespan=tool.definition.lifespan or lifespan)

@@ -86,8 +86,8 @@ class LocalWorkspaces:
     def find_or_register(self, address: str) -> Workspace | None:
         """Find a workspace. If the operator allows it, a folder that belongs to none is registered.
 
-        Raise if the folder names a workspace that the user has not agreed to yet. If it were registered as another workspace, it could not
-        join that one.
+        Raise if a file in the folder names a workspace, and the user has not agreed to it yet: a folder that is registered
+        itself cannot join that workspace.
         """
         found = self._registry.find(address)
         if found is not None or not address.startswith("/"):

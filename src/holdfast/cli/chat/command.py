@@ -56,7 +56,7 @@ def chat(
 
     The session has the built-in servers and those configured for this folder. They run until you leave, and
     everything is stored. Without a terminal, each line of standard input is a prompt, and the exit code is 1 if
-    one of them, or a call, failed.
+    a prompt or a call failed.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ from holdfast.model.event import Decision, Event, PermissionDecided, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.model.plural import count
 
-# Besides the offered answers, also y and n.
+# The question offers o, a and r. Users also type y and n.
 _DECISIONS = {
     "y": Decision.ALLOW_ONCE,
     "yes": Decision.ALLOW_ONCE,
@@ -196,6 +196,6 @@ def _describe(question: PermissionQuestion) -> list[str]:
 
 
 def _join_lines(shown: list[str], rest: list[str]) -> str:
-    """The lines to show now, and how many there are besides."""
+    """The lines to show now, and the number of the lines that are not shown yet."""
     more = [f"    … {count(len(rest), 'more line')} not shown yet"] if shown and rest else []
     return "\n".join([*shown, *more])

@@ -176,7 +176,7 @@ def _choices(field: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _type(field: Mapping[str, Json]) -> str:
-    """The first type of a field besides null; "JSON" if the schema names none."""
+    """The first type of a field that is not null; "JSON" if the schema names no type."""
     kind: Json = field.get("type")
     if isinstance(kind, list):
         kind = next((item for item in kind if item != "null"), "")

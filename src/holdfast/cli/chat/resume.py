@@ -16,7 +16,7 @@ from holdfast.store.types import StoredSession
 
 
 async def load_resume_options(options: ChatOptions, typed_id: str | None, *, keep_cwd: bool) -> ChatOptions:
-    """Add the session to resume to the options: the one with this id, or without an id, the latest one of the folder.
+    """Complete the options of a chat that resumes a session: the one with this id or, without an id, the latest of the folder.
 
     The folder is replaced with the session's own folder. With `keep_cwd`, it stays.
     """

@@ -234,6 +234,7 @@ def _write(file: Path, content: JsonObject, *, project: bool) -> None:
 
 
 def _parse_pair(text: str, separator: str, option: str) -> tuple[str, Json]:
+    """The name and the value in the text of an option such as `--env NAME=VALUE`."""
     name, found, value = text.partition(separator)
     if not found or not name.strip():
         raise click.UsageError(f"{option} needs NAME{separator}VALUE, not {text[:80]!r}.")
