@@ -19,6 +19,7 @@ from holdfast.cli.unbound_folder import raise_if_unbound
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.workspace import is_slug
+from holdfast.toolkit.return_type import RESERVED_MEMBERS
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 _workspace_option = click.option(
@@ -222,13 +223,14 @@ def _call(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call a tool of the built-in server, without starting a process. Returns its data, without the envelope."""
     data_dir = settings.load().data_dir
     box = tasks_toolbox(lambda: data_dir, _registry(), created_by="holdfast tasks")
     async with box.client() as client:
         result = await client.call(tool, arguments)
     if not result.ok:
         raise _to_error(result.code, result.envelope, result.text)
-    return {name: value for name, value in result.data.items() if name not in ("ok", "elapsed_ms")}
+    return {name: value for name, value in result.data.items() if name not in RESERVED_MEMBERS}
 
 
 def _to_error(code: str, envelope: Mapping[str, Any], text: str) -> HoldfastError:
