@@ -539,7 +539,7 @@ def test_a_resumed_session_names_the_folders_to_grant_again(home: Path, tmp_path
     assert (f"\n           {other}\n" in begun.stderr, "there" in begun.stdout) == (True, True)
     assert "OUTSIDE_ROOTS" in without.stdout
     assert (
-        f"The session also used {other}, {third}. To allow these folders again, add --also '{other}' --also {third}"
+        f"The session also used {other}, {third}. To allow these folders again, resume it with --also '{other}' --also {third}"
         in without.stderr
     )
     assert ("there" in again.stdout, f"\n           {other}\n" in again.stderr) == (True, True)

@@ -110,7 +110,7 @@ def _parse_head_option(context: click.Context, parameter: click.Parameter, value
 @json_option
 @path_option
 def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
-    """Check that no record was changed, reordered or removed, also not the last ones.
+    """Check that no record was changed, reordered or removed, not even the last ones.
 
     Prints the head: the number and digest of the last record. Keep it on another machine. If you give it to a later run with
     --expect, that run detects whether an older copy of the store was put back.

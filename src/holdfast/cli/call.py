@@ -114,10 +114,8 @@ async def _unknown_tool(
         return HoldfastError(
             codes.UNKNOWN_TOOL, f"{result.code}: {result.message}", hint=f"To list its tools: {command}"
         )
-    if server in (
-        *AGENT_SERVERS,
-        TASKS_SERVER,
-    ):  # the message already says why this built-in server is missing
+    if server in (*AGENT_SERVERS, TASKS_SERVER):
+        # The message already says why this built-in server is missing.
         message = f"{result.code}: {result.message}"
         return HoldfastError(codes.UNKNOWN_TOOL, message, hint="`holdfast tools` lists all tools.")
     close = get_close_matches(server, names, n=1)

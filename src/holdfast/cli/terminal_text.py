@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.visible_text import replace_invisible, split_at_emoji_joiners
 
-SUMMARY_LENGTH = 100
+SUMMARY_LENGTH = 100  # cells
 WRAP_MARK = "    ↪ "
 _JOINER = "\u200d"  # joins two emoji into one
 _JOINER_PARTS = (_JOINER, "\ufe0f")  # U+FE0F, which may precede a joiner, shows a character as an emoji
