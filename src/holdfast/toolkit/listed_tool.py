@@ -1,4 +1,4 @@
-"""A tool as `tools/list` shows it: in full, or without what a model can do without."""
+"""A tool as `tools/list` shows it: in full, or only what a model needs."""
 
 from msgspec import UNSET, structs
 

@@ -326,9 +326,8 @@ class Chat(ABC):
         """
         cancellations = self._cancellations
         async with self._question_lock:
-            if (
-                self._cancellations > cancellations
-            ):  # the turn was cancelled while this question waited for another one
+            # The turn may have been cancelled while this question waited for another one.
+            if self._cancellations > cancellations:
                 return None
 
             def print_about() -> None:
@@ -346,7 +345,7 @@ class Chat(ABC):
             return answer
 
     def _make_review_ask(self) -> Callable[[str], Awaitable[str]]:
-        """Make a function that asks the questions of a review. After Ctrl-C at one question, it no longer asks and returns ""."""
+        """Make a function that asks the questions of a review. After Ctrl-C at one question, all further answers are empty."""
         cancellations = self._cancellations
 
         async def ask(question: str) -> str:

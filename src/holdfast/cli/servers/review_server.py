@@ -358,7 +358,7 @@ class _Review:
             print_line(f"  Type {'c' if only_confined else 'c, r'} or n, or press Enter to decide later.")
 
     def _earlier_rights(self, last: ServerApproval | None) -> Rights | None:
-        """The rights of the last approval of a server with this name, so that --yes never changes them."""
+        """The rights of the last approval of a server with this name, so that --yes never changes them; else the default."""
         if last is None:
             return self._options.default_rights
         return Rights.DIRECT if last.grant is None else Rights.CONFINED
