@@ -137,7 +137,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     "--cwd",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="The folder of the project. It may have been deleted. Default: the current folder.",
+    help="The folder of the project, which need not exist any more. Default: the current folder.",
 )
 def revoke(name: str, cwd: Path) -> None:
     """Revoke the approval of a project's agent, or of the project's instructions (AGENTS.md).
@@ -165,7 +165,7 @@ def revoke(name: str, cwd: Path) -> None:
     if not run_with_writable_store(None, work):
         raise HoldfastError(
             codes.UNKNOWN_AGENT,
-            f"No agent {name[:80]!r}, and no file of instructions with that name, is approved in '{folder}'.",
+            f"Neither an agent nor an instructions file named {name[:80]!r} is approved in '{folder}'.",
             hint="`holdfast servers approvals` lists all approvals.",
         )
     print_line(f"Revoked: {name} in {folder}.")
