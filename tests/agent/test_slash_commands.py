@@ -10,9 +10,9 @@ import pytest
 from holdfast.agent.agent import ServerStatus
 from holdfast.agent.command_list import COMMANDS
 from holdfast.agent.long_results import LongResults
-from holdfast.agent.model.budget import NO_BUDGET, TurnTotal
+from holdfast.agent.model.budget import UNLIMITED_BUDGET, TurnTotal
 from holdfast.agent.parse_commands import is_command
-from holdfast.agent.slash_commands import HELP, ManualAgent
+from holdfast.agent.slash_commands import HELP, SlashCommandAgent
 from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool, build_catalog
 from holdfast.model import codes
@@ -69,7 +69,7 @@ class FakeTurn:
         self.turn_id = "turn_1"
         self.origin = OWN_AGENT
         self.sender = ""
-        self.budget = NO_BUDGET
+        self.budget = UNLIMITED_BUDGET
         self.total = TurnTotal()
         self.definition: AgentDefinition | None = None
         self.context = SessionContext(session_id=SessionId("sess_1"), trust_level=Trust.DIRECT)
@@ -153,7 +153,7 @@ class FakeTurn:
 
 async def run(*texts: str, turn: FakeTurn | None = None) -> list[str]:
     turn = turn or FakeTurn()
-    await ManualAgent().run_turn([{"type": "text", "text": text} for text in texts], turn)
+    await SlashCommandAgent().run_turn([{"type": "text", "text": text} for text in texts], turn)
     return turn.replies
 
 
@@ -420,7 +420,7 @@ async def test_text_of_several_lines_that_a_tool_returned_is_shown_as_lines():
 
 
 async def test_long_result_is_shown_in_parts():
-    turn, agent = FakeTurn(), ManualAgent()
+    turn, agent = FakeTurn(), SlashCommandAgent()
     text = "".join(f"line {number}\\n" for number in range(900))
     turn.result = ToolResult(
         result=CallResult(content=[msgspec.Raw(f'{{"type":"text","text":"{text}"}}'.encode())]),

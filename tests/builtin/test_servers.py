@@ -6,10 +6,19 @@ from pathlib import Path
 import pytest
 
 from holdfast import settings
+from holdfast.builtin.agents.tools import Delegation, agents_toolbox
+from holdfast.builtin.call_facts import CallFacts
+from holdfast.builtin.servers import builtin_servers
+from holdfast.builtin.shell.tools import ShellDeps, shell_toolbox
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
+from holdfast.model.confined_folders import ConfinedFolders
+from holdfast.model.context import SessionContext
+from holdfast.model.ids import SessionId
+from holdfast.model.process import Confinement
 from holdfast.model.resolution import Stage
 from holdfast.model.trust import Trust
+from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.store.memory import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -67,3 +76,36 @@ async def test_sessions_in_a_workspace_share_its_tasks_and_sandboxed_ones_see_no
     assert [task["title"] for task in listed.data["items"]] == ["water the tomatoes"]
     assert (shown.data["title"], denied.data["code"]) == ("water the tomatoes", "WORKSPACE_DENIED")
     assert names == ("files",), "no workspace, no tasks"
+
+
+@pytest.mark.parametrize("server", ["agents", "shell"])
+def test_a_tool_that_limits_its_own_time_may_run_as_long_as_its_server_entry_allows(
+    server: str, tmp_path: Path
+):
+    (tmp_path / "config.toml").touch()
+    loaded = settings.load(tmp_path / "config.toml", {})
+    context = SessionContext(session_id=SessionId("sess_1"), trust_level=Trust.DIRECT, cwd=str(tmp_path))
+    boxes = {
+        "agents": agents_toolbox(context, _delegate),
+        "shell": shell_toolbox(context, None, _shell_deps()),
+    }
+    entries = {builtin.spec.name: builtin.spec for builtin in builtin_servers(loaded)}
+
+    assert boxes[server].deadline == entries[server].call_seconds
+
+
+async def _delegate(session_id: SessionId, facts: CallFacts, delegation: Delegation) -> str:
+    return ""
+
+
+def _shell_deps() -> ShellDeps:
+    async def confine(context: SessionContext) -> Confinement:
+        return Confinement()
+
+    return ShellDeps(
+        keeper=Keeper(None),
+        confined_folders=ConfinedFolders(),
+        confine=confine,
+        direct_env={},
+        confined_env={},
+    )

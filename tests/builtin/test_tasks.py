@@ -169,7 +169,7 @@ def test_announced_folder_is_registered_where_the_operator_allows_it(data: Path,
     assert "It was not registered automatically: it is hidden" in hidden["error"]
     assert (
         hidden["hint"]
-        == "Register the folder, or one above it, but not one that contains Holdfast's data, as a home does: "
+        == "Register the folder, or one above it, but not one that contains Holdfast's data, such as a home folder: "
         f"holdfast workspaces add {repositories / '.hidden'}"
     )
     assert added == ["one-1", "one-2", "inner-1", "workspace-1", "BAD_WORKSPACE", *["UNKNOWN_WORKSPACE"] * 2]
@@ -261,6 +261,7 @@ def test_commands_use_the_same_tasks_as_the_tools(data: Path):
         started = run("start", "2")
         done = run("done", "blog-2", cwd=data.parent)
         listed = run("list", "--json", "--workspace", "blog", cwd=data.parent)
+        shown_alone = run("show", "blog-2", "--json")
         updated = run("update", "blog-1", "--title", "Changed")
         shown = client.call("task_show", {"id": "blog-2"}, BLOG)
     (other := data.parent / "other").mkdir()
@@ -276,10 +277,14 @@ def test_commands_use_the_same_tasks_as_the_tools(data: Path):
         "Error: Task blog-2 is open; it cannot become done.\nHint: Set its status to one of: started, dropped.\n",
     )
     assert [json.loads(line)["status"] for line in listed[1].splitlines()] == ["open", "done"]
+    assert json.loads(shown_alone[1]) == json.loads(listed[1].splitlines()[1]), "without the tool's envelope"
     assert (updated[1], shown["status"]) == ("Changed blog-1: Changed\n", "done")
     assert "does not belong to a workspace" in nowhere[1]
     # A folder that contains Holdfast's data folder cannot be registered.
-    assert ("go to the folder of one" in nowhere[1], "holdfast workspaces add ." in project[1]) == (
+    assert (
+        "run the command in the folder of a workspace." in nowhere[1],
+        "holdfast workspaces add ." in project[1],
+    ) == (
         True,
         True,
     )

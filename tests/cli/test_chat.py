@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import settings
 from holdfast.cli.chat.door import Ask, TerminalDoor
-from holdfast.cli.chat.input import LINE_LIMIT, Completions, PipeInput
+from holdfast.cli.chat.input import MAX_LINE_BYTES, Completions, PipeInput
 from holdfast.cli.chat.own_chat import ChatOptions, OwnChat
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.terminal_text import format_arguments
@@ -260,7 +260,7 @@ async def test_the_event_loop_runs_while_a_pipe_is_empty():
 
 @pytest.mark.anyio
 async def test_a_line_without_end_is_refused():
-    too_long = f"A line of the input is too long: {LINE_LIMIT} bytes or more"
+    too_long = f"A line of the input is too long: {MAX_LINE_BYTES} bytes or more"
     with Path("/dev/zero").open("rb") as endless, pytest.raises(HoldfastError, match=too_long):
         await PipeInput(endless.fileno()).read_prompt()
 
@@ -407,7 +407,7 @@ async def test_a_permission_question_shows_all_arguments():
         "    text:",
         *(f"    | line {number} \\u001b[2J\\u202e" for number in range(100)),
     ]
-    assert first[1].endswith("\n    … 62 more lines are not shown yet")
+    assert first[1].endswith("\n    … 62 more lines not shown yet")
     assert "[v]iew the other 62 lines, [o]nce" in first[0]
     assert ("[v]iew" in viewed[0], again) == (False, (viewed[0], "  Type o, a or r."))
 
@@ -539,7 +539,7 @@ def test_a_resumed_session_names_the_folders_to_grant_again(home: Path, tmp_path
     assert (f"\n           {other}\n" in begun.stderr, "there" in begun.stdout) == (True, True)
     assert "OUTSIDE_ROOTS" in without.stdout
     assert (
-        f"The session also used {other}, {third}. To allow these folders again, add --also '{other}' --also {third}"
+        f"The session also used {other}, {third}. To allow these folders again, resume it with --also '{other}' --also {third}"
         in without.stderr
     )
     assert ("there" in again.stdout, f"\n           {other}\n" in again.stderr) == (True, True)

@@ -77,7 +77,8 @@ def test_saved_server_is_started_again_and_never_needs_approval(
     dev: subprocess.Popen[str], project: Path, home: Path
 ):
     first = _send(dev, "/call notes.hello", "first")
-    (project / "words.py").write_text("WORD = 'second")
+    # Of another size: Python takes a file of the same size, changed in the same second, from its bytecode cache.
+    (project / "words.py").write_text("WORD = 'sec")
     broken = _send(dev, "/call notes.hello", "SyntaxError")
     (project / "words.py").write_text("WORD = 'second'")
     (project / "notes.py").write_text(SERVER.replace("def hello", "def other"))
@@ -86,7 +87,7 @@ def test_saved_server_is_started_again_and_never_needs_approval(
     dev.stdin.close()
     assert dev.wait() == 1, "a call failed"
 
-    assert "To use it in a browser: npx @modelcontextprotocol/inspector" in first
+    assert "To try the server in a browser: npx @modelcontextprotocol/inspector" in first
     assert "words.py was changed, but the server does not start:" in broken
     assert "notes.py was changed: notes was started again, with 1 tool." in second
     with closing(sqlite3.connect(home / "data" / DATABASE_FILE)) as database:

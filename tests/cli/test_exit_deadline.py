@@ -18,7 +18,7 @@ __all__ = ["cwd", "home"]
 # An agent that ignores every cancellation.
 STUCK = """
 import asyncio, sys
-from holdfast.agent.slash_commands import ManualAgent
+from holdfast.agent.slash_commands import SlashCommandAgent
 from holdfast.cli import exit_deadline
 from holdfast.cli.app import main
 
@@ -30,7 +30,7 @@ async def run_turn(self, blocks, turn):
         except asyncio.CancelledError:
             pass
 
-ManualAgent.run_turn = run_turn
+SlashCommandAgent.run_turn = run_turn
 exit_deadline.EXIT_SECONDS = float(sys.argv.pop(1))
 sys.argv[0] = "holdfast"
 main()

@@ -159,7 +159,7 @@ def test_joined_emoji_stay_joined_but_a_joiner_elsewhere_is_shown():
 async def test_a_long_wait_says_how_long_it_has_taken(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(output, "_FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(output, "_FIRST_INTERVAL_SECONDS", 0.001)
 
     async def work() -> str:
         while not (printed := capsys.readouterr().out):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import settings
-from holdfast.cli.servers.review_server import Reviewed, ReviewOptions, Rights, review_servers
+from holdfast.cli.servers.review_server import ReviewCounts, ReviewOptions, Rights, review_servers
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.resolve.grant import ConfinedGrant
@@ -41,10 +41,10 @@ class Project:
         entry = {"command": sys.executable, "args": ["server.py", *args]}
         (self.folder / ".mcp.json").write_text(json.dumps({"mcpServers": {"weather": entry}}))
 
-    def review(self, decision: ReviewOptions) -> tuple[Reviewed, ConfinedGrant | str]:
+    def review(self, decision: ReviewOptions) -> tuple[ReviewCounts, ConfinedGrant | str]:
         """Review the server. Return the result, and what the server was approved with last."""
 
-        async def work() -> tuple[Reviewed, ConfinedGrant | str]:
+        async def work() -> tuple[ReviewCounts, ConfinedGrant | str]:
             async with Host(settings=self._settings) as host:
                 options = OpenOptions(cwd=self.folder)
                 reviewed = await review_servers(host, options, decision)
@@ -75,7 +75,7 @@ def test_yes_keeps_a_server_confined_with_its_grants_after_an_edit(
     edit(project)
     reviewed, kept = project.review(YES)
 
-    assert reviewed == Reviewed(shown=1)
+    assert reviewed == ReviewCounts(shown=1)
     assert isinstance(granted, ConfinedGrant)
     assert (granted.network, granted.readable) == (("api.example.org",), (str(tmp_path / "data set"),))
     assert kept == granted
@@ -87,12 +87,12 @@ def test_yes_alone_does_not_choose_rights_but_keeps_those_that_the_user_chose(pr
     project.review(DIRECT)
     project.edit_program("edited")
 
-    assert never == (Reviewed(shown=1, undecided=1), "never approved")
-    assert project.review(YES) == (Reviewed(shown=1), "with the user's rights")
+    assert never == (ReviewCounts(shown=1, undecided=1), "never approved")
+    assert project.review(YES) == (ReviewCounts(shown=1), "with the user's rights")
 
 
 @pytest.mark.promise("BOX-08")
 def test_path_that_no_sandbox_mounts_is_not_approved(project: Project, tmp_path: Path):
     above_holdfasts_own_files = replace(CONFINED, readable=(str(tmp_path),))
 
-    assert project.review(above_holdfasts_own_files) == (Reviewed(shown=1, undecided=1), "never approved")
+    assert project.review(above_holdfasts_own_files) == (ReviewCounts(shown=1, undecided=1), "never approved")

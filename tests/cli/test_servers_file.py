@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_sessions import HOLDFAST, environment, run
+from tests.commands import run_holdfast
 from tests.journeys.editor import SERVER
 
 
@@ -73,6 +74,16 @@ def test_what_is_wrong_with_an_added_server_is_said_at_once(
 
     assert (done.returncode, f"Warning: {warning}" in done.stderr) == (0, bool(warning))
     assert ("url" in json.dumps(entries(tmp_path / "mcp.json"))) is words[0].startswith("https")
+
+
+def test_a_key_without_effect_in_a_project_is_named(tmp_path: Path):
+    added = run(tmp_path, "servers", "add", "x", "--project", "--unpinned", "--", "sh", cwd=tmp_path)
+    with_editor = {**environment(tmp_path), "VISUAL": "true"}
+    edited = run_holdfast("servers", "edit", "--project", cwd=tmp_path, env=with_editor)
+
+    warning = f"These keys have no effect in {tmp_path / '.mcp.json'}: pin_tools."
+    assert f"Warning: {warning}" in added.stderr
+    assert f"Warning: x: {warning}" in edited.stderr
 
 
 @pytest.mark.parametrize("words", [("sh", "notes.sh"), ("./notes.sh",)])

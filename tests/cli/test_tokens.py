@@ -98,6 +98,7 @@ def test_a_token_like_another_has_all_of_its_limits_but_those_that_are_given(tmp
 
     created = run(tmp_path, "tokens", "create", "cid", "--like", old["id"], "--mode", "auto")
     new = json.loads(run(tmp_path, "tokens", "list", "--json").stdout.splitlines()[1])
+    empty = run(tmp_path, "tokens", "create", "cid", "--like", old["id"], "--tools", "")
     ambiguous = run(tmp_path, "tokens", "revoke", "cid")
     unknown = run(tmp_path, "tokens", "revoke", old["id"], "nope")
     still = [json.loads(line)["id"] for line in run(tmp_path, "tokens", "list", "--json").stdout.splitlines()]
@@ -109,6 +110,7 @@ def test_a_token_like_another_has_all_of_its_limits_but_those_that_are_given(tmp
     assert {key: new[key] for key in new.keys() - changed} == {key: old[key] for key in old.keys() - changed}
     assert (old["mode"], new["mode"]) == ("ask", "auto")
     assert f"already exist: {old['id']}." in created.stderr
+    assert f"leave the option out: then the limit of {old['id']} is used." in empty.stderr
     assert ambiguous.returncode == 1
     assert "2 tokens are named 'cid'" in ambiguous.stderr
     assert (old["id"] in ambiguous.stderr, new["id"] in ambiguous.stderr) == (True, True)

@@ -207,7 +207,7 @@ async def test_a_front_end_gets_the_events_of_a_session_that_it_opens(tmp_path: 
 
 MISTAKES: list[tuple[Callable[[Host, str], Any], str]] = [
     (lambda host, one: host.reopen(one, title="x"), "`title` is that of the stored session"),
-    (lambda host, one: host.reopen(one, OpenOptions(), cwd="."), "by name or in `OpenOptions`"),
+    (lambda host, one: host.reopen(one, OpenOptions(), cwd="."), "either `OpenOptions` or options by name"),
     (lambda host, one: host.reopen(one, OpenOptions(servers={"c": {"comand": "x"}})), "'command'"),
 ]
 

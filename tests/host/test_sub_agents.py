@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.agent.agent import TurnContext
-from holdfast.agent.slash_commands import ManualAgent
+from holdfast.agent.slash_commands import SlashCommandAgent
 from holdfast.builtin.servers import AGENT_SERVERS
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
@@ -181,7 +181,7 @@ async def test_a_reservation_of_one_kind_does_not_lift_the_root_s_limits_of_the_
 
 async def test_a_delegated_task_runs_no_commands_of_the_user(tmp_path: Path):
     command = '/call files.write {"path": "a", "text": "b"}'
-    async with open_host(tmp_path, ManualAgent()) as host:
+    async with open_host(tmp_path, SlashCommandAgent()) as host:
         session = await open_with(host, tmp_path / "garden")
         delegated = await session.call("agents.delegate", {"task": command})
         is_written = (tmp_path / "garden" / "a").exists()

@@ -274,6 +274,23 @@ async def test_children_end_with_their_parent_unless_they_are_detached(
     assert any(isinstance(event, MessageReceived) for event in kept), "its events are kept"
 
 
+@pytest.mark.parametrize("first", ["child", "parent"])
+async def test_the_team_forgets_a_session_that_is_closed_with_all_of_its_children(first: str, tmp_path: Path):
+    async with open_host(tmp_path) as host:
+        parent = await open_in(host, tmp_path / "garden")
+        created = await parent.call(
+            "team.create_session", {"title": "a", "initial_message": "Go.", "detached": True}
+        )
+        child = host.find_live(created.data["session_id"])
+        assert child is not None
+        counted = [*host._parts.team._children]  # pyright: ignore[reportPrivateUsage]
+        for session in (child, parent) if first == "child" else (parent, child):
+            await session.close()
+        left = [*host._parts.team._children]  # pyright: ignore[reportPrivateUsage]
+
+    assert (counted, left) == ([parent.context.session_id], [])
+
+
 @pytest.mark.promise("TEAM-12")
 async def test_questions_of_several_children_reach_the_root_and_name_who_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

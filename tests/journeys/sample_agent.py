@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from holdfast import log_output, settings
 from holdfast.acp.serve import SessionDefaults, serve
 from holdfast.agent.agent import TurnContext
-from holdfast.agent.slash_commands import ManualAgent
+from holdfast.agent.slash_commands import SlashCommandAgent
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject
 
@@ -17,7 +17,7 @@ class SampleAgent:
     async def run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         text = str(blocks[0].get("text", ""))
         if text.startswith("/"):
-            return await ManualAgent().run_turn(blocks, turn)
+            return await SlashCommandAgent().run_turn(blocks, turn)
         if text == "crash":
             raise RuntimeError("an internal secret")
         await turn.think("Let me see")

@@ -104,7 +104,7 @@ def test_chat_asks_whether_the_folder_belongs_to_the_workspace_that_it_names(hom
         screen.line("o")
         added = screen.until(READY)
 
-    assert f"{cwd} says that it belongs to the workspace 'blog'" in question
+    assert f"of {cwd} says that this folder belongs to the workspace 'blog'" in question
     assert "tasks (" in banner
     assert "blog-1" in added
 

@@ -111,7 +111,7 @@ async def test_confined_server_started_during_a_call_stops_the_editors_part(cwd:
     """Unsaved text that was read before is not written to disk: that would save it behind the user's back."""
     running, path = ConfinedFolders(), str(cwd / "folder" / "file")
     editor = EditorFiles(Buffers({path: "unsaved"}), Trust.DIRECT, running)
-    on_disk = FileSnapshot(real=path, text="mine")
+    on_disk = FileSnapshot(real_path=path, text="mine")
     unsaved = await editor.read("folder/file", on_disk, for_writing=True)
 
     with running.running(Confinement(roots=(str(cwd),))):

@@ -413,7 +413,10 @@ async def test_revoked_server_is_not_started_again(
 
     assert not ended.ok
     assert (again.ok, (tmp_path / "again").exists()) == ((change.endswith("control"),) * 2), again.text
-    assert again.ok or "its approval was revoked, or replaced by one with other rights" in again.text
+    assert (
+        again.ok
+        or "the approval of this server was revoked, or replaced by one with other rights" in again.text
+    )
 
 
 @pytest.mark.promise("RES-07")
@@ -449,7 +452,7 @@ async def test_remote_server_that_is_revoked_is_not_connected_again(make_host: H
         await host.approvals.approve_server(entry, by="ann")
         await host.approvals.check_program(spec, str(folder))
         await host.approvals.revoke_server(entry.origin, entry.name, by="ann")
-        with pytest.raises(HoldfastError, match="its approval was revoked"):
+        with pytest.raises(HoldfastError, match="the approval of this server was revoked"):
             await host.approvals.check_program(spec, str(folder))
 
 

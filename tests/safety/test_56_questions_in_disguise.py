@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.connect import connection, server_requests
 from holdfast.connect.server_requests import ServerRequests
-from holdfast.gateway import bridge
+from holdfast.gateway import convert_eras
 from holdfast.wire.messages import Raw
 from tests.gateway.running import modern_call, post_modern, read_answer, running_gateway
 from tests.safety.asking_client import AskingClient
@@ -77,7 +77,7 @@ async def test_a_server_of_the_handshake_era_cannot_ask_in_its_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool
 ):
     if not is_protected:
-        monkeypatch.setattr(bridge, "_MODERN_MEMBERS", ())
+        monkeypatch.setattr(convert_eras, "_MODERN_MEMBERS", ())
     spelled = [{"spellings": spelling} for spelling in SPELLINGS[1:]]
     results = await ask_modern(tmp_path, "handshake", {}, *spelled)
 

@@ -288,7 +288,7 @@ async def test_control_a_resolved_path_that_is_cached_loses_the_folder(
 async def test_control_without_the_check_for_unknown_folders_the_session_is_direct(
     make_host: HostFactory, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def skip_unknown(entries: Iterable["registry_module._Entry"]) -> Iterator[tuple[Path, object]]:  # pyright: ignore[reportPrivateUsage]
+    def skip_unknown(entries: Iterable["registry_module._RegistryEntry"]) -> Iterator[tuple[Path, object]]:  # pyright: ignore[reportPrivateUsage]
         return ((entry.folder, entry) for entry in entries if entry.folder is not None)
 
     monkeypatch.setattr(registry_module, "_require_folders", skip_unknown)

@@ -11,9 +11,9 @@ from msgspec import Raw
 from holdfast.gateway import notification_queue, resource_watches
 from holdfast.gateway.client_call import ClientCall
 from holdfast.gateway.event_streams import EventStream
-from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.offer import Offer
 from holdfast.gateway.parked_calls import ModernCall, Parked, ParkedCalls
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.http.limits import CallerQuota
 from holdfast.wire.mcp.eras import Era, Implementation
@@ -42,32 +42,32 @@ def quota(size: int = 32 * MIB) -> CallerQuota:
     return CallerQuota(total=4 * size, share=size)
 
 
-def flooded_call(kept: KeptBytes, number: int) -> ClientCall:
+def flooded_call(memory: SessionMemory, number: int) -> ClientCall:
     call = ClientCall({}, CLIENT, BackChannel(never_read))
-    call.notifications.kept = kept
+    call.notifications.memory = memory
     for _ in range(number):
         call.notify("notifications/message", LOG)
     return call
 
 
 async def test_what_a_slow_client_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch):
-    kept, without_limit = KeptBytes(quota(), "a"), KeptBytes(quota(1 << 40), "b")
-    call = flooded_call(kept, 100)
+    memory, without_limit = SessionMemory(quota(), "a"), SessionMemory(quota(1 << 40), "b")
+    call = flooded_call(memory, 100)
     monkeypatch.setattr(notification_queue, "MAX_QUEUED_BYTES", 1 << 40)
     control = flooded_call(without_limit, 100)
 
     assert (len(call.notifications), call.notifications.dropped) == (1, 99)
-    assert kept.used == call.notifications.size < 2 * MIB
+    assert memory.used == call.notifications.size < 2 * MIB
     assert (control.notifications.size > 100 * MIB, control.notifications.dropped) == (True, 0)
     for one in (call, control):
         one.notifications.close()
-    assert (kept.used, without_limit.used) == (0, 0)
+    assert (memory.used, without_limit.used) == (0, 0)
 
 
 async def test_all_calls_of_a_credential_share_its_memory():
     shared = quota(4 * MIB)
-    calls = [flooded_call(KeptBytes(shared, "a"), 2) for _ in range(20)]
-    neighbour = flooded_call(KeptBytes(shared, "b"), 1)
+    calls = [flooded_call(SessionMemory(shared, "a"), 2) for _ in range(20)]
+    neighbour = flooded_call(SessionMemory(shared, "b"), 1)
 
     assert sum(call.notifications.size for call in calls) <= 4 * MIB
     assert len(neighbour.notifications) == 1
@@ -99,9 +99,9 @@ async def park(parked: ParkedCalls, size: int) -> bool:
 
 async def test_requests_that_wait_for_answers_are_limited_in_bytes():
     shared, large = quota(), quota(1 << 40)
-    sessions = [ParkedCalls(lambda error: error, KeptBytes(shared, "a")) for _ in range(3)]
+    sessions = [ParkedCalls(lambda error: error, SessionMemory(shared, "a")) for _ in range(3)]
     waiting = [await park(parked, 4 * MIB) for parked in sessions for _ in range(10)]
-    control = ParkedCalls(lambda error: error, KeptBytes(large, "a"))
+    control = ParkedCalls(lambda error: error, SessionMemory(large, "a"))
     control_waiting = [await park(control, 4 * MIB) for _ in range(30)]
 
     assert (waiting.count(True), shared.used) == (8, 32 * MIB)
@@ -113,8 +113,8 @@ async def test_requests_that_wait_for_answers_are_limited_in_bytes():
 
 async def test_events_for_resumption_are_limited_for_all_streams_together():
     shared = quota(2 * MIB)
-    kept = KeptBytes(shared, "a")
-    streams = [EventStream(number, kept=kept) for number in range(10)]
+    memory = SessionMemory(shared, "a")
+    streams = [EventStream(number, memory=memory) for number in range(10)]
     for stream in streams:
         for _ in range(9):
             await stream.add(b"x" * 100_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.slash_commands import ManualAgent
+from holdfast.agent.slash_commands import SlashCommandAgent
 from holdfast.audit.record import AuditKind
 from holdfast.host.data_folder import DATABASE_FILE
 from holdfast.host.host import Host
@@ -283,7 +283,7 @@ async def test_turns_cancelled_on_a_full_disk_end_as_cancelled_and_the_session_w
         session.cancel()
         reasons = [turn.reason for turn in await asyncio.gather(*prompts)]
         disk.fails_with = 0
-        session.agent = ManualAgent()
+        session.agent = SlashCommandAgent()
         after = (await session.prompt(text_prompt("/help"))).reason
         events = [stored.event async for stored in host.store.events(session.context.session_id)]
 

@@ -32,7 +32,7 @@ from holdfast.session.permission_rules import (
 )
 from holdfast.settings import MaxModeSettings, PermissionSettings
 from holdfast.wire.mcp.tools import Tool
-from holdfast.workspaces.document import parse_workspace
+from holdfast.workspaces.workspace_file import parse_workspace
 
 pytestmark = pytest.mark.promise("SES-04")
 

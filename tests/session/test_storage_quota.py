@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.agent import Command, TurnContext
-from holdfast.agent.slash_commands import ManualAgent
+from holdfast.agent.slash_commands import SlashCommandAgent
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.event import Outcome, SessionClosed, StopReason, ToolEnded
@@ -56,7 +56,7 @@ async def test_full_session_takes_no_prompts_and_calls_and_others_go_on(
                 await full.prompt("/help")
             with raises_code(codes.SESSION_FULL):
                 await full.call("files.list", LIST)
-            other.agent = ManualAgent()
+            other.agent = SlashCommandAgent()
             assert ((await other.prompt("/help")).code, (await other.call("files.list", LIST)).ok) == (
                 "",
                 True,

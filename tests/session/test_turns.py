@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.agent import Command, TurnContext
-from holdfast.agent.slash_commands import ManualAgent
+from holdfast.agent.slash_commands import SlashCommandAgent
 from holdfast.host.callback_door import CallbackDoor
 from holdfast.host.host import Host
 from holdfast.model.codes import BUSY, MODEL_UNAVAILABLE
@@ -230,7 +230,7 @@ async def test_prompts_that_wait_are_limited(
 
         codes = {prompt.exception().code for prompt in refused}  # pyright: ignore[reportOptionalMemberAccess, reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
         assert (len(refused), codes) == ((13, {BUSY}) if limit == 16 else (0, set()))
-        session.agent = ManualAgent()
+        session.agent = SlashCommandAgent()
         assert (await session.prompt(text_prompt("/help"))).reason is StopReason.END_TURN
 
 
@@ -245,7 +245,7 @@ async def test_cancelling_also_cancels_the_waiting_prompts_of_doors_that_have_le
         waiting = [asyncio.create_task(door.prompt(text_prompt("waiting"))) for door in (left, stays)]
         await asyncio.sleep(0)
         left.detach()
-        session.agent = ManualAgent()
+        session.agent = SlashCommandAgent()
         cancels.cancel()
 
         reasons = [(await turn).reason for turn in (running, *waiting)]

@@ -48,7 +48,7 @@ async def test_a_text_in_a_part_that_was_not_read_is_not_said_to_be_absent(
 ):
     changed = {"MAX_NODES = 400000": "MAX_NODES = 20"}
     if not is_protected:
-        changed["next, cut: unread(found) };\n}\nfunction ready"] = "next, cut: 0 };\n}\nfunction ready"
+        changed["next, cut: unread(outlined) };\n}\nfunction ready"] = "next, cut: 0 };\n}\nfunction ready"
     monkeypatch.setattr(tab_events, "PAGE_SCRIPT", without(changed))
     items = "".join(f"<p>Item <b>{number}</b>.</p>" for number in range(50))
     await client.call("open", url=site.page("/large", f"{items}<p>The end</p>"))

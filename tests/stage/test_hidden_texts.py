@@ -42,7 +42,7 @@ UNPROTECTED = without(
         "if (isTrue(element, 'aria-hidden') && element !== focused) return;": "",
         "const hidden = style.visibility !== 'visible' && !isFile;": "const hidden = false;",
         "const faint = parent.faint || style.opacity === '0';": "const faint = false;",
-        "frame.style?.fontSize !== '0px'": "true",
+        "entered.style?.fontSize !== '0px'": "true",
         "else child = firstChild(element);": "else child = firstChild(localName(element) === 'template' ? element.content : element);",
     }
 )

@@ -101,7 +101,7 @@ async def test_a_first_browser_that_no_call_needs_leaves_nothing(base: Path):
 async def test_a_first_browser_that_has_ended_in_the_meantime_is_replaced(base: Path):
     first = FirstBrowser(LaunchOptions(folder_base=base, early="sandbox"))
     first.begin()
-    begun = first._beginning
+    begun = first._starting
     assert begun is not None
     (await begun).connection.close()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.builtin.stage.snapshot import Place, Snapshot, apply, difference, view
+from holdfast.builtin.stage.snapshot import CursorPosition, Snapshot, apply, difference, view
 from holdfast.builtin.stage.token_estimate import estimate_tokens
 
 
@@ -45,7 +45,7 @@ def test_a_view_fits_and_its_cursors_lead_to_every_line(lines: list[str], budget
     seen = [line for line in first.lines if "… " not in line]
     at = 0
     while at < len(wide):
-        part = view(snapshot, budget, Place(at))
+        part = view(snapshot, budget, CursorPosition(at))
         seen += part.lines
         at += part.shown
 

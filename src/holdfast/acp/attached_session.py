@@ -1,4 +1,4 @@
-"""An editor's view of a session that another process has open."""
+"""Connects an editor to a session that another process has open."""
 
 import asyncio
 import logging
@@ -31,7 +31,10 @@ _MAX_NAMES = 5
 
 
 class AttachedSession(EditorSession):
-    """A session of another process. The editor sees its events, prompts, answers and cancels. The session goes on when the editor leaves."""
+    """A session of another process. The editor gets its events, and can prompt, answer questions and cancel.
+
+    The session goes on when the editor leaves.
+    """
 
     def __init__(self, owner: OtherOwner, door: EditorDoor, peer: Peer, *, wait_seconds: float) -> None:
         super().__init__(str(owner.lease.session_id), owner.requested.cwd, door, peer)
@@ -41,12 +44,12 @@ class AttachedSession(EditorSession):
         self._remote: RemoteSession | None = None
         self._options = OptionValues(mode=Mode.ASK, max_mode=Mode.ASK, trust=Trust.DIRECT)
         self._unused: list[str] = []
-        """What the editor has sent or offered but the session does not use, each as a clause: "does not start …"."""
+        """Parts of a notice about what the editor sent or offered and the session does not use, such as "does not start the servers …"."""
         self._started = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def attach(self, data_dir: Path, *, replay: bool, client_servers: Sequence[Json]) -> None:
-        """Connect to the owner. With `replay`, the editor first gets all stored events."""
+        """Connect to the process that has the session open. With `replay`, the editor first gets all stored events."""
         requested = self._owner.requested
         request = AttachRequest(
             door=DoorKind.ACP,

@@ -34,7 +34,7 @@ class OptionValues:
 
 
 def describe_state(values: OptionValues) -> JsonObject:
-    """The values and choices, as ACP's `modes` and `configOptions`."""
+    """Return the values and the choices as ACP's `modes` and `configOptions`."""
     modes: list[Json] = [
         {"id": mode.value, "name": name, "description": text} for mode, name, text in _offered_modes(values)
     ]
@@ -45,15 +45,15 @@ def describe_state(values: OptionValues) -> JsonObject:
 
 
 def describe_options(values: OptionValues) -> list[Json]:
-    """ACP's `configOptions`: the mode, model, agent and trust, each with its choices."""
+    """Return ACP's `configOptions`: the mode, model, agent and trust, each with its choices."""
     modes: list[Json] = [
         {"value": mode.value, "name": name, "description": text}
         for mode, name, text in _offered_modes(values)
     ]
     trust_levels: list[Json] = [
-        {"value": known.value, "name": name, "description": text}
-        for known, name, text in _TRUST_LEVELS
-        if lowest_trust(known, values.trust) is known
+        {"value": trust.value, "name": name, "description": text}
+        for trust, name, text in _TRUST_LEVELS
+        if lowest_trust(trust, values.trust) is trust
     ]
     names: list[Json] = [{"value": name, "name": name} for name in values.models]
     model: list[Json] = [
@@ -105,7 +105,7 @@ def _describe_agents(values: OptionValues) -> list[Json]:
 
 
 def _offered_modes(values: OptionValues) -> list[tuple[Mode, str, str]]:
-    """The modes up to the highest one, and the current mode, which may be higher."""
+    """Return the modes up to `max_mode`, and the current mode, which may be higher."""
     return [
         (mode, name, text)
         for mode, name, text in _MODES

@@ -1,4 +1,4 @@
-"""Checks ACP content blocks, in prompts and in tool results."""
+"""Checks and makes ACP content blocks, for prompts and tool results."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -91,7 +91,7 @@ def check_prompt(blocks: list[JsonObject]) -> None:
 
 
 def editor_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
-    """The blocks of a tool's result for an editor. If there are too many, the last block says how many are left out."""
+    """Convert the blocks of a tool's result for an editor. If there are too many, the last block says how many are left out."""
     shown = [editor_block(block) for block in blocks[:_MAX_BLOCKS]]
     if left_out := len(blocks) - len(shown):
         shown.append({"type": "text", "text": f"({left_out} more blocks are not shown)"})
@@ -99,7 +99,7 @@ def editor_blocks(blocks: Sequence[JsonObject]) -> list[JsonObject]:
 
 
 def editor_block(block: JsonObject) -> JsonObject:
-    """The block of a tool's result if it is valid in ACP; else a text block with its JSON."""
+    """Return a block of a tool's result unchanged if it is valid in ACP; else a text block with its JSON."""
     block_type = block.get("type")
     kind = _RESULT_TYPES.get(block_type) if isinstance(block_type, str) else None
     try:
@@ -112,7 +112,7 @@ def editor_block(block: JsonObject) -> JsonObject:
 
 
 def diff_block(change: FileChange) -> JsonObject:
-    """A changed file, as content of a tool call."""
+    """Return the diff of a changed file as content of a tool call."""
     return {
         "type": "diff",
         "path": change.path,

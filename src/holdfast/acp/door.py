@@ -29,7 +29,7 @@ _OPTION_KINDS = {
     Decision.REJECT: "reject_once",
 }
 _DISCONNECTING_CODES = (codes.CANCELLED.rpc_code, codes.CONNECTION_CLOSED.rpc_code)
-"""With these codes, an editor that is about to disconnect answers its open requests."""
+"""The errors with which an editor answers open requests when it is about to disconnect."""
 _FILE_SECONDS = 30.0
 _MAX_DETAILS = 200  # characters of the editor's reason
 _MAX_QUESTIONS = 8
@@ -69,7 +69,7 @@ class _UrlElicitation(msgspec.Struct, rename="camel"):
 
 
 class EditorDoor:
-    """One session's access to the editor."""
+    """One session's access to its editor."""
 
     def __init__(
         self, peer: Peer, capabilities: ClientCapabilities, session_id: str = "", *, name: str = ""
@@ -116,7 +116,7 @@ class EditorDoor:
     async def request_permission(self, question: PermissionQuestion) -> Decision:
         """Ask the user. Every answer except a clear yes counts as a rejection.
 
-        Raise if the user was not asked: the request is too long, or the editor has disconnected.
+        Raises if the user could not be asked because the request is too long or the editor has disconnected.
         """
         await self._has_session_id.wait()
         params = {
@@ -171,7 +171,7 @@ class EditorDoor:
         return await EditorTerminal(self._request, self._session_id).run(command)
 
     async def elicit(self, params: JsonObject) -> JsonObject:
-        """Ask the user for what a server needs. Fields that ACP does not define are dropped."""
+        """Ask the user for the input that a server requests. Members that ACP does not define are dropped."""
         mode = params.get("mode", "form")
         if not isinstance(mode, str) or not self._can_elicit(mode):
             raise HoldfastError(
@@ -219,7 +219,7 @@ class _ErrorData(msgspec.Struct):
 
 
 def _with_details(error: PeerError) -> str:
-    """The editor's message, and the reason that some editors send in the error's data."""
+    """Return the message of an editor's error, with the reason that some editors send in the error's data."""
     try:
         details = msgspec.json.decode(error.data or b"{}", type=_ErrorData).details
     except (msgspec.DecodeError, TypeError):

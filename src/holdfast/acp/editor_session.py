@@ -1,4 +1,4 @@
-"""An editor's view of one live session: the updates that it gets, its prompts, and the notices about servers."""
+"""Connects an editor to one live session: sends it updates and notices, and takes its prompts."""
 
 import asyncio
 import logging
@@ -25,11 +25,11 @@ from holdfast.wire.peer import Peer
 log = logging.getLogger(__name__)
 
 UPDATE = "session/update"
-_REPORTED = (ServersResolved, ModeChanged, TrustLowered)
+_HANDLED_EVENTS = (ServersResolved, ModeChanged, TrustLowered)  # those that `_on_new_event` handles
 _MAX_SENT_NOTICES = 10_000
 _SLICE_SECONDS = 0.001  # how long events are converted before the event loop does other work
-_GROUP_EVENTS = 16  # the time is checked once per group
-_SLICE_UPDATES = 256  # sending them takes about 1 ms
+_GROUP_EVENTS = 16  # the time is checked after this many events
+_SLICE_UPDATES = 256  # so many are sent at once, which takes about 1 ms
 
 
 class EditorSession(ABC):
@@ -49,10 +49,10 @@ class EditorSession(ABC):
         self._last_replayed = 0
         """The number of the last event that was stored before `start`."""
         self.sent_notices: set[tuple[str, str]] = set()
-        """The notices that were sent on this connection with a reply, each with the folder of its session."""
+        """The notices that were sent on this connection as messages of the agent, each as (the session's folder, the line)."""
         self._cwd = cwd
         self._unsent_notices: list[tuple[str, bool]] = []
-        """The lines, and whether to leave out a line that is in `sent_notices`."""
+        """Notices for the next prompt: each line, and whether to leave it out if it is in `sent_notices`."""
         self._reported: set[str] = set()
         """The texts that were reported already, with secrets masked."""
 
@@ -68,11 +68,11 @@ class EditorSession(ABC):
 
     @abstractmethod
     async def start(self) -> None:
-        """Start to send events and to report refused servers. Return when the replay is sent."""
+        """Start to send events and to report refused servers. Returns when the replay is sent."""
 
     @abstractmethod
     async def prompt(self, blocks: Sequence[JsonObject], *, is_cancelled: bool = False) -> StopReason:
-        """Run one turn. Return when the editor has got all of its updates."""
+        """Run one turn. Returns when the editor has got all updates of the turn."""
 
     @abstractmethod
     def cancel(self) -> None:
@@ -80,31 +80,31 @@ class EditorSession(ABC):
 
     @abstractmethod
     async def change_mode(self, mode: Mode) -> None:
-        """Use another mode. Return when the editor was told."""
+        """Use another mode. Returns when the editor was told."""
 
     async def set_model(self, name: str) -> None:
-        """Use another model. Sessions of other processes do not support this."""
+        """Use another model. Raises unless a subclass supports this."""
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"Type /model {name[:80]} to change the model of this session."
         )
 
     def check_can_reopen(self) -> None:
-        """Raise unless the session can be closed and opened again with another agent."""
+        """Raise unless the session can be closed and opened again with another agent. A subclass may allow it."""
         raise HoldfastError(
             codes.BAD_ARGUMENT, "The agent of a session that another process has open cannot be changed."
         )
 
     @abstractmethod
     async def lower_trust(self) -> None:
-        """Make the session sandboxed. Return when the editor was told."""
+        """Make the session sandboxed. Returns when the editor was told."""
 
     @abstractmethod
     async def wait_for_servers(self) -> None:
-        """Wait until every server is available or has failed, but for a limited time."""
+        """Wait for a limited time until every server is available or has failed."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """The editor has disconnected: make the requests that wait for this session end soon."""
+        """Called when the editor has disconnected: lets the requests that wait for this session end soon."""
 
     @abstractmethod
     async def leave(self) -> None:
@@ -124,7 +124,7 @@ class EditorSession(ABC):
                 updates, started = [], monotonic()
         await self._send_all(updates)
         for stored in batch:
-            if isinstance(stored.event, _REPORTED) and stored.seq > self._last_replayed:
+            if isinstance(stored.event, _HANDLED_EVENTS) and stored.seq > self._last_replayed:
                 await self._on_new_event(stored.event)
 
     def _convert(self, events: Sequence[StoredEvent]) -> list[Update]:
@@ -187,7 +187,7 @@ class EditorSession(ABC):
         await self._report_once(f"{refusal.display_name}: {refusal.reason}" for refusal in refusals)
 
     async def _report_once(self, lines: Iterable[str]) -> None:
-        """Report the lines that were not reported yet. Secrets are masked already."""
+        """Report the lines that were not reported yet. The caller has masked secrets in them."""
         new = [line for line in dict.fromkeys(lines) if line not in self._reported]
         self._reported.update(new)
         await self._report(new, once=True)
@@ -195,7 +195,7 @@ class EditorSession(ABC):
     async def _report(self, lines: Iterable[str], *, once: bool = False) -> None:
         """Send each line as a notice if the editor supports notices; else keep it until the next prompt.
 
-        With `once`, a kept line is left out if this connection got it already, for a session in the same folder.
+        With `once`, a kept line is not sent if this connection has sent it before, for a session in the same folder.
         """
         for line in lines:
             if self._door.supports_notices:

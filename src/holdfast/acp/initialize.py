@@ -33,7 +33,7 @@ class Initialization:
         }
 
     def require_initialized(self) -> InitializeParams:
-        """The params of `initialize`. Raise INVALID_REQUEST if it has not arrived yet."""
+        """Return the params of `initialize`. Raises INVALID_REQUEST if it has not arrived yet."""
         if self._client_params is None:
             raise HoldfastError(
                 codes.INVALID_REQUEST,

@@ -1,4 +1,4 @@
-"""ACP's session methods, for one connection."""
+"""Answers the requests of one editor connection: ACP's methods for sessions."""
 
 import asyncio
 import logging
@@ -135,50 +135,50 @@ class SessionMethods:
         session = await self._host.open(options)
         session_id = str(session.context.session_id)
         wait_seconds = self._host.settings.links.wait_seconds
-        opened = OwnSession(session, door, self._peer, replay=False, wait_seconds=wait_seconds)
-        opened.agents = await self._list_agents(session.context.cwd)
-        opened.opened_with = options
-        opened.sent_notices = self._sent_notices
-        self._sessions[session_id] = opened
-        await opened.start()
+        editor_session = OwnSession(session, door, self._peer, replay=False, wait_seconds=wait_seconds)
+        editor_session.agents = await self._list_agents(session.context.cwd)
+        editor_session.opened_with = options
+        editor_session.sent_notices = self._sent_notices
+        self._sessions[session_id] = editor_session
+        await editor_session.start()
         door.set_session_id(session_id)
-        return {"sessionId": session_id, **describe_state(opened.options)}
+        return {"sessionId": session_id, **describe_state(editor_session.options)}
 
     async def _load(self, request: Request, client_params: messages.InitializeParams) -> Any:
-        opened = await self._reopen(request, client_params, replay=True)
-        async with self._finish_reopen(opened):
-            await opened.start()
-        return describe_state(opened.options)
+        editor_session = await self._reopen(request, client_params, replay=True)
+        async with self._finish_reopen(editor_session):
+            await editor_session.start()
+        return describe_state(editor_session.options)
 
     async def _resume(self, request: Request, client_params: messages.InitializeParams) -> Any:
-        opened = await self._reopen(request, client_params, replay=False)
-        async with self._finish_reopen(opened):
-            await opened.start()
-            await opened.wait_for_servers()
-        return describe_state(opened.options)
+        editor_session = await self._reopen(request, client_params, replay=False)
+        async with self._finish_reopen(editor_session):
+            await editor_session.start()
+            await editor_session.wait_for_servers()
+        return describe_state(editor_session.options)
 
     @asynccontextmanager
-    async def _finish_reopen(self, opened: EditorSession) -> AsyncIterator[None]:
-        """Run the block (the replay, or the wait for servers). If it fails, leave the session.
+    async def _finish_reopen(self, editor_session: EditorSession) -> AsyncIterator[None]:
+        """Run the block, which finishes reopening a session: it replays events or waits for servers. If it fails, leave the session.
 
-        Raise BAD_ARGUMENT if another request closed the session during the block.
+        Raises BAD_ARGUMENT if another request closed the session during the block.
         """
         try:
             yield
         except BaseException:
-            await run_to_completion(self._leave_if_open(opened))
+            await run_to_completion(self._leave_if_open(editor_session))
             raise
-        if self._sessions.get(opened.session_id) is not opened:
+        if self._sessions.get(editor_session.session_id) is not editor_session:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
                 "The session was closed while it was being reopened.",
                 hint="Send session/load or session/resume again.",
             )
 
-    async def _leave_if_open(self, opened: EditorSession) -> None:
-        async with self._lock(opened.session_id):
-            if self._sessions.get(opened.session_id) is opened:
-                await self._leave(opened.session_id)
+    async def _leave_if_open(self, editor_session: EditorSession) -> None:
+        async with self._lock(editor_session.session_id):
+            if self._sessions.get(editor_session.session_id) is editor_session:
+                await self._leave(editor_session.session_id)
 
     async def _reopen(
         self, request: Request, client_params: messages.InitializeParams, *, replay: bool
@@ -202,23 +202,26 @@ class SessionMethods:
     async def _reopen_with(
         self, session_id: str, options: OpenOptions, door: EditorDoor, *, replay: bool
     ) -> EditorSession:
-        opened = await reopen_session(self._host, self._peer, session_id, options, door, replay=replay)
-        opened.opened_with = options
-        opened.sent_notices = self._sent_notices
-        if isinstance(opened, OwnSession):
-            opened.agents = await self._list_agents(str(options.cwd))
-        self._sessions[session_id] = opened
-        return opened
+        editor_session = await reopen_session(
+            self._host, self._peer, session_id, options, door, replay=replay
+        )
+        editor_session.opened_with = options
+        editor_session.sent_notices = self._sent_notices
+        if isinstance(editor_session, OwnSession):
+            editor_session.agents = await self._list_agents(str(options.cwd))
+        self._sessions[session_id] = editor_session
+        return editor_session
 
     async def _list_agents(self, folder: str) -> tuple[tuple[str, str], ...]:
+        """Return the names and descriptions of the agents that a session in this folder can use."""
         return tuple(
-            (found.name, found.definition.description)
-            for found in await self._host.agent_definitions.list(folder)
-            if found.definition is not None
+            (agent.name, agent.definition.description)
+            for agent in await self._host.agent_definitions.list(folder)
+            if agent.definition is not None
         )
 
     def _lock(self, session_id: str) -> asyncio.Lock:
-        """The lock of the requests that reopen, close or delete this session: they run in order.
+        """Return the lock for requests that reopen, close or delete this session, so that they run in order.
 
         Do not await anything before you take the lock, or a later request could overtake.
         """
@@ -258,11 +261,11 @@ class SessionMethods:
         waiting = _WaitingPrompt(params.session_id)
         self._waiting_prompts.add(waiting)
         try:
-            opened = await self._get_open(params.session_id)
+            editor_session = await self._get_open(params.session_id)
         finally:
             self._waiting_prompts.discard(waiting)
         check_prompt(params.prompt)
-        return {"stopReason": await opened.prompt(params.prompt, is_cancelled=waiting.cancelled)}
+        return {"stopReason": await editor_session.prompt(params.prompt, is_cancelled=waiting.cancelled)}
 
     async def _list(self, request: Request, client_params: messages.InitializeParams) -> Any:
         params = decode_params(request, messages.ListSessionsParams)
@@ -290,6 +293,7 @@ class SessionMethods:
         return {}
 
     async def _check_closed(self, session_id: str) -> None:
+        """Raise if the session does not exist, or if another process has it open."""
         stored = await self._find_stored(session_id)
         lease = await self._host.store.read(lambda tx: tx.lease(stored.context.session_id))
         if lease is not None:
@@ -312,18 +316,18 @@ class SessionMethods:
         return {}
 
     async def _leave(self, session_id: str) -> None:
-        opened = self._sessions.pop(session_id, None)
-        if opened is not None:
-            await opened.leave()
+        editor_session = self._sessions.pop(session_id, None)
+        if editor_session is not None:
+            await editor_session.leave()
 
     async def _close_for_all(self, session_id: str) -> None:
         """Close a live session of this process, even if other doors are attached."""
         if (live := self._host.find_live(session_id)) is not None:
-            # Raises if it is another user's.
+            # Raises if the session is another user's.
             await self._host.find_session(session_id, self._defaults.user_id)
             await live.close("deleted")
-        opened = self._sessions.get(session_id)
-        if opened is not None and opened.is_closed:
+        editor_session = self._sessions.get(session_id)
+        if editor_session is not None and editor_session.is_closed:
             await self._leave(session_id)
 
     # Config options
@@ -335,28 +339,28 @@ class SessionMethods:
 
     async def _set_config_option(self, request: Request, client_params: messages.InitializeParams) -> Any:
         params = decode_params(request, messages.SetConfigOptionParams)
-        opened = await self._get_open(params.session_id)
+        editor_session = await self._get_open(params.session_id)
         if params.config_id == AGENT_OPTION:
-            opened = await self._change_agent(opened, str(params.value), client_params)
+            editor_session = await self._change_agent(editor_session, str(params.value), client_params)
         else:
-            await self._change_option(opened, params.config_id, params.value)
-        return {"configOptions": describe_options(opened.options)}
+            await self._change_option(editor_session, params.config_id, params.value)
+        return {"configOptions": describe_options(editor_session.options)}
 
     async def _change_agent(
-        self, opened: EditorSession, name: str, client_params: messages.InitializeParams
+        self, editor_session: EditorSession, name: str, client_params: messages.InitializeParams
     ) -> EditorSession:
         """Close the session and open it with another agent."""
-        session_id = opened.session_id
+        session_id = editor_session.session_id
         async with self._lock(session_id):
-            if name == opened.options.agent:
-                return opened
+            if name == editor_session.options.agent:
+                return editor_session
             if not name:
                 raise HoldfastError(
                     codes.BAD_ARGUMENT, "An agent can be replaced by another one, never removed."
                 )
-            opened.check_can_reopen()
-            assert opened.opened_with is not None
-            before = opened.opened_with
+            editor_session.check_can_reopen()
+            assert editor_session.opened_with is not None
+            before = editor_session.opened_with
             try:
                 await self._host.agent_definitions.require(name, str(before.cwd))
             except HoldfastError as error:
@@ -375,37 +379,38 @@ class SessionMethods:
             await reopened.wait_for_servers()
         return reopened
 
-    async def _change_option(self, opened: EditorSession, option: str, value: Any) -> None:
+    async def _change_option(self, editor_session: EditorSession, option: str, value: Any) -> None:
         """Change an option, and wait until the editor was told."""
         if option == MODE_OPTION:
-            await opened.change_mode(require_mode(value))
+            await editor_session.change_mode(require_mode(value))
         elif option == MODEL_OPTION:
-            models = opened.options.models
+            models = editor_session.options.models
             if value not in models:
                 raise HoldfastError(
                     codes.BAD_ARGUMENT,
                     f"{str(value)[:80]!r} is not one of the models that can be chosen: {', '.join(models) or 'none'}.",
                     hint="Choose one of the options, or type /model NAME.",
                 )
-            await opened.set_model(str(value))
+            await editor_session.set_model(str(value))
         elif option == TRUST_OPTION:
-            await _lower_trust(opened, parse_trust(str(value)))
+            await _lower_trust(editor_session, parse_trust(str(value)))
         else:
             raise HoldfastError(codes.BAD_ARGUMENT, f"There is no option {option[:40]!r}.")
 
     # Finding sessions
 
     def _find_open(self, session_id: str) -> EditorSession | None:
-        """The session, if this connection has it open and no other door has closed it."""
-        opened = self._sessions.get(session_id)
-        return None if opened is None or opened.is_closed else opened
+        """Return the session if this connection has it open and no other door has closed it."""
+        editor_session = self._sessions.get(session_id)
+        return None if editor_session is None or editor_session.is_closed else editor_session
 
     async def _get_open(self, session_id: str) -> EditorSession:
+        """Return a session that this connection has open, once it is ready. Raises if it is not open, or does not exist."""
         async with self._lock(session_id):
-            opened = self._find_open(session_id)
-        if opened is not None:
-            await opened.ready.wait()
-        if opened is None or self._find_open(session_id) is not opened:
+            editor_session = self._find_open(session_id)
+        if editor_session is not None:
+            await editor_session.ready.wait()
+        if editor_session is None or self._find_open(session_id) is not editor_session:
             await self._find_stored(session_id)
             ended = self._sessions.get(session_id)
             why = f": {ended.failure.message}" if ended is not None and ended.failure is not None else "."
@@ -415,7 +420,7 @@ class SessionMethods:
                 hint="Send session/load or session/resume.",
                 session_id=session_id,
             )
-        return opened
+        return editor_session
 
     async def _find_stored(self, session_id: str) -> StoredSession:
         """Find a stored session. Raise BUSY after too many unknown ids."""
@@ -430,11 +435,11 @@ class SessionMethods:
         return stored
 
 
-async def _lower_trust(opened: EditorSession, trust: Trust) -> None:
-    if lowest_trust(trust, opened.options.trust) is not trust:
+async def _lower_trust(editor_session: EditorSession, trust: Trust) -> None:
+    if lowest_trust(trust, editor_session.options.trust) is not trust:
         raise HoldfastError(codes.BAD_ARGUMENT, "A session's trust can be lowered, never raised.")
     if trust is Trust.SANDBOXED:
-        await opened.lower_trust()
+        await editor_session.lower_trust()
 
 
 def _describe_session(stored: StoredSession) -> JsonObject:

@@ -1,4 +1,4 @@
-"""An editor's view of a session of this process."""
+"""Connects an editor to a session of this process."""
 
 import asyncio
 import logging

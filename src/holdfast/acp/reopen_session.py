@@ -22,9 +22,9 @@ _RETRY_SECONDS = 0.1
 async def reopen_session(
     host: Host, peer: Peer, session_id: str, options: OpenOptions, door: EditorDoor, *, replay: bool
 ) -> EditorSession:
-    """Open the session here or, if another process has it open, attach to it. The caller starts it.
+    """Open the session here or, if another process has it open, attach to it. The caller must call `start` on the returned session.
 
-    Raise SESSION_HELD if that process does not answer.
+    Raises SESSION_HELD if the other process does not answer.
     """
     now = asyncio.get_running_loop().time
     deadline = now() + _CLOSING_SECONDS
@@ -51,10 +51,10 @@ async def reopen_session(
 async def _is_changing_owner(
     host: Host, error: HoldfastError, session_id: str, options: OpenOptions, owner: OtherOwner | None
 ) -> bool:
-    """Whether the session could not be opened because a process has just opened it, or is closing it."""
+    """Return whether the session could not be opened because a process has just opened it, or is closing it."""
     if error.code is codes.UNKNOWN_SESSION:
-        return owner is not None  # its owner is closing it
-    if error.code is not codes.SESSION_HELD or "pid" not in error.details:  # it names no owner
+        return owner is not None  # the owner is closing the session
+    if error.code is not codes.SESSION_HELD or "pid" not in error.details:  # the error names no owner
         return False
     if owner is None:
         return True

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _GRACE_SECONDS = 2.0
 """After the editor disconnects: how long turns may continue, and then how long their last updates may take."""
-# With the default of 5 ms, the store's thread mostly waits for the interpreter lock (90,000 instead of 115,000 updates/s).
+# How often threads hand over the GIL. With the default of 5 ms, the store's thread mostly waits for it (90,000 instead of 115,000
+# updates/s).
 _SWITCH_SECONDS = 0.0002
 _ACP_FIELD_NAMES = {"session_id": "sessionId"}
 _MAX_ID_LENGTH = 256
@@ -55,7 +56,7 @@ async def serve(
 ) -> None:
     """Serve the editor until the end of input, SIGTERM, SIGINT or SIGHUP. Without `make_agent`, a `ModelAgent` answers.
 
-    `on_end` is called when the closing begins.
+    `on_end` is called when the connection begins to close.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     loop = asyncio.get_running_loop()
@@ -135,7 +136,7 @@ class _EditorConnection:
         return loading
 
     def on_notification(self, notification: Notification) -> None:
-        """Handle a notification. While the methods are loading, it waits behind the requests that arrived before it."""
+        """Handle a notification after the requests that arrived before it, even if these wait until the methods are loaded."""
         if self._methods is not None:
             self._methods.on_notification(notification)
         else:
@@ -174,7 +175,7 @@ def _import_classes() -> "tuple[type[SessionMethods], Any]":
 
 
 def editor_error(error: HoldfastError, request: Request) -> HoldfastError:
-    """The error with ACP's field names, a hint, and the id of the requested session."""
+    """Return the error with ACP's field names, a hint, and the id of the requested session."""
     details = {_ACP_FIELD_NAMES.get(key, key): value for key, value in error.details.items()}
     return HoldfastError(
         error.code, error.message, **{"hint": error.hint, **_requested_session(request), **details}

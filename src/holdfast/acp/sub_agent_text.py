@@ -1,21 +1,21 @@
-"""What a sub-agent does, as text in the tool call that it works for."""
+"""Describes what a sub-agent does as text, for editors that show this text in the tool call that started the sub-agent."""
 
 from holdfast.model.event import Event, Outcome, Replied, ToolCalled, ToolEnded
 from holdfast.model.event_text import tool_name
 
-_MAX_TEXT = 4000
-_SEND_AFTER = 200  # characters: each update contains the whole text
+_MAX_CHARS = 4000
+_SEND_AFTER_CHARS = 200  # not each word, because each update contains the whole text
 
 
 class SubAgentText:
-    """The text of one tool call. Only its end is kept."""
+    """The text in one tool call. Only the end of the text is kept."""
 
     def __init__(self) -> None:
         self._text = ""
         self._unsent = 0
 
     def add(self, event: Event, agent: str) -> str | None:
-        """Add an event of a sub-agent. Return the whole text if it is to be sent now."""
+        """Add an event of the sub-agent with the id `agent`. Return the whole text if it should be sent now."""
         match event:
             case Replied(text=text):
                 return self._add(text, at_once="\n" in text)
@@ -27,9 +27,9 @@ class SubAgentText:
                 return None
 
     def _add(self, text: str, *, at_once: bool) -> str | None:
-        self._text = (self._text + text)[-_MAX_TEXT:]
+        self._text = (self._text + text)[-_MAX_CHARS:]
         self._unsent += len(text)
-        if not at_once and self._unsent < _SEND_AFTER:
+        if not at_once and self._unsent < _SEND_AFTER_CHARS:
             return None
         self._unsent = 0
         return self._text.lstrip("\n")

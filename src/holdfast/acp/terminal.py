@@ -31,7 +31,7 @@ class _Output(msgspec.Struct, rename="camel"):
 
 
 def _keep_only(names: Sequence[str]) -> str:
-    """A shell script that runs its first argument with only these environment variables."""
+    """Return a shell script that runs the command in its first argument with only these environment variables."""
     kept = (f'${{{name}+"{name}=${name}"}}' for name in names if name.isascii() and name.isidentifier())
     return f'exec env -i {" ".join(kept)} /bin/sh -c "$0"'
 
@@ -52,7 +52,7 @@ class EditorTerminal:
         self._session_id = session_id
 
     async def run(self, command: ShellCommand) -> CommandResult:
-        """Run the command and wait for its end. On a timeout or a cancellation, the command is ended."""
+        """Run the command and wait until it ends. If the time runs out or the caller is cancelled, the command is killed."""
         create = {
             "sessionId": self._session_id,
             "command": "/bin/sh",
@@ -70,7 +70,7 @@ class EditorTerminal:
         except PeerError as error:
             raise _refused(error) from None
         finally:
-            # The editor ends the command, if it still runs, and frees the terminal.
+            # The editor kills the command if it is still running, and frees the terminal.
             await run_to_completion(self._release(params))
 
     async def _wait(self, command: ShellCommand, params: Mapping[str, Any]) -> CommandResult:

@@ -47,7 +47,10 @@ from holdfast.model.server import FILES_SERVER
 
 Update = dict[str, Any]
 FOR_SESSION = "for session"
-"""The key of a child session's id, in an update of that session. It is not sent."""
+"""A key that an update has if it is for a sub-agent that the editor shows as a session. Its value is the id of that session.
+
+The key is removed before the update is sent.
+"""
 
 _ACP_TOOL_KINDS = {
     "read",
@@ -68,7 +71,9 @@ class ChildUpdates:
     """The updates of a sub-agent that the editor shows as a session."""
 
     child_id: str
+    """The id of the sub-agent's session, as the editor sees it."""
     parent_call: str
+    """The id of the call that the sub-agent works for."""
     updates: "Updates"
 
 
@@ -76,7 +81,7 @@ class Updates:
     """Converts one session's events, in order. `cwd` is the session's folder."""
 
     def __init__(self, cwd: str = "", *, session_id: str = "", sub_agents_are_sessions: bool = False) -> None:
-        """With `sub_agents_are_sessions`, sub-agents are child sessions for the editor, instead of text in a tool call."""
+        """With `sub_agents_are_sessions`, the editor shows each sub-agent as a session, instead of as text in a tool call."""
         self._cwd = cwd
         self._session_id = session_id
         self._sub_agents_are_sessions = sub_agents_are_sessions
@@ -86,10 +91,10 @@ class Updates:
         self._sub_agents: dict[str, SubAgentText] = {}
         """By the id of the running call that the sub-agents work for."""
         self._outer_calls: dict[str, str] = {}
-        """For each running call of a sub-agent: the call that this sub-agent works for."""
+        """For each running call of a sub-agent: the id of the call that this sub-agent works for."""
 
     def for_sub_agent(self, event: Event, origin: Origin) -> Sequence[Update]:
-        """The updates for the next event of a sub-agent."""
+        """Return the updates for the next event of a sub-agent."""
         if self._sub_agents_are_sessions:
             return self._for_child(event, origin)
         call_id = origin.parent_call
@@ -142,7 +147,7 @@ class Updates:
         ]
 
     def for_event(self, event: Event) -> Sequence[Update]:
-        """The updates for the next event. Some events have none."""
+        """Return the updates for the next event. Some events have none."""
         match event:
             case Replied(message_id=message_id, text=text):
                 return [agent_message(text, message_id)]
@@ -201,12 +206,12 @@ class Updates:
 
 
 def agent_message(text: str, message_id: str) -> Update:
-    """The update for a text of the agent."""
+    """Return the update for a text of the agent."""
     return _chunk("agent_message_chunk", _text(text), message_id)
 
 
 def available_commands(commands: Sequence[Command]) -> Update:
-    """The update that lists the slash commands."""
+    """Return the update that lists the slash commands."""
     return {
         "sessionUpdate": "available_commands_update",
         "availableCommands": [
@@ -225,7 +230,7 @@ def _chunk(kind: str, content: Mapping[str, Any], message_id: str) -> Update:
 
 
 def _message_chunks(event: Prompted | MessageReceived) -> list[Update]:
-    """A message of the user or of another agent. An agent's words are never shown as the user's."""
+    """Return a message of the user or of another agent. An agent's words are never shown as the user's."""
     if isinstance(event, Prompted):
         return [_chunk("user_message_chunk", block, event.message_id) for block in event.blocks]
     return [_chunk("agent_thought_chunk", _text(received_text(event)), event.message_id)]

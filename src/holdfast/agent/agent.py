@@ -1,4 +1,4 @@
-"""The agent protocol, and what an agent can use during a turn."""
+"""The protocol that every agent implements (`Agent`), and what an agent can use during a turn (`TurnContext`)."""
 
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -93,7 +93,7 @@ class TurnContext(Protocol):
         ...
 
     async def take_messages(self) -> tuple[str, ...]:
-        """The messages of other sessions that have arrived since the last call, marked as text of another agent.
+        """Return the messages of other sessions that have arrived since the last call, marked as text of another agent.
 
         They are stored as delivered. Call this between two requests to a model, and add the messages to the second request.
         """
@@ -123,9 +123,9 @@ class TurnContext(Protocol):
         ...
 
     def report_failure(self, error: HoldfastError) -> None:
-        """Report that the turn fails, although it ends normally. `session.prompt` returns the code and the message.
+        """Report a failure without raising an error. `session.prompt` returns the code and the message.
 
-        An error that the agent raises needs no such report: the session reports it, and shows its message as a reply.
+        An error that the agent raises is reported by the session, which also shows its message as a reply.
         """
         ...
 
@@ -148,7 +148,7 @@ class TurnContext(Protocol):
         ...
 
     async def project_instructions(self) -> str:
-        """The text of the project's `AGENTS.md`, if the user approved its current content; empty otherwise."""
+        """Return the text of the project's `AGENTS.md`, if the user approved its current content; empty otherwise."""
         ...
 
     async def add_model_event(self, event: ModelResponded | HistoryCompacted) -> None:
@@ -156,25 +156,28 @@ class TurnContext(Protocol):
         ...
 
     def past_events(self) -> AsyncIterator[StoredEvent]:
-        """All events of the session that are stored so far, in order."""
+        """Return all events of the session that are stored so far, in order."""
         ...
 
     async def tools(self) -> tuple[CatalogTool, ...]:
-        """The tools that are available now; `server_status` lists the servers that are still starting."""
+        """Return the tools that are available now; `server_status` lists the servers that are still starting."""
         ...
 
     def describe_access(self, tool: CatalogTool) -> str:
-        """Whether the tool may be called now, and which rule or mode decides: `must ask: mode ask`."""
+        """Describe whether the tool may be called now, and which rule or mode decides that, such as `must ask: mode ask`."""
         ...
 
     async def read_log(self, server: str) -> str:
-        """What one of the session's servers wrote to standard error. Raises if the session has no log of it, as of a shared server."""
+        """Return what one of the session's servers wrote to standard error. Raises if the session has no log of the server.
+
+        It has none, for example, of a server that sessions share.
+        """
         ...
 
     async def list_features(
         self, server: str, kind: Literal["resources", "resourceTemplates", "prompts"]
     ) -> list[JsonObject]:
-        """The resources, the resource templates, or the prompts of a server."""
+        """Return the resources, the resource templates, or the prompts of a server."""
         ...
 
     async def request_feature(
@@ -188,7 +191,7 @@ class TurnContext(Protocol):
         ...
 
     async def was_added_later(self, server: str) -> bool:
-        """Whether this session did not get the server, but a session that is opened now would: it was added or approved since."""
+        """Return whether a server was added or approved after this session was opened, so that only a new session would get it."""
         ...
 
 

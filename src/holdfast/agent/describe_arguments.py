@@ -1,4 +1,4 @@
-"""Describe a tool's arguments as text, from their JSON Schema."""
+"""Describes a tool's arguments as text, from their JSON Schema."""
 
 import json
 from collections.abc import Iterator
@@ -36,12 +36,12 @@ class _Schema(msgspec.Struct):
 
 
 def required_arguments(tool: Tool) -> list[str]:
-    """The names of the required arguments."""
+    """Return the names of the required arguments."""
     return _parse_schema(tool).required
 
 
 def describe_arguments(tool: Tool) -> str:
-    """One line per argument: its name, type, constraints and description."""
+    """Return a line for each argument: its name, type, constraints and description."""
     schema = _parse_schema(tool)
     if not schema.properties:
         return "It has no arguments.\n"
@@ -55,7 +55,7 @@ def describe_arguments(tool: Tool) -> str:
 
 
 def example_arguments(tool: Tool) -> str:
-    """A JSON object to fill in: each required argument, with placeholders that name the types."""
+    """Return a JSON object to fill in: the required arguments, with placeholders that name the types."""
     schema = _parse_schema(tool)
     example = _Example(schema.definitions)
     filled = {
@@ -65,7 +65,7 @@ def example_arguments(tool: Tool) -> str:
 
 
 def example_object(given: str) -> str:
-    """How to write arguments that are not JSON: `n=3 path=a.txt` as `{"n": 3, "path": "a.txt"}`; for other text, a general example."""
+    """Show how to write `n=3 path=a.txt` as a JSON object: `{"n": 3, "path": "a.txt"}`. For other text, return a general example."""
     pairs = [word.partition("=") for word in given.split()]
     if (
         len(given) > _MAX_GIVEN
@@ -77,12 +77,12 @@ def example_object(given: str) -> str:
 
 
 def describe_json_error(given: str, error: Exception) -> str:
-    """Where the JSON is wrong; empty for text that does not begin like an object, because the position would not help."""
+    """Say where the JSON is wrong. Empty for text that does not begin like an object, because the position would not help."""
     return f": {error}" if given.lstrip().startswith("{") else ""
 
 
 def _parse_value(text: str) -> Json:
-    """The JSON value that a text is; if it is none, the text itself."""
+    """Decode a text as JSON. If it is not JSON, return the text itself."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -116,7 +116,7 @@ class _Example:
 
 
 def _resolve(value: Json, definitions: dict[str, Json]) -> Json:
-    """The schema, or the definition that it refers to."""
+    """Return the schema, or the definition that it refers to."""
     if isinstance(value, dict) and isinstance(reference := value.get("$ref"), str):
         return definitions.get(reference.rpartition("/")[2], value)
     return value
@@ -175,5 +175,5 @@ def _short_json(value: Json) -> str:
 
 
 def shorten(text: str, length: int) -> str:
-    """The text, or its beginning and an ellipsis (…) if it has more than `length` characters."""
+    """Return the text, or its beginning and an ellipsis (…) if it has more than `length` characters."""
     return text if len(text) <= length else f"{text[: length - 1]}…"

@@ -6,13 +6,13 @@ from holdfast.model.json import Json
 
 
 def format_file_result(data: Mapping[str, Json]) -> str | None:
-    """The result as text; None if it is not a result of `list`, `find`, `write` or `edit`."""
+    """Return the result as text; None if it is not a result of `list`, `find`, `write` or `edit`."""
     match data:
         case {"entries": list(entries), "folder": str(folder)}:
             lines = [_entry_line(entry) for entry in entries]
             return "\n".join([f"{folder}:", *(lines or ["(empty)"]), *_notes(data)])
-        case {"found": list(found)}:
-            lines = [_match_line(match) for match in found]
+        case {"found": list(matches)}:
+            lines = [_match_line(match) for match in matches]
             return "\n".join([*(lines or ["Nothing was found."]), *_notes(data)])
         case {"path": str(path), "created": bool(created)}:
             return "\n".join([f"{path} was {'created' if created else 'written'}.", *_notes(data)])

@@ -1,7 +1,7 @@
 """Splits long results into parts. `/more` shows the next part."""
 
-_MAX_PART = 4000
-_MAX_KEPT = 1024 * 1024
+_MAX_PART = 4000  # characters that are shown at once
+_MAX_KEPT = 1024 * 1024  # characters that are kept for one session
 _MAX_SESSIONS = 100
 NO_MORE = "There is no more to show.\n"
 
@@ -13,11 +13,11 @@ class LongResults:
         self._not_shown: dict[str, str] = {}
 
     def forget(self, session: str) -> None:
-        """Discard what was not shown of earlier results."""
+        """Discard the parts of earlier results that were not shown."""
         self._not_shown.pop(session, None)
 
     def first_part(self, session: str, text: str) -> str:
-        """The first part of a result. The rest is kept for `next_part`."""
+        """Return the first part of a result. The rest is kept for `next_part`."""
         if len(text) <= _MAX_PART:
             return text
         end = text.rfind("\n", _MAX_PART // 2, _MAX_PART) + 1 or _MAX_PART
@@ -31,6 +31,6 @@ class LongResults:
         return f"{part}{new_line}({len(kept)}{lost} more characters: /more shows the next part)\n"
 
     def next_part(self, session: str) -> str:
-        """The next part of what was not shown; if there is none, a text that says so."""
+        """Return the next part that was not shown; if there is none, a text that says so."""
         rest = self._not_shown.pop(session, "")
         return self.first_part(session, rest) if rest else NO_MORE

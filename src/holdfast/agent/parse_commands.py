@@ -1,4 +1,4 @@
-"""Parse a prompt into slash commands: one per line, except that the JSON of a call may span several lines."""
+"""Parses a prompt into slash commands: one per line, except that the JSON of a call may span several lines."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class ParsedCommand:
 
 
 def is_command(blocks: Sequence[JsonObject]) -> bool:
-    """Whether a prompt begins with a slash command. Other prompts are for the model, if the session has one."""
+    """Return whether a prompt begins with a slash command. Other prompts are for the model, if the session has one."""
     text = next((str(block.get("text", "")) for block in blocks if block.get("type") == "text"), "")
     words = text.lstrip()[:40].split(maxsplit=1)
     return bool(words) and words[0] in COMMAND_NAMES
@@ -82,7 +82,7 @@ def _count_open_brackets(line: str) -> int:
 
 
 def describe_unclosed(argument: str) -> str:
-    """The last bracket in the arguments of a call that is not closed, with its line if there are several."""
+    """Name the last bracket that is not closed in the arguments of a call, and its line if the arguments have several lines."""
     if len(argument) > _MAX_DESCRIBED:
         return "a bracket"
     still_open: list[tuple[str, int]] = []

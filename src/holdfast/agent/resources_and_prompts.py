@@ -1,4 +1,4 @@
-"""The commands that list and show the resources and the prompts of a server."""
+"""The slash commands that list and show the resources and the prompts of servers."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ async def show_prompts(turn: TurnContext, argument: str) -> str:
 
 
 async def _missing_arguments(turn: TurnContext, server: str, name: str, given: Mapping[str, Any]) -> str:
-    """Which arguments a prompt still needs, and how to give them; empty if it needs none, or cannot be found."""
+    """Say which arguments a prompt still needs, and how to give them. Empty if it needs none, or if the prompt cannot be found."""
     try:
         prompts = await turn.list_features(server, "prompts")
     except HoldfastError:
@@ -76,15 +76,15 @@ async def _list(turn: TurnContext, kind: Kind, server: str) -> str:
     lines: list[str] = []
     for name in (server,) if server else available:
         try:
-            found = await turn.list_features(name, kind)
+            features = await turn.list_features(name, kind)
         except HoldfastError as error:
             if server:  # in a list of all servers, those without resources or prompts are left out
                 return f"{error.message}\n"
             continue
         if kind == "resources":
             with suppress(HoldfastError):  # a server may have resources and no templates
-                found = [*found, *await turn.list_features(name, "resourceTemplates")]
-        lines += [f"- {name} {line}\n" for line in map(_describe_item, found[:_MAX_LISTED])]
+                features = [*features, *await turn.list_features(name, "resourceTemplates")]
+        lines += [f"- {name} {line}\n" for line in map(_describe_item, features[:_MAX_LISTED])]
     return "".join(lines) or f"There are no {kind}.\n"
 
 
@@ -96,7 +96,7 @@ def _describe_item(item: JsonObject) -> str:
 
 
 def _argument_names(arguments: Json) -> Iterator[str]:
-    """The names of the arguments of a prompt. Those that need not be given have a question mark."""
+    """Yield the names of a prompt's arguments. Optional ones end with a question mark."""
     for argument in arguments if isinstance(arguments, list) else ():
         if isinstance(argument, dict):
             yield f"{argument.get('name', '')}{'' if argument.get('required') else '?'}"

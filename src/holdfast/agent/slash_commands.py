@@ -1,4 +1,7 @@
-"""The agent of a session without a model: the user lists and calls tools by typing commands. With a model, it still answers slash commands."""
+"""The agent that runs slash commands, with which the user lists and calls tools.
+
+It is the agent of a session without a model. In a session with a model, `ModelAgent` uses it for prompts that begin with a command.
+"""
 
 import asyncio
 import json
@@ -63,22 +66,22 @@ _UNANSWERED = (
     "or choose a model with `holdfast model`."
 )
 _MAX_ON_LOOP = SizeLimit(bytes=LONG_LINE_BYTES, values=1000)  # a larger result is formatted in a thread
-# What is shown of a result that is too large to be decoded as a whole.
-_MAX_START = 3000  # characters
+# How many characters and blocks are shown of a result that is too large to be decoded as a whole.
+_MAX_START = 3000
 _MAX_BLOCKS = 100
 _MAX_TYPES, _MAX_TYPE_LENGTH = 10, 40  # of content that is not shown
 _MAX_LINE = 200  # characters of a line in a list of tools
 _MAX_LOG_LINES = 40
 _MAX_COMPARED = 300  # difflib is slow with more names
 _INDENT = 4  # the chat puts a bar before lines that are indented by one or two spaces
-_ACCESS_COST = 4096  # in bytes: finding the rule for a tool can take as long as reading this many
+_ACCESS_COST = 4096  # finding the permission rule for a tool can take as long as reading this many bytes
 
 
 CommandHandler = Callable[[str, TurnContext], Awaitable[str]]
 """Runs a command with its argument, and returns the reply."""
 
 
-class ManualAgent:
+class SlashCommandAgent:
     """Runs the slash commands of a prompt, and answers all other text with the list of commands."""
 
     commands = COMMANDS
@@ -136,7 +139,7 @@ async def _run_command(command: ParsedCommand, turn: TurnContext) -> str:
         case "/help":
             return HELP
         case _:
-            # Without the slash, which all commands have.
+            # Compared without the slash, because it would make all names similar.
             known = [name.removeprefix("/") for name in sorted(COMMAND_NAMES)]
             close = get_close_matches(command.slash_name[1:80].lower(), known, n=1)
             suggestion = f" Did you mean /{close[0]}?" if close else ""
@@ -166,7 +169,7 @@ async def _run_call(command: ParsedCommand, turn: TurnContext) -> str:
     result = await turn.call(name, arguments)
     if not result.ok:
         turn.report_failure(HoldfastError(codes.find(result.code) or codes.TOOL_FAILED, result.message))
-    if "." not in name:  # the name that models see: the reply shows the one that users see
+    if "." not in name:  # the name is the one that models use; the reply shows the one that users see
         name = next((tool.name for tool in await turn.tools() if tool.model_name == name), name)
     is_large = result.exceeds(_MAX_ON_LOOP)
     log_hint = await _log_hint(turn, name) if result.code == codes.INTERNAL_ERROR.name else ""
@@ -180,7 +183,7 @@ def _report(turn: TurnContext, message: str) -> str:
 
 
 async def _log_hint(turn: TurnContext, tool: str) -> str:
-    """Where the log of a tool's server is, after an unexpected error in it."""
+    """Say where the log of a tool's server is, after an unexpected error in the server."""
     server = tool.rpartition(".")[0]
     try:
         await turn.read_log(server)
@@ -217,14 +220,14 @@ def _format_result(name: str, result: ToolResult, log_hint: str) -> str:
 
 
 def _read_start(result: ToolResult) -> tuple[list[str], str]:
-    """For a result that is too large to be decoded whole: the types of the blocks without text, and the start of the text."""
+    """Return the types of the blocks without text, and the start of the text, of a result that is too large to be decoded whole."""
     blocks = result.first_blocks(_MAX_BLOCKS, _MAX_START)
     text = "\n".join(block.text for block in blocks if block.type == "text")
     return [block.type for block in blocks if block.type != "text"], text or result.start_of_data(_MAX_START)
 
 
 def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject], log_hint: str) -> str:
-    """The result as text; a toolkit envelope is unpacked. `log_hint` says where the server's log is."""
+    """Return the result as text, without the toolkit's envelope. `log_hint` says where the server's log is."""
     if (failure := read_envelope(result)) is not None:
         has_log_hint = failure["code"] == codes.INTERNAL_ERROR.name and log_hint
         hint = log_hint if has_log_hint else str(failure["hint"])
@@ -239,12 +242,11 @@ def _result_text(name: str, result: ToolResult, blocks: Sequence[JsonObject], lo
             if name.startswith(f"{FILES_SERVER}."):
                 if (shown := format_file_result(data)) is not None:
                     return shown
-                data.pop("diff", None)  # it is shown separately
+                data.pop("diff", None)  # the diff is shown separately
             others = _other_texts(texts, envelope)
             match data:
-                case {"result": str(lines)} if (
-                    len(data) == 1 and "\n" in lines
-                ):  # JSON would show it as one line
+                # JSON would show the lines as one line.
+                case {"result": str(lines)} if len(data) == 1 and "\n" in lines:
                     return "\n".join((lines, *others))
                 case _:
                     pass
@@ -267,7 +269,7 @@ def _is_same(text: str, data: Json) -> bool:
 
 
 def _other_texts(texts: Sequence[str], envelope: JsonObject) -> list[str]:
-    """The texts of a result after the one that repeats its envelope; none if there is no such text."""
+    """Return the texts of a result that follow the one with its envelope; none if there is no such text."""
     for number, text in enumerate(texts[:2]):  # the first may say that the server was restarted
         try:
             if text.startswith("{") and json.loads(text) == envelope:
@@ -278,35 +280,35 @@ def _other_texts(texts: Sequence[str], envelope: JsonObject) -> list[str]:
 
 
 def _add_sentence(text: str, sentence: str) -> str:
-    """Add a sentence to a message; on a new line if the message ends with a command or a line of a server's standard error."""
+    """Add a sentence to a message. It begins a new line if the message ends with a command or a line of a server's standard error."""
     last = text.rstrip().rpartition("\n")[2]
     is_sentence = last.endswith((".", "!", "?")) and not last.startswith("| ")
     return f"{text}{' ' if is_sentence else chr(10)}{sentence}"
 
 
 def _hint(result: ToolResult) -> str:
-    """What to do about a failure; empty if the call was not permitted, because the message of that failure says it."""
+    """Say what to do about a failure. Empty if the call was not permitted, because the message then already says what to do."""
     known = codes.find(result.code)
     return known.hint if known is not None and known is not codes.NOT_PERMITTED else ""
 
 
 def read_envelope(result: ToolResult) -> JsonObject | None:
-    """The envelope of a tool that failed, from the content or from `_meta`; None if the result has none."""
+    """Return the envelope of a call that failed, from the content or from `_meta`; None if the result has no envelope."""
     if result.ok:
         return None
     in_meta = result.result.meta.get(ENVELOPE_KEY)
-    found = in_meta if isinstance(in_meta, dict) else result.data
-    match found:
+    envelope = in_meta if isinstance(in_meta, dict) else result.data
+    match envelope:
         case {"ok": False, "code": str(), "error": str(), "hint": str()}:
-            return cast("JsonObject", found)
+            return cast("JsonObject", envelope)
         case _:
             return None
 
 
 def format_details(failure: JsonObject) -> Iterator[str]:
-    """Lines for the details of a failure: each invalid argument that its message does not describe, and every other member.
+    """Yield a line for each detail of a failure: for invalid arguments that the message does not describe, and for all other members.
 
-    Each begins with a newline.
+    Each line begins with a newline.
     """
     details = failure.get("details")
     if not isinstance(details, dict):
@@ -348,7 +350,7 @@ def _list_all(turn: TurnContext, tools: Sequence[CatalogTool]) -> str:
 
 
 def _describe_named(turn: TurnContext, tools: Sequence[CatalogTool], name: str) -> str:
-    """The tools of the server with this name, or else the tool with this name. Empty if there is neither."""
+    """Describe the tools of the server with this name, or else the tool with this name. Empty if there is neither."""
     if server_tools := [tool for tool in tools if tool.server.name == name]:
         return "".join(_summarize_tool(turn, tool) for tool in server_tools)
     return next((_describe_tool(turn, tool) for tool in tools if name in (tool.name, tool.model_name)), "")
@@ -376,7 +378,7 @@ def _first_line(tool: CatalogTool) -> str:
 
 
 def _list_awaiting_approval(turn: TurnContext, name: str = "") -> str:
-    """The tools that await approval: all, or those with this name or of the server with this name."""
+    """List the tools that await approval: all, or the one with this name, or those of the server with this name."""
     lines: list[str] = []
     for server, tools in turn.server_status().awaiting_approval.items():
         names = [f"{server}.{tool}" for tool in tools]

@@ -1,4 +1,4 @@
-"""What the host tells an in-process server about a call: its id, which agent makes it, and whether it was allowed."""
+"""What the host tells an in-process server about a call: its id, which agent makes it, and whether it was confirmed."""
 
 from typing import TYPE_CHECKING
 
@@ -17,14 +17,14 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     """The id of the sub-agent that makes the call; empty for the session's own agent."""
     is_confirmed: bool = False
-    """Whether a person or a rule allowed this very call, and not only the mode. Never in the mode `auto`."""
+    """True if a person or a permission rule allowed this call. False if only the session's mode allows it, and always in the mode `auto`."""
 
 
 _UNKNOWN = CallFacts()
 
 
 def read_call_facts(call: "Call") -> CallFacts:
-    """Read the facts in a call's `_meta`. Only the host writes them: it replaces what a caller sends under this key."""
+    """Read the facts in a call's `_meta`. Callers cannot forge them: the host overwrites this key in every call."""
     try:
         return msgspec.convert(call.meta.get(CALL_KEY), CallFacts)
     except msgspec.ValidationError:

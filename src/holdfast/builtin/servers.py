@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.builtin.time_limits import SELF_LIMITED_SECONDS
 from holdfast.connect.in_process import MakeService
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
@@ -53,8 +54,6 @@ _NEEDS_BROWSER = (
     " stage.enabled and, in a sandboxed session, hosts in stage.hosts."
 )
 BUILTIN_ORIGIN = "Holdfast itself"
-# For servers whose tools have time limits of their own: the call's `timeout`, or a budget.
-_SELF_LIMITED_SECONDS = 7 * 24 * 3600.0
 ALWAYS_ASKED = PermissionRestriction(ask=(parse_tool_pattern(f"{STAGE_SERVER}.attach"),))
 """Tools of built-in servers that need permission for every call, in every mode: `attach` uses a browser with the user's logins."""
 
@@ -66,7 +65,7 @@ def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
         source=Source.BUILTIN,
         transport=InProcess(service=FILES_SERVER),
         origin=BUILTIN_ORIGIN,
-        min_trust=Trust.SANDBOXED,  # even sandboxed sessions may use it: it accesses only the session's roots
+        min_trust=Trust.SANDBOXED,  # the lowest trust that may use it: it accesses only the session's roots
     )
     return (
         BuiltinServer(spec=files),
@@ -80,11 +79,11 @@ def builtin_servers(settings: Settings) -> tuple[BuiltinServer, ...]:
             offered_if=_NEEDS_BROWSER,
         ),
         BuiltinServer(
-            spec=_in_process_spec(SHELL_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True
+            spec=_in_process_spec(SHELL_SERVER, call_seconds=SELF_LIMITED_SECONDS), is_on_request=True
         ),
         BuiltinServer(spec=_in_process_spec(PLAN_SERVER), is_on_request=True),
         BuiltinServer(
-            spec=_in_process_spec(AGENTS_SERVER, call_seconds=_SELF_LIMITED_SECONDS), is_on_request=True
+            spec=_in_process_spec(AGENTS_SERVER, call_seconds=SELF_LIMITED_SECONDS), is_on_request=True
         ),
         BuiltinServer(
             spec=_in_process_spec(TEAM_SERVER),
@@ -101,7 +100,7 @@ def _in_process_spec(name: str, *, call_seconds: float | None = None) -> ServerS
         source=Source.BUILTIN,
         transport=InProcess(service=name),
         origin=BUILTIN_ORIGIN,
-        min_trust=Trust.SANDBOXED,  # the session's context decides what it may access, not its arguments
+        min_trust=Trust.SANDBOXED,  # what it may access is decided by the session's context, not by a call's arguments
         call_seconds=call_seconds,
     )
 
@@ -126,7 +125,7 @@ def _stage_spec(settings: Settings) -> ServerSpec:
                 "HOLDFAST_STAGE_BROWSER": stage.browser,
                 "HOLDFAST_STAGE_HOSTS": ",".join(stage.hosts),
                 "HOLDFAST_SERVERS_REACHABLE": ",".join(settings.servers.reachable),
-                # Holdfast's processes with the same data folder may listen on further ports: they are denied, too.
+                # Besides the ports that running Holdfast processes have noted in the data folder.
                 "HOLDFAST_STAGE_DENIED_PORTS": str(settings.gateway.port),
                 "HOLDFAST_STAGE_STARTED_BY_CALL": "1",  # a lazy server starts at the first call
             },
@@ -140,10 +139,10 @@ def _stage_spec(settings: Settings) -> ServerSpec:
 
 
 def known_tools(spec: ServerSpec, context: SessionContext, *, is_for_agent: bool) -> list[Tool] | None:
-    """The tools of `stage`, whose process starts only at the first call; None for all other servers.
+    """Return the tools of `stage`, whose process starts only at the first call; None for all other servers.
 
-    An agent first gets only `open` and, in a direct session, `attach`. The others appear when the process starts, so that an
-    agent that does not browse does not pay for them.
+    An agent first gets only `open` and, in a direct session, `attach`. The other tools appear when the process starts, so that
+    they cost no tokens if the agent does not browse.
     """
     if spec.source is not Source.BUILTIN or spec.name != STAGE_SERVER:
         return None
@@ -163,7 +162,7 @@ def _first_tools(context: SessionContext) -> list[Tool]:
 
 @cache
 def _stage_tools() -> list[Tool]:
-    """What the server answers to `tools/list`. `scripts/stage` writes the file."""
+    """Return what `stage` answers to `tools/list`. `scripts/stage` writes the file."""
     listed = Path(__file__).with_name("stage") / "tools.json"
     return msgspec.json.decode(listed.read_bytes(), type=list[Tool])
 

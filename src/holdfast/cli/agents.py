@@ -11,7 +11,7 @@ from holdfast.cli.options import json_lines_option
 from holdfast.cli.output import confirm_or_abort, print_for_review, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from holdfast.host.agent_definitions import FoundAgent
+    from holdfast.host.agent_definitions import AgentFile
     from holdfast.model.json import JsonObject
 
 _folder_option = click.option(
@@ -137,7 +137,7 @@ def approve(name: str, cwd: Path, *, yes: bool) -> None:
     "--cwd",
     type=click.Path(path_type=Path),
     default=Path(),
-    help="The folder of the project. It may have been deleted. Default: the current folder.",
+    help="The folder of the project, which need not exist any more. Default: the current folder.",
 )
 def revoke(name: str, cwd: Path) -> None:
     """Revoke the approval of a project's agent, or of the project's instructions (AGENTS.md).
@@ -165,22 +165,22 @@ def revoke(name: str, cwd: Path) -> None:
     if not run_with_writable_store(None, work):
         raise HoldfastError(
             codes.UNKNOWN_AGENT,
-            f"No agent {name[:80]!r}, and no file of instructions with that name, is approved in '{folder}'.",
+            f"Neither an agent nor an instructions file named {name[:80]!r} is approved in '{folder}'.",
             hint="`holdfast servers approvals` lists all approvals.",
         )
     print_line(f"Revoked: {name} in {folder}.")
 
 
-def _row(found: "FoundAgent") -> tuple[str, str, str]:
+def _row(found: "AgentFile") -> tuple[str, str, str]:
     about = found.definition.description if found.definition is not None else found.problem
     return found.name, "project" if found.is_project else "own", about
 
 
-def _file_lines(found: "FoundAgent") -> list[str]:
+def _file_lines(found: "AgentFile") -> list[str]:
     return [f"  {line}" for line in found.text.splitlines()]
 
 
-def _to_json(found: "FoundAgent") -> "JsonObject":
+def _to_json(found: "AgentFile") -> "JsonObject":
     """The agent as `--json` prints it, without the text of its file."""
     definition = found.definition
     return {

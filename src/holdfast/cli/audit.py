@@ -70,13 +70,13 @@ def list_records(
     from collections import deque
 
     latest: deque[AuditRow] = deque(maxlen=limit)
-    matching = 0
+    matches = 0
     with exit_if_unreadable(), open_for_reading(store_file(path)) as tx:
         for row in tx.audit_rows(session_id=find_audited_session(tx, session)):
             record = decode_record(row.body)
             if kind in (None, record.kind) and user in (None, record.user_id):
                 latest.append(row)
-                matching += 1
+                matches += 1
     if as_json:
         with exit_if_unreadable():
             write_json_lines(None, map(_to_json_line, latest))
@@ -90,7 +90,7 @@ def list_records(
             print_table(COLUMNS, rows)
     else:
         print_line("No records match.", err=True)
-    print_remaining(len(latest), matching - len(latest))
+    print_remaining(len(latest), matches - len(latest))
 
 
 def _parse_head_option(context: click.Context, parameter: click.Parameter, value: str | None) -> Head | None:
@@ -110,10 +110,10 @@ def _parse_head_option(context: click.Context, parameter: click.Parameter, value
 @json_option
 @path_option
 def verify(*, expect: Head | None, as_json: bool, path: Path | None) -> None:
-    """Check that no record was changed, reordered or removed, and none is missing at the end.
+    """Check that no record was changed, reordered or removed, not even the last ones.
 
-    Prints the head: the number and digest of the last record. Keep it in another place. With --expect, a later run
-    detects whether an older copy of the store was put back.
+    Prints the head: the number and digest of the last record. Keep it on another machine. If you give it to a later run with
+    --expect, that run detects whether an older copy of the store was put back.
     Exit codes: 0 intact, 1 tampered with or damaged, 2 invalid usage, 3 the store cannot be read.
 
     \b
@@ -165,7 +165,8 @@ def export(*, session: str | None, output: Path | None, path: Path | None) -> No
 
 
 def _to_json_line(row: AuditRow, leading_fields: str = "") -> str:
-    if not row.body.isascii():
+    """The record as one line of JSON. `leading_fields` is JSON text to begin the object with; it ends with a comma."""
+    if not row.body.isascii():  # records are always written in ASCII
         raise HoldfastError(
             codes.STORE_CORRUPT, f"Audit record {row.seq} was changed. Run `holdfast audit verify`."
         )

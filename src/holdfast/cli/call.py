@@ -32,7 +32,7 @@ from holdfast.model.tool_pattern import name_in_patterns
 from holdfast.resolve.screen_tools import approve_command
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
-_MAX_CELLS = 80
+_MAX_CELLS = 80  # of a terminal
 
 
 @click.command()
@@ -69,16 +69,16 @@ def call(
     """
     parsed = _parse_arguments(sys.stdin.read() if arguments == "-" else arguments)
     if "." not in tool:
-        meant = name_in_patterns(tool)
+        meant = name_in_patterns(tool)  # for a name such as files__read, as models see it: files.read
         hint = f"Write {meant}." if meant else "`holdfast tools` lists the tools."
         hint = options.add_to_commands(hint)
         raise click.UsageError(f"{tool!r} does not have the form SERVER.TOOL. {hint}")
 
-    server, has_log = server_of(tool, ()), True
+    server, has_log = server_of(tool, ()), True  # a remote server has no log on this machine
 
     async def work(host: Host) -> ToolResult:
         nonlocal server, has_log
-        if tool.count(".") > 1:  # else there is no need to know the servers
+        if tool.count(".") > 1:  # which dot ends the server's name depends on the names of the servers
             server = server_of(tool, server_names(*await host.plan(options.to_open_options())))
         async with open_session(host, options.to_open_options(only_server=server, keep=keep)) as session:
             result = await session.call(tool, parsed, timeout=timeout)
@@ -103,7 +103,7 @@ def call(
 async def _unknown_tool(
     host: Host, options: SessionOptions, server: str, result: ToolResult
 ) -> HoldfastError:
-    """The error for a tool that does not exist. If its server does not exist either, suggest a similar name."""
+    """The error for a tool that does not exist. If the server does not exist either, it suggests a similar name."""
     from difflib import get_close_matches
 
     # Every built-in server that the command can use, also those that a session gets only on request.
@@ -114,7 +114,8 @@ async def _unknown_tool(
         return HoldfastError(
             codes.UNKNOWN_TOOL, f"{result.code}: {result.message}", hint=f"To list its tools: {command}"
         )
-    if server in (*AGENT_SERVERS, TASKS_SERVER):  # the message says what it needs
+    if server in (*AGENT_SERVERS, TASKS_SERVER):
+        # The message already says why this built-in server is missing.
         message = f"{result.code}: {result.message}"
         return HoldfastError(codes.UNKNOWN_TOOL, message, hint="`holdfast tools` lists all tools.")
     close = get_close_matches(server, names, n=1)
@@ -138,6 +139,7 @@ def _parse_arguments(text: str) -> dict[str, Any]:
 
 
 def _hint(tool: str, server: str, code: Code, *, has_log: bool) -> str:
+    """What the user can do about a failure with this code."""
     if code is codes.BAD_ARGUMENT:
         return f"To see its arguments: {shlex.join(['holdfast', 'tools', tool])}"
     if code is codes.NOT_APPROVED:
@@ -167,7 +169,7 @@ def _to_json(result: ToolResult) -> dict[str, Any]:
 
 
 def _size_of(block: JsonObject) -> int:
-    """The size of the data in a block, which is base64; the size of the block if it has none."""
+    """The number of bytes in a block's base64 data. For a block without data, the length of its JSON."""
     data = block.get("data")
     if isinstance(data, str):
         return len(data.rstrip("=")) * 3 // 4

@@ -1,4 +1,4 @@
-"""Groups of click commands: with lazy imports, with printable usage errors, and with untruncated help."""
+"""Subclasses of `click.Group`: with lazy imports, with printable usage errors, and with untruncated help."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -52,7 +52,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _find_in_groups(self, ctx: click.Context, name: str) -> list[str]:
-        """The command with this name in one of the groups, such as `sessions replay` for `replay`."""
+        """The first group's command with this name, such as [`holdfast sessions replay`] for `replay`; empty if there is none."""
         groups = ((group, self.get_command(ctx, group)) for group in self.lazy)
         return [
             f"{ctx.command_path} {group} {name}"

@@ -80,7 +80,10 @@ def dev(command: tuple[str, ...], options: SessionOptions, *, mode: str) -> None
 
 
 def _find_script(command: tuple[str, ...]) -> Path | None:
-    """The path of the first word of the command that is an existing file with a suffix; None if there is none."""
+    """The path of the first word of the command that is an existing file with a suffix; None if there is none.
+
+    Raise if the first word is a Python file that does not exist.
+    """
     first = Path(command[0])
     if first.suffix == ".py" and not first.is_file():
         raise HoldfastError(

@@ -13,7 +13,10 @@ _HUNK_START = re.compile(r"([-+])(\d+)")
 
 
 def diff_lines(change: FileChange) -> Iterator[str]:
-    """The changed lines, with one unchanged line before and after. If very many lines changed, first all removed lines, then all added lines."""
+    """The changed lines, with one unchanged line before and after each change.
+
+    If very many lines changed, all removed lines come first, then all added lines.
+    """
     old, new = _split(change.old_text or ""), _split(change.new_text)
     if (
         change.old_text
@@ -47,12 +50,14 @@ def _count_unchanged(old: Sequence[str], new: Sequence[str]) -> tuple[int, int]:
 
 
 def _unified_diff(old: Sequence[str], new: Sequence[str], same_before: int, same_after: int) -> Iterator[str]:
-    """The lines of a unified diff. Only one of the unchanged lines at each end is compared and shown."""
-    first, last = max(0, same_before - 1), max(0, same_after - 1)
-    lines = difflib.unified_diff(old[first : len(old) - last], new[first : len(new) - last], lineterm="", n=1)
+    """The lines of a unified diff. To save time, all but one of the unchanged lines at each end are not compared."""
+    skipped, skipped_after = max(0, same_before - 1), max(0, same_after - 1)
+    compared_old, compared_new = (lines[skipped : len(lines) - skipped_after] for lines in (old, new))
+    lines = difflib.unified_diff(compared_old, compared_new, lineterm="", n=1)
     for line in islice(lines, 2, None):  # skip the two lines with file names
         yield (
-            _HUNK_START.sub(lambda found: f"{found[1]}{int(found[2]) + first}", line)
+            # Count the skipped lines in the line numbers.
+            _HUNK_START.sub(lambda found: f"{found[1]}{int(found[2]) + skipped}", line)
             if line.startswith("@@")
             else line
         )

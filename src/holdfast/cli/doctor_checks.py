@@ -23,7 +23,7 @@ from holdfast.store import maintenance
 from holdfast.store.store import Store
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
-_MIN_FREE_BYTES = 100 * 1024 * 1024
+_MIN_FREE_BYTES = 100 * 1024 * 1024  # with less, the store may soon be unable to record calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,9 +36,9 @@ class HealthCheck:
 
 
 def check_health() -> list[HealthCheck]:
-    """Check this installation. No server is started.
+    """Check this installation, without starting a server.
 
-    To find the servers of this folder, a host is opened, as by other commands: it creates the store if there is none.
+    Opens a host to find the servers of this folder. If there is no store, the host creates it.
     """
     try:
         loaded = settings.load()

@@ -58,8 +58,9 @@ from holdfast.store.types import StoredEvent
 
 PROMPT = "› "
 PROMPT_CONTINUATION = "… "
-# Lines of the chat itself begin like this.
+# How the lines begin that the chat itself prints: calls, prompts, and indented results.
 _CHAT_LINE = re.compile(rf"[●{PROMPT[0]}{PROMPT_CONTINUATION[0]}]| {{1,2}}(?! )")
+# The names, the strings and the other values in indented JSON.
 _JSON_COLOURS = (
     (r'(?m)^ {4,}"(?:[^"\\\n]|\\.)*"(?=: )', "cyan"),
     (r'(?m)(?<=": )"(?:[^"\\\n]|\\.)*"(?=,?$)', "green"),
@@ -73,12 +74,12 @@ _MAX_KIND_LENGTH = 80
 
 @dataclass(slots=True)
 class _Row:
-    """The last row of a message. The next piece of the message continues it."""
+    """The last row of the message that is being printed. The next piece of the message continues it."""
 
     text: str = ""
     style: str = ""
-    is_kept: bool = False
-    """Whether it is kept to be printed later."""
+    is_deferred: bool = False
+    """True if the row is not on the screen: it is printed when it is complete."""
 
 
 class EventPrinter:
@@ -91,12 +92,12 @@ class EventPrinter:
         self._console: Any = None
         self._at_line_start = True
         self._is_closed = False
-        self._running: dict[str, ToolCalled] = {}
-        self.started: set[str] = set()
+        self._open_calls: dict[str, ToolCalled] = {}
+        self.started_calls: set[str] = set()
         """The ids of the calls that were permitted and have not ended."""
-        self._column = 0
+        self._column = 0  # of the cursor
         self.prints_whole_rows = False
-        """Whether a row of a message is printed when it is complete, because a prompt is open below."""
+        """Whether each row of a message is printed only when it is complete. The chat sets this while a prompt is open below."""
         self._row = _Row()
         self._last_character = ""
         self._status = ""
@@ -117,9 +118,9 @@ class EventPrinter:
         self._write("\n".join([_printable(first, before), *map(_printable, rest)]) + end, style)
 
     def _print_message(self, text: str, style: str = "") -> None:
-        """Print a part of a message. A line that looks like a line of the chat itself gets a bar, because it may be from a server."""
+        """Print a part of a message. A line that looks like one of the chat itself gets a bar: a server may have written it to deceive."""
         row, self._row = self._row, _Row()
-        if row.is_kept:
+        if row.is_deferred:
             text = row.text + text
         first, *rest = text.split("\n")
         first = _mark_imitation(first) if self._at_line_start else first
@@ -131,33 +132,33 @@ class EventPrinter:
             last = lines.pop()
             if lines:
                 self.print_lines("\n".join(lines), style)
-            self._row = _Row(last, style, is_kept=True)
+            self._row = _Row(last, style, is_deferred=True)
         else:
             begins_row = len(lines) > 1 or self._at_line_start
             self.print_lines("\n".join(lines), style, end="")
             self._row = _Row(lines[-1] if begins_row else row.text + lines[-1], style)
 
     def prepare_prompt(self) -> None:
-        """Begin a new line for a prompt. The row of a message that is not complete is erased, and printed when it is complete."""
+        """Begin a new line for a prompt. An incomplete row of a message is erased, and printed again when it is complete."""
         row = self._row
         if self._at_line_start:
             return
         if self.is_terminal and 0 < cell_width(row.text) == self._column < shutil.get_terminal_size().columns:
             self._write_raw(_ERASE_LINE)
             self._at_line_start, self._column = True, 0
-            row.is_kept = True
+            row.is_deferred = True
         else:
             self.new_line()
 
-    def _print_kept_row(self) -> None:
+    def _print_deferred_row(self) -> None:
         row, self._row = self._row, _Row()
-        if row.is_kept and row.text:
+        if row.is_deferred and row.text:
             self.print_lines(row.text, row.style)
 
     def _write(self, shown: str, style: str) -> None:
         if self._is_closed or not shown:
             return
-        self._print_kept_row()
+        self._print_deferred_row()
         self.clear_status()
         self._at_line_start = shown.endswith("\n")
         self._last_character = shown[-1]
@@ -183,8 +184,8 @@ class EventPrinter:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def finish(self) -> None:
-        """Flush the stream. If the terminal or the reader is gone, drop the rest; otherwise Python would exit with another code."""
-        self._print_kept_row()
+        """Flush the stream. If the terminal or the reader is gone, drop the rest: Python's own flush would fail and change the exit code."""
+        self._print_deferred_row()
         try:
             self._stream.flush()
         except OSError:
@@ -208,9 +209,9 @@ class EventPrinter:
             self._write_raw(_ERASE_LINE)
 
     @property
-    def running_calls(self) -> Mapping[str, ToolCalled]:
-        """The calls that have not ended, by their ids."""
-        return self._running
+    def open_calls(self) -> Mapping[str, ToolCalled]:
+        """The calls that have not ended, by their ids. Some may still wait for permission."""
+        return self._open_calls
 
     def _write_raw(self, text: str) -> None:
         try:
@@ -222,12 +223,12 @@ class EventPrinter:
 
     def new_line(self) -> None:
         """End the current line, unless it is empty."""
-        self._print_kept_row()
+        self._print_deferred_row()
         if not self._at_line_start:
             self.print()
 
     def _separate(self, *, is_thought: bool) -> None:
-        """Begin a new line between a thought and an answer."""
+        """Begin a new line where a thought follows an answer, or an answer a thought."""
         if is_thought is not self._was_thought:
             self.new_line()
         self._was_thought = is_thought
@@ -242,9 +243,12 @@ class EventPrinter:
             self.print_lines(PROMPT + text.replace("\n", f"\n{PROMPT_CONTINUATION}"), "bold")
 
     def show_stored(self, stored: StoredEvent) -> None:
-        """Print an event. Print only the calls of a sub-agent: its answer is also the result of the call that started it."""
+        """Print a stored event.
+
+        Of a sub-agent's events, only the calls are printed: its answer is also the result of the call that started it.
+        """
         if isinstance(stored.event, ToolStarted):
-            self.started.add(stored.event.call_id)
+            self.started_calls.add(stored.event.call_id)
         if not stored.agent:
             self.show(stored.event)
         elif isinstance(stored.event, ToolCalled):
@@ -295,7 +299,7 @@ class EventPrinter:
                 assert_never(event)
 
     def _show_call(self, event: ToolCalled) -> None:
-        self._running[event.call_id] = event
+        self._open_calls[event.call_id] = event
         self.new_line()
         title = f"● {tool_name(event)} "
         self.print(title, "cyan", end="")
@@ -306,8 +310,8 @@ class EventPrinter:
     def _show_result(self, event: ToolEnded) -> None:
         self.new_line()
         name = self._call_name(event.call_id)
-        called = self._running.pop(event.call_id, None)
-        self.started.discard(event.call_id)
+        called = self._open_calls.pop(event.call_id, None)
+        self.started_calls.discard(event.call_id)
         match event.outcome:
             case Outcome.COMPLETED:
                 self.print(f"  {name}✓", "green")
@@ -321,9 +325,9 @@ class EventPrinter:
                 self.print(f"  {name}✗ {failure_code(event)}".rstrip(), "red")
 
     def _call_name(self, call_id: str) -> str:
-        """The name of this call's tool and a space, if several calls are running; else an empty text."""
-        called = self._running.get(call_id)
-        if called is None or len(self._running) == 1:
+        """The name of this call's tool and a space, if several calls are open; else an empty text."""
+        called = self._open_calls.get(call_id)
+        if called is None or len(self._open_calls) == 1:
             return ""
         return f"{tool_name(called)} "
 

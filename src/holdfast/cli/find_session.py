@@ -12,7 +12,7 @@ from holdfast.store.types import StoredSession
 
 _PREFIX = "sess_"
 _MIN_TYPED = 4
-_SHORT_ID_LENGTH = 13
+_SHORT_ID_LENGTH = 13  # the prefix and eight hexadecimal digits
 
 
 def short_id(session_id: str) -> str:
@@ -33,9 +33,9 @@ async def find_session(store: Store, typed: str) -> StoredSession:
 
 
 def find_audited_session(tx: ReadTx, typed: str | None) -> SessionId | None:
-    """Complete the session id that the user typed, from the audit records, so that deleted sessions are also found.
+    """The session id that the user typed, completed from the audit records, so that deleted sessions are found too.
 
-    A whole id is returned even if it has no records. None is returned for None.
+    A whole id need not have records. None, if the option was not given, stays None.
     """
     if typed is None:
         return None

@@ -14,7 +14,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
 _OPTIONS = {"model.base_url": "--base-url", "model.api_key_env": "--api-key-env", "model.name": "the name"}
-"""What this command calls the settings that it writes."""
+"""What messages of this command say instead of a setting's name: the option that the user typed."""
 
 
 @click.command()
@@ -94,20 +94,20 @@ def _choose(loaded: settings.Settings) -> str:
         return ""
     print_table(
         ("", "model", "found"),
-        [(str(number), one.name, one.reason) for number, one in enumerate(found, start=1)],
+        [(str(number), each.name, each.reason) for number, each in enumerate(found, start=1)],
     )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         print_line("To set one: holdfast model NAME")
         return ""
     answer = ask("Which one? A number, another name, or Enter to change nothing:").strip()
-    return pick(answer, [one.name for one in found])
+    return pick(answer, [each.name for each in found])
 
 
 def pick(answer: str, names: Sequence[str]) -> str:
     """The chosen model. The answer is its number in the list, or a name."""
     if not answer.isdecimal():
         return answer
-    if len(answer) > 4 or not 0 < int(answer) <= len(names):
+    if len(answer) > 4 or not 0 < int(answer) <= len(names):  # int() raises for thousands of digits
         raise HoldfastError(
             codes.BAD_ARGUMENT,
             f"{answer[:20]} is not in the list, which has the numbers 1 to {len(names)}. Nothing was changed.",

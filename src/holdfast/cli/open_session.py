@@ -31,7 +31,7 @@ from holdfast.store.suspension import suspend_between_transactions
 
 T = TypeVar("T")
 
-# The commands that take the options of a session. One that names a folder already is left as it is.
+# Commands that take the options of a session, as they occur in messages. Not one that already has --cwd.
 _COMMANDS = re.compile(
     r"\bholdfast (?:call|chat|tools|servers (?:approve|explain|list))(?![\w-])(?![^\n]* --cwd )"
 )
@@ -71,8 +71,8 @@ class SessionOptions:
             keep=keep,
         )
 
-    def to_words(self) -> list[str]:
-        """The options that were given, as they are written in a command."""
+    def to_arguments(self) -> list[str]:
+        """The options that were given, as arguments of a command: `["--cwd", "/tmp"]`."""
         given = {
             "--cwd": str(self.cwd) if self.cwd != Path() else "",
             "--workspace": self.workspace,
@@ -82,12 +82,12 @@ class SessionOptions:
         return [word for option, value in given.items() if value for word in (option, value)]
 
     def add_to_commands(self, text: str) -> str:
-        """The text, with the options that were given added to each command in it, so that it acts on the same session."""
-        words = self.to_words()
-        return _COMMANDS.sub(lambda found: f"{found[0]} {shlex.join(words)}", text) if words else text
+        """Add the given options to each command that a message suggests, so that the command acts on the same session."""
+        arguments = self.to_arguments()
+        return _COMMANDS.sub(lambda found: f"{found[0]} {shlex.join(arguments)}", text) if arguments else text
 
     def add_to_error(self, error: HoldfastError) -> HoldfastError:
-        """The error, with these options in the commands of its message and its hint."""
+        """The same error, with the given options added to the commands in its message and hint."""
         message, hint = self.add_to_commands(error.message), self.add_to_commands(error.hint)
         if (message, hint) == (error.message, error.hint):
             return error

@@ -73,7 +73,7 @@ def run_with_read_only_store(path: Path | None, work: Callable[[Store], Coroutin
     file = store_file(path)
 
     async def run() -> T:
-        is_given = path is not None  # another person may have written it
+        is_given = path is not None
         async with open_read_only(file, must_exist=is_given, keep_unchanged=is_given) as store:
             return await work(store)
 

@@ -28,9 +28,9 @@ AGENT_SERVERS_NOTE = (
     " the tools of one: holdfast tools SERVER"
 )
 NO_SERVERS = "No servers are configured yet. To import some: holdfast servers import --from claude-desktop"
-_NAME_WIDTH = 32
-_QUESTION_ROWS = 4
-_FIRST_PAUSE = 5.0  # seconds
+_NAME_WIDTH = 32  # cells; longer names are wrapped
+_QUESTION_ROWS = 4  # the rows of the screen that the question below needs
+_FIRST_INTERVAL_SECONDS = 5.0
 T = TypeVar("T")
 
 
@@ -40,12 +40,12 @@ def print_line(text: str = "", *, err: bool = False) -> None:
 
 
 async def print_while_waiting(what: str, work: Coroutine[Any, Any, T]) -> T:
-    """Wait for this work. After a few seconds, and then less and less often, print how long it has taken."""
-    started, pause = time.monotonic(), _FIRST_PAUSE
+    """Await `work` and return its result. Until then, print `what` and the time so far: after 5 seconds, and then less and less often."""
+    started, interval = time.monotonic(), _FIRST_INTERVAL_SECONDS
     task = asyncio.create_task(work)
     try:
-        while not (await asyncio.wait([task], timeout=pause))[0]:
-            pause *= 2
+        while not (await asyncio.wait([task], timeout=interval))[0]:
+            interval *= 2
             print_line(f"  {what}, {time.monotonic() - started:.0f} s")
     finally:
         task.cancel()
@@ -59,7 +59,7 @@ def print_wrapped(line: str) -> None:
 
 
 def print_for_review(lines: Iterable[str]) -> bool:
-    """Print lines as `print_wrapped` does. Return whether all of them fit on the screen above a question."""
+    """Print each line as `print_wrapped` does. Return False if the user has to scroll to see all of them above a question."""
     columns, height = shutil.get_terminal_size()
     rows = 0
     for line in map(replace_unprintable, lines):
@@ -80,7 +80,7 @@ def print_output(text: str, *, err: bool = False) -> None:
     if (sys.stderr if err else sys.stdout).isatty():
         print_lines(text, err=err)
     else:
-        click.echo(text, err=err, color=True)
+        click.echo(text, err=err, color=True)  # without `color`, click removes escape sequences
 
 
 def print_json(value: Any) -> None:
@@ -111,7 +111,7 @@ def _wrapped_question(question: str) -> str:
 
 
 def discard_typed_input(descriptor: int | None) -> None:
-    """Discard input that was typed at this terminal and not read yet."""
+    """Discard input that was typed at this terminal and not read yet. None, or a closed terminal, is ignored."""
     import termios
 
     if descriptor is not None:
@@ -120,7 +120,10 @@ def discard_typed_input(descriptor: int | None) -> None:
 
 
 def confirm_or_abort(question: str, *, action: str) -> None:
-    """Ask a yes-or-no question. If the answer is no, end the command. `action` is what `--yes` does without asking."""
+    """Ask a yes-or-no question. If the answer is no, end the command.
+
+    Without a terminal, raise. `action` completes the message "Add --yes to … without confirmation".
+    """
     try:
         agreed = confirm(question)
     except click.Abort:

@@ -42,7 +42,7 @@ def limit_options(default: int) -> Callable[[Callable[..., None]], Callable[...,
 
 
 async def collect_pages(fetch: FetchPage[T], limit: int | None) -> tuple[list[T], int]:
-    """The first `limit` results (None: all), and the number of the others. At most about 10,000 of the others are counted."""
+    """The first `limit` results (None: all), and the number of the others, which are counted up to about 10,000."""
     found: list[T] = []
     count = 0
     cursor: str | None = None

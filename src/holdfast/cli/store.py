@@ -92,7 +92,7 @@ def backup(*, copy: Path, path: Path | None) -> None:
 def vacuum(*, path: Path | None) -> None:
     """Rewrite the store to free the space that deleted sessions used.
 
-    While another process reads the store, the new content is kept in a second file next to it, and both sizes count.
+    If another process is reading the store, the space is freed only when no process has the store open any more.
 
     \b
     Example:

@@ -12,13 +12,14 @@ import click
 from holdfast import settings
 from holdfast.builtin.tasks.server import tasks_toolbox
 from holdfast.builtin.tasks.store import Status
-from holdfast.cli.announcement import raise_for_announcement
 from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import print_json, print_line, print_lines, print_table
+from holdfast.cli.unbound_folder import raise_if_unbound
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.slug import is_slug
+from holdfast.toolkit.return_type import RESERVED_MEMBERS
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
 _workspace_option = click.option(
@@ -176,7 +177,7 @@ def _print_change(verb: str, task: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _id_and_workspace(task_id: str) -> dict[str, str]:
-    """The id of a task, and its workspace: `blog-3` names it, and `3` means the workspace of this folder."""
+    """The arguments that select a task. `blog-3` is a task of the workspace `blog`, and `3` one of this folder's workspace."""
     task_id = task_id.strip().lower()
     workspace, _, _ = task_id.rpartition("-")
     registry = _registry()
@@ -198,13 +199,17 @@ def _workspace_here() -> str:
     folder = os.path.realpath(".")
     found = _registry().find(folder)
     if found is None:
-        raise_for_announcement(folder)
+        raise_if_unbound(folder)
         can_add = _registry().can_add(Path(folder))
-        other = "register this folder: holdfast workspaces add ." if can_add else "go to the folder of one."
+        alternative = (
+            "register this folder: holdfast workspaces add ."
+            if can_add
+            else "run the command in the folder of a workspace."
+        )
         raise HoldfastError(
             codes.MISSING_WORKSPACE,
             f"{folder} does not belong to a workspace.",
-            hint=f"Name the workspace with --workspace, or {other}",
+            hint=f"Name the workspace with --workspace, or {alternative}",
         )
     return found.slug
 
@@ -218,17 +223,18 @@ def _call(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _call_in_process(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call a tool of the built-in server, without starting a process. Returns its data, without the envelope."""
     data_dir = settings.load().data_dir
     box = tasks_toolbox(lambda: data_dir, _registry(), created_by="holdfast tasks")
     async with box.client() as client:
         result = await client.call(tool, arguments)
     if not result.ok:
         raise _to_error(result.code, result.envelope, result.text)
-    return {name: value for name, value in result.data.items() if name not in ("ok", "elapsed_ms")}
+    return {name: value for name, value in result.data.items() if name not in RESERVED_MEMBERS}
 
 
 def _to_error(code: str, envelope: Mapping[str, Any], text: str) -> HoldfastError:
-    """The error of a failed tool. Its hint names commands, not tools."""
+    """Translate the failure of a tool into an error whose hint names commands."""
     details: dict[str, Any] = envelope.get("details") or {}
     issues: list[dict[str, str]] = details.get("issues", [])
     message = " ".join(f"{issue['field'] or 'arguments'}: {issue['message']}" for issue in issues)

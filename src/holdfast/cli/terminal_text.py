@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.visible_text import replace_invisible, split_at_emoji_joiners
 
-SUMMARY_LENGTH = 100
+SUMMARY_LENGTH = 100  # cells
 WRAP_MARK = "    ↪ "
 _JOINER = "\u200d"  # joins two emoji into one
-_JOINER_PARTS = (_JOINER, "\ufe0f")
+_JOINER_PARTS = (_JOINER, "\ufe0f")  # U+FE0F, which may precede a joiner, shows a character as an emoji
 _ANSWER_CELLS = 3  # a letter, the cursor after it, and a column that stays empty
 _MIN_WIDTH = 40  # a narrower terminal wraps the rows again
 
@@ -70,7 +70,7 @@ def wrap(line: str, width: int) -> Iterator[str]:
 
 
 def wrap_question(text: str, choices: str = "") -> str:
-    """A question on one row of the terminal, if it fits there with the answer. Else the choices begin a row of their own."""
+    """A question and its choices, such as "[y]es or [n]o? ", on one row if they fit with the answer; else the choices get their own row."""
     width = shutil.get_terminal_size().columns - _ANSWER_CELLS
     if choices and cell_width(f"{text} {choices}") <= width:
         return f"{text} {choices}"
@@ -108,7 +108,7 @@ def _end_of_row(text: str, start: int, width: int) -> int:
 
 
 def _before_joined(text: str, start: int, end: int) -> int:
-    """`end`, or the beginning of the joined emoji that it would cut in two. If the row begins with that one, it is cut."""
+    """Where to end the row instead of at `end`, so that no joined emoji is cut in two, unless it fills the whole row."""
     first = end
     while start < first and (text[first] in _JOINER_PARTS or text[first - 1] == _JOINER):
         first -= 1

@@ -89,9 +89,9 @@ def create(
     tokens = open_tokens()
     original = _find_one(tokens, like, "--like") if like is not None else None
     namesakes = [token for token in tokens.list() if token.name == name and _state(token) == "valid"]
-    scope = _parse_scope(name, expires, given, original)
-    _warn_about_servers(scope)
-    token, stored = create_token(scope)
+    credential = _parse_credential(name, expires, given, original)
+    _warn_about_servers(credential)
+    token, stored = create_token(credential)
     if namesakes:
         ids = ", ".join(other.id for other in namesakes)
         print_line(f"Valid tokens named {name!r} already exist: {ids}.", err=True)
@@ -123,7 +123,7 @@ def list_(*, show_all: bool, as_json: bool) -> None:
         print_line("No tokens. To create one: holdfast tokens create NAME")
     else:
         rows = [[token.id, token.name, _state(token), _describe(token)] for token in found]
-        print_table(("id", "name", "state", "scope"), rows)
+        print_table(("id", "name", "state", "limits"), rows)
     hidden = Counter(_state(token) for token in tokens if token not in found)
     if hidden and not as_json:
         parts = " and ".join(f"{count} {state}" for state, count in sorted(hidden.items()))
@@ -155,7 +155,7 @@ def revoke(ids_or_names: tuple[str, ...], *, revoke_all: bool, as_json: bool) ->
     revoked = tuple(token for id_or_name in ids_or_names for token in tokens.revoke(id_or_name))
     try:
         _audit("revoked", revoked)
-    except HoldfastError as error:  # on a full disk, for example: the tokens are revoked all the same
+    except HoldfastError as error:  # such as a full disk; the tokens are revoked nevertheless
         print_line(f"The revocation is not in the audit: {error.message}", err=True)
     if as_json:
         for token in revoked:
@@ -166,7 +166,7 @@ def revoke(ids_or_names: tuple[str, ...], *, revoke_all: bool, as_json: bool) ->
 
 
 def _find_one(tokens: "Tokens", id_or_name: str, usage: str, *, or_else: str = "") -> "StoredToken":
-    """The token with this id or name. Raise if there are several. `usage` is what the user types before an id."""
+    """The token with this id or name. Raise if several have the name: the hint shows `usage` with an id, and then `or_else`."""
     found = tokens.find(id_or_name)
     if len(found) == 1:
         return found[0]
@@ -178,9 +178,9 @@ def _find_one(tokens: "Tokens", id_or_name: str, usage: str, *, or_else: str = "
     )
 
 
-def _warn_about_servers(scope: "Credential") -> None:
-    """Warn about servers that the scope names and that its sessions would not find now."""
-    if not scope.servers:
+def _warn_about_servers(credential: "Credential") -> None:
+    """Warn about servers that a token names although its sessions would not find them now."""
+    if not credential.servers:
         return
     from holdfast.cli.open_session import run_with_host
     from holdfast.cli.servers.unknown_server import server_names
@@ -188,16 +188,19 @@ def _warn_about_servers(scope: "Credential") -> None:
     from holdfast.host.open_options import OpenOptions
 
     async def find_known(host: Host) -> set[str]:
-        cwd = Path(scope.cwd) if scope.cwd else Path.cwd()
-        options = OpenOptions(cwd=cwd, workspace=scope.workspace, extra_builtins=scope.servers or frozenset())
+        options = OpenOptions(
+            cwd=Path(credential.cwd) if credential.cwd else Path.cwd(),
+            workspace=credential.workspace,
+            extra_builtins=credential.servers or frozenset(),
+        )
         return server_names(*await host.plan(options))
 
     try:
         known = run_with_host(find_known)
     except HoldfastError:
-        return  # the servers cannot be listed; the token can be created all the same
-    for name in sorted(scope.servers - known):
-        folder = f"in {scope.cwd}" if scope.cwd else "here"
+        return  # the servers cannot be listed, but the token can be created
+    for name in sorted(credential.servers - known):
+        folder = f"in {credential.cwd}" if credential.cwd else "here"
         print_line(
             f"There is no server {name!r} {folder} now. The token offers it once you have added it. "
             "To list the servers: holdfast servers list",
@@ -206,7 +209,7 @@ def _warn_about_servers(scope: "Credential") -> None:
 
 
 def open_tokens() -> "Tokens":
-    """The tokens in the data folder."""
+    """Open the folder with the stored tokens."""
     from holdfast import settings
     from holdfast.gateway.client_tokens import TOKENS_FOLDER, Tokens
     from holdfast.host.data_folder import check_data_folder
@@ -216,10 +219,13 @@ def open_tokens() -> "Tokens":
     return Tokens(data_dir / TOKENS_FOLDER)
 
 
-def create_token(scope: "Credential") -> "tuple[str, StoredToken]":
-    """Create a token, and record it in the audit. If it cannot be recorded, it is revoked."""
+def create_token(credential: "Credential") -> "tuple[str, StoredToken]":
+    """Create a token, and record it in the audit. If it cannot be recorded, it is revoked.
+
+    Returns the token for the client, and what is stored about it.
+    """
     tokens = open_tokens()
-    token, stored = tokens.create(scope)
+    token, stored = tokens.create(credential)
     try:
         _audit("created", (stored,))
     except BaseException:
@@ -256,10 +262,10 @@ def _audit(outcome: str, tokens: "tuple[StoredToken, ...]") -> None:
     run_with_writable_store(None, write, create=True)
 
 
-def _parse_scope(
+def _parse_credential(
     name: str, expires: str | None, given: dict[str, str | Path | None], original: "StoredToken | None"
 ) -> "Credential":
-    """The new token's scope. For each option that is not given, the limit of `original` is used."""
+    """What the new token allows: the given options, and for the others the limits of `original`, the token of `--like`."""
     from holdfast.gateway.credential import Credential
     from holdfast.model.permission import require_mode
     from holdfast.model.trust import parse_trust
@@ -271,7 +277,10 @@ def _parse_scope(
     if empty := [option for option, value in given.items() if value is not None and not str(value).strip()]:
         raise HoldfastError(
             codes.BAD_ARGUMENT,
-            f"--{empty[0]} is empty. Give it a value, or leave the option out: then the token has no such limit.",
+            f"--{empty[0]} is empty. Give it a value, or leave the option out: then "
+            + (
+                "the token has no such limit." if original is None else f"the limit of {original.id} is used."
+            ),
         )
     if not name.strip() or name != name.strip():
         raise HoldfastError(codes.BAD_ARGUMENT, "A token needs a name, without leading or trailing spaces.")

@@ -1,12 +1,12 @@
-"""Splits the name of a tool, as users type it, after the name of its server."""
+"""Finds the server's name at the beginning of a tool's name, as users type it."""
 
 from collections.abc import Collection
 
 
 def server_of(tool: str, servers: Collection[str]) -> str:
-    """The server in `SERVER.TOOL`. Both names may contain dots, so the longest name of one of these servers counts.
+    """The server in `SERVER.TOOL`. Both names may contain dots.
 
-    If the name begins with none of them, all before the last dot is the server.
+    It is the longest name in `servers` that `tool` begins with. If there is none, it is everything before the last dot.
     """
     prefixes = [tool[:index] for index, character in enumerate(tool) if character == "."]
     known = [prefix for prefix in prefixes if prefix in servers]

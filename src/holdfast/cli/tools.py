@@ -39,7 +39,7 @@ DECIDED_BY_MODE = "by the mode"
 class _SessionTools:
     tools: tuple[CatalogTool, ...]
     withheld: Sequence[tuple[str, WithheldTool]]
-    """The tools that await approval, each with its server."""
+    """The tools that await approval, each after the name of its server."""
     without_hints: Sequence[str]
     """The servers whose hints about their tools await approval."""
     refusals: tuple[Refusal, ...]
@@ -78,7 +78,7 @@ def tools(server: str | None, options: SessionOptions, *, as_json: bool) -> None
                 server, tool = prefix, name
         listed = await _list(host, options, server)
         if tool:
-            return _only(listed, tool, server)
+            return _select_tool(listed, tool, server)
         if server is not None and not listed.tools and not listed.withheld:
             loaded, resolution = await host.plan(options.to_open_options())
             if server not in server_names(loaded, resolution):
@@ -113,8 +113,8 @@ async def _list(host: Host, options: SessionOptions, server: str | None) -> _Ses
         )
 
 
-def _only(listed: _SessionTools, name: str, server: str | None) -> _SessionTools:
-    """The tool with this name, and the refusals. Raise UNKNOWN_TOOL if the server has started and does not have the tool."""
+def _select_tool(listed: _SessionTools, name: str, server: str | None) -> _SessionTools:
+    """Leave out all tools but the one with this name. Raise UNKNOWN_TOOL if the server has started and does not have it."""
     tools = tuple(tool for tool in listed.tools if name == tool.name)
     withheld = [(owner, tool) for owner, tool in listed.withheld if name == f"{owner}.{tool.name}"]
     if not tools and not withheld and (listed.tools or listed.withheld):
@@ -135,7 +135,7 @@ def _print_tool(tool: CatalogTool, rules: PermissionRules, options: SessionOptio
         (definition.description or "").strip(),
         describe_arguments(definition).strip(),
         f"Permission: {_describe_access(tool, rules)}",
-        shlex.join(["holdfast", "call", *options.to_words(), tool.name, example_arguments(definition)]),
+        shlex.join(["holdfast", "call", *options.to_arguments(), tool.name, example_arguments(definition)]),
     )
     print_lines("\n\n".join(part for part in parts if part))
 

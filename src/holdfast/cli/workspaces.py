@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from holdfast import settings
-from holdfast.cli.announcement import raise_for_announcement
 from holdfast.cli.click_groups import FullHelpGroup
 from holdfast.cli.options import json_lines_option, json_option
 from holdfast.cli.output import confirm_or_abort, print_json, print_line, print_table
+from holdfast.cli.unbound_folder import raise_if_unbound
 from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
@@ -113,7 +113,7 @@ def show(workspace: str, *, as_json: bool) -> None:
     registry, name_or_path = _registry(), _resolve_path(workspace)
     found = registry.find(name_or_path)
     if found is None and name_or_path.startswith("/"):
-        raise_for_announcement(name_or_path)
+        raise_if_unbound(name_or_path)
         raise HoldfastError(
             codes.UNKNOWN_WORKSPACE,
             f"{name_or_path} does not belong to a workspace.",
@@ -172,7 +172,10 @@ def remove(slug: str, *, yes: bool) -> None:
 @workspaces.command()
 @click.argument("folder", default=".", type=click.Path(path_type=Path))
 @click.option(
-    "--workspace", "slug", default="", help="The workspace. Default: the one that the folder's file names."
+    "--workspace",
+    "slug",
+    default="",
+    help="The workspace. Default: the one that .holdfast/workspace.toml in the folder names.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def bind(folder: Path, slug: str, *, yes: bool) -> None:

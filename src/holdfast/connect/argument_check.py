@@ -35,7 +35,8 @@ T = TypeVar("T")
 
 MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_SCHEMA_DEPTH = 64
-_MAX_RECURSION = 1000  # levels in the library; it crashes the process if it runs out of stack
+_MAX_RECURSION = 1000  # levels in the library, which crashes the process if it runs out of stack
+# The cache of compiled schemas: how many, and about how many bytes.
 _MAX_SCHEMAS = 500
 _MAX_MEMORY = 32 * 1024 * 1024
 _MEMORY_FACTOR = 20  # a compiled schema takes this many times the memory of its text, without its patterns
@@ -46,9 +47,9 @@ _CHECK_SECONDS = 2.0
 _LOOP_LIMIT = SizeLimit(bytes=64 * 1024, values=500)  # larger arguments are checked in a thread
 _CHEAP_BYTES = 512
 """For arguments up to this size, the cost is estimated once for each schema, not for each call."""
-_NS_PER_STEP = 100
-_MAX_NS_ON_LOOP = 1_000_000
-_MAX_NS = 20_000_000
+_NS_PER_STEP = 100  # for a step of `SchemaCost`
+_MAX_NS_ON_LOOP = 1_000_000  # a check that could take longer is made in a thread
+_MAX_NS = 20_000_000  # a check that could take longer is not made
 # For each limit of the compiled size of a pattern: the most nanoseconds that matching one byte takes.
 _PATTERN_SIZES = ((2 * 1024, 400), (16 * 1024, 3000), (64 * 1024, 16_000), (256 * 1024, 60_000))
 # Above these limits, at most one error is reported. An error contains a copy of the value, and an error of `anyOf` contains
@@ -79,10 +80,12 @@ class ArgumentChecker:
         if find_spec(_LIBRARY) is None:
             raise _missing_library("it is not installed")
         self._compiled: OrderedDict[bytes, CompiledSchema] = OrderedDict()
-        self._newest: tuple[CatalogTool, CompiledSchema] | None = None
-        """The tool of the last call, and its schema: to copy and hash the text of a schema takes longer than a check."""
+        self._last: tuple[CatalogTool, CompiledSchema] | None = None
+        """The tool of the last call, and its schema. Looking up a schema by its text takes longer than a check."""
         self._memory = 0
+        """About how many bytes the compiled schemas take."""
         self._warned: OrderedDict[tuple[str, str, int], None] = OrderedDict()
+        """The tools whose warning is logged, by server, name and length of the schema: another schema gets another warning."""
 
     async def find_error(
         self, tool: CatalogTool, arguments: bytes, *, owner: str, decoded: Json = None
@@ -102,10 +105,10 @@ class ArgumentChecker:
                 return None
             is_large = len(arguments) > SMALL_DOCUMENT_BYTES and exceeds_limit(arguments, _LOOP_LIMIT)
             document = None if is_large else _Document.read(arguments, decoded)
-            work = 0 if document is None else _estimate_ns(compiled, document)
+            max_ns = 0 if document is None else _estimate_ns(compiled, document)
             problem = (
-                _check_document(compiled, document, work)
-                if document is not None and work <= _MAX_NS_ON_LOOP
+                _check_document(compiled, document, max_ns)
+                if document is not None and max_ns <= _MAX_NS_ON_LOOP
                 else await _run_in_thread(_decode_and_check, compiled, arguments, owner=owner)
             )
         except UncheckableSchemaError as error:
@@ -122,9 +125,10 @@ class ArgumentChecker:
         )
 
     def _find_compiled(self, tool: CatalogTool) -> "CompiledSchema | None":
-        newest = self._newest
-        if newest is not None and newest[0] is tool:
-            return newest[1]
+        """The compiled schema of a tool; None if it must be compiled first. Raise if the schema is too long."""
+        last = self._last
+        if last is not None and last[0] is tool:
+            return last[1]
         raw = tool.definition.input_schema
         if len(raw) > MAX_SCHEMA_BYTES:
             raise UncheckableSchemaError(f"it has more than {MAX_SCHEMA_BYTES // 1024} KiB")
@@ -132,7 +136,7 @@ class ArgumentChecker:
         compiled = self._compiled.get(key)
         if compiled is not None:
             self._compiled.move_to_end(key)
-            self._newest = tool, compiled
+            self._last = tool, compiled
         return compiled
 
     async def _compile(self, tool: CatalogTool, owner: str) -> "CompiledSchema":
@@ -142,7 +146,7 @@ class ArgumentChecker:
         return compiled
 
     def _add(self, key: bytes, compiled: "CompiledSchema") -> None:
-        self._newest = None  # its schema may be the one that is removed
+        self._last = None  # its schema may be removed here
         replaced = self._compiled.pop(key, None)  # another call may have compiled it at the same time
         self._memory += compiled.memory - (replaced.memory if replaced is not None else 0)
         self._compiled[key] = compiled
@@ -176,9 +180,9 @@ class CompiledSchema:
     ns_per_byte: int = 0
     """The most nanoseconds that matching one byte against a pattern takes."""
     cheap_bytes: int = 0
-    """No arguments up to this size are costly to check, whatever their values are."""
+    """Arguments up to this size are cheap to check, whatever their values are."""
     memory: int = 0
-    """About how many bytes it takes at most."""
+    """About the most bytes that it takes in memory."""
     problem: str = ""
     """Why arguments cannot be checked; else empty."""
 
@@ -250,7 +254,7 @@ def _make_validator(schema: JsonObject) -> tuple[Any, int, int]:
                     schema,
                     validate_formats=False,
                     retriever=_refuse_reference,
-                    mask="…",
+                    mask="…",  # keeps the values out of the library's messages
                     pattern_options=options,
                 )
             )
@@ -269,8 +273,8 @@ def _is_always_cheap(compiled: CompiledSchema) -> bool:
     # Each value but the first takes two bytes or more, and so does each level.
     half = _CHEAP_BYTES // 2
     document = _Document(value=None, size=_CHEAP_BYTES, values=half + 1, depth=half)
-    work = _estimate_ns(compiled, document)
-    return work <= _MAX_NS_ON_LOOP and not _is_too_costly(compiled, document, work)
+    max_ns = _estimate_ns(compiled, document)
+    return max_ns <= _MAX_NS_ON_LOOP and not _is_too_costly(compiled, document, max_ns)
 
 
 async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> T:
@@ -279,13 +283,17 @@ async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> 
 
 
 def _decode_and_check(compiled: CompiledSchema, arguments: bytes) -> str | None:
+    """Like `_check_document`. Arguments that are not valid JSON count as fitting: the call itself reports them."""
     document = _Document.read(arguments)
     return None if document is None else _check_document(compiled, document, _estimate_ns(compiled, document))
 
 
-def _check_document(compiled: CompiledSchema, document: "_Document", work: int) -> str | None:
-    """Check a document. `work` is how many nanoseconds that takes at most."""
-    if _is_too_costly(compiled, document, work):
+def _check_document(compiled: CompiledSchema, document: "_Document", max_ns: int) -> str | None:
+    """What is wrong with a document: None if it fits, empty if the errors are not listed.
+
+    `max_ns` is the most nanoseconds that the check takes.
+    """
+    if _is_too_costly(compiled, document, max_ns):
         raise UncheckableSchemaError("it makes checking these arguments too costly")
     value = document.value
     if _call_library(compiled.validator.is_valid, value):
@@ -293,13 +301,14 @@ def _check_document(compiled: CompiledSchema, document: "_Document", work: int) 
     return describe_errors(_call_library(_list_errors, compiled, document), value)
 
 
-def _is_too_costly(compiled: CompiledSchema, document: "_Document", work: int) -> bool:
+def _is_too_costly(compiled: CompiledSchema, document: "_Document", max_ns: int) -> bool:
+    """Whether a document must not be checked: it could take too long, or the library could run out of stack."""
     assert compiled.cost is not None
-    return work > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION
+    return max_ns > _MAX_NS or compiled.cost.chain * (document.depth + 1) > _MAX_RECURSION
 
 
 def _list_errors(compiled: CompiledSchema, document: "_Document") -> "list[ValidationError]":
-    """The first errors. If listing them could take long: one error, or none."""
+    """The first errors. If listing them could take long, only one error, or none."""
     assert compiled.cost is not None
     steps = document.values * compiled.cost.steps_at(document.depth)
     if steps <= _MAX_STEPS_TO_LIST_ERRORS and steps * document.size <= _MAX_BYTES_TO_LIST_ERRORS:
@@ -314,6 +323,7 @@ def _list_errors(compiled: CompiledSchema, document: "_Document") -> "list[Valid
 
 
 def _estimate_ns(compiled: CompiledSchema, document: "_Document") -> int:
+    """The most nanoseconds that checking a document takes."""
     assert compiled.cost is not None
     steps = document.values * compiled.cost.steps_at(document.depth)
     return (
@@ -322,7 +332,7 @@ def _estimate_ns(compiled: CompiledSchema, document: "_Document") -> int:
 
 
 def _call_library(function: Callable[..., T], *args: Any) -> T:
-    """Call the library. If it panics, it raises a `BaseException`, which must not end the host."""
+    """Call the library. A panic in its Rust code is raised as a `BaseException`, which must not end the host."""
     try:
         return function(*args)
     except Exception:
@@ -335,13 +345,19 @@ def _call_library(function: Callable[..., T], *args: Any) -> T:
 
 @dataclass(slots=True)
 class _Document:
+    """The decoded arguments, and what the cost of a check depends on."""
+
     value: Json
     size: int
+    """In bytes, as JSON text."""
     values: int
+    """The number of values, including those inside of others."""
     depth: int
+    """How deep values are nested; 0 if there is only one value."""
 
     @classmethod
     def read(cls, raw: bytes, decoded: Json = None) -> "_Document | None":
+        """Decode the arguments, unless `decoded` has them, and measure them. None if they are not valid JSON."""
         try:
             value = decode_json(raw) if decoded is None else decoded
         except DECODE_ERRORS:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
 
 MAX_ERRORS = 3
-_MAX_LENGTH = 600
-_MAX_NAME = 60
-_MAX_NAMES = 5
-_MAX_PATH = 8
+_MAX_LENGTH = 600  # characters of all errors together
+_MAX_NAME = 60  # characters of a name or value
+_MAX_NAMES = 5  # names or values in a list
+_MAX_PATH = 8  # parts of a path
 _TYPE_NAMES = {
     "array": "an array",
     "boolean": "true or false",
@@ -70,6 +70,7 @@ def _describe_error(error: "ValidationError", arguments: Json) -> str:
         verb = "is" if len(names) == 1 else "are"
         return f"{_join(map(_quote_name, names), len(names), 'and')} {verb} not known{f' in {where}' if path else ''}"
     if keyword == "falseSchema" and error.schema_path[-2:-1] != ["properties"]:
+        # As in `"items": false`: the keyword with the value `false` says more.
         keyword = str(error.schema_path[-1]) if error.schema_path else keyword
     return (
         f"{where or 'The object with the arguments'} {_describe_expectation(keyword, facts, path, arguments)}"
@@ -103,8 +104,8 @@ def _describe_expectation(
 def _describe_alternatives(context: Any, path: Sequence[str | int], arguments: Json) -> str:
     """Name the types if the alternatives are only types, as in `string or null`."""
     types: list[str] = []
-    alternatives: list[list[ValidationError]] = context or []
-    if not all(alternatives):
+    alternatives: list[list[ValidationError]] = context or []  # the errors of each alternative
+    if not all(alternatives):  # several alternatives of `oneOf` fit
         return "must fit only one of the alternatives in the schema"
     for errors in alternatives:
         if len(errors) != 1 or errors[0].kind.name != "type" or errors[0].instance_path != path:

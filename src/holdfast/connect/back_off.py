@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_RECOVERY_FACTOR = 10
+_RECOVERY_FACTOR = 10  # a server has recovered only if it ran longer than this many times `BackOff.first`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +14,7 @@ class BackOff:
     first: float = 0.5
     longest: float = 30.0
     clock: Callable[[], float] = time.monotonic
+    """Tests can replace it."""
 
     def delay(self, failures: int) -> float:
         """The delay after this many failures in a row."""
@@ -22,7 +23,7 @@ class BackOff:
         return min(self.longest, self.first * 2.0 ** min(failures - 2, 64))
 
     def has_recovered(self, uptime: float, failures: int) -> bool:
-        """Whether a server that ran this long, after this many failures in a row, has recovered."""
+        """Whether a server ran long enough after these failures in a row that its next failure counts as the first."""
         return uptime > max(self.delay(failures), _RECOVERY_FACTOR * self.first)
 
 

@@ -56,11 +56,11 @@ _OTHER_NAMES = {
     "structuredContent": "result.data",
 }
 """What to write instead of names of the MCP SDK."""
-# Words from two error messages of the MCP SDK.
+# Words from two error messages of the MCP SDK, for a server that asks its client in the modern era.
 _NO_BACK_CHANNEL = re.compile("back-channel|server-initiated requests is unavailable")
 _ERA_HELP = (
-    "A server on the MCP SDK can ask its client only in the handshake era. "
-    'To use this era with it, write "era": "handshake" in its entry.'
+    "A server that is written with the MCP SDK can ask its client only in the handshake era. "
+    'To use that era with this server, write "era": "handshake" in its entry.'
 )
 # How many characters and blocks of a failure are searched for paths and hosts.
 _MAX_EXPLAINED, _MAX_EXPLAINED_BLOCKS = 4000, 4
@@ -76,6 +76,7 @@ class BlockStart:
 
     type: str
     text: str
+    """The first characters of the block's text."""
     size: int
     """The size of the whole text as received, in bytes."""
 
@@ -95,10 +96,10 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     result: CallResult
     outcome: Outcome
     code: str = ""
-    """Why the call failed: a code of Holdfast or of the tool. May be empty."""
+    """Why the call failed: a code of Holdfast or of the tool; empty if it did not fail, or gave no code."""
     message: str = ""
     raw: Raw | None = None
-    """The whole result as the server sent it, with Holdfast's notices added, for a client of the gateway."""
+    """Only if the call is from a client of the gateway: the whole result as the server sent it, with Holdfast's notices added."""
     error: PeerError | None = None
     """The server's error response, if it sent one."""
 
@@ -148,8 +149,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
-    def raw_parts(self) -> bytes:
-        """The content and the structured content as received, with commas between."""
+    def raw_content(self) -> bytes:
+        """The content blocks and the structured content as received, with commas between them."""
         structured = self.result.structured_content
         content = self.result.content
         return b",".join(content if isinstance(structured, UnsetType) else [*content, structured])
@@ -157,9 +158,9 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     def exceeds(self, limit: SizeLimit) -> bool:
         """Whether the content and the structured content have more bytes or values than the limit."""
         size = self.size
-        if size <= limit.values:
+        if size <= limit.values:  # each value has at least one byte
             return False
-        return size > limit.bytes or has_more_values(self.raw_parts, limit.values)
+        return size > limit.bytes or has_more_values(self.raw_content, limit.values)
 
     def first_blocks(self, count: int, length: int) -> "list[BlockStart]":
         """The first content blocks, with up to this many characters of each. The rest is not decoded."""
@@ -188,7 +189,7 @@ async def call(
     """Call a tool over the scope's link. Every failure becomes a result, except a cancellation by the caller.
 
     If the call has a `method`, such as `resources/read`, that request is sent instead, and its result becomes the structured
-    content.
+    content. `timeout` is in seconds and includes the time to connect.
     """
     spec = tool.server
     link: Link | None = None
@@ -196,13 +197,13 @@ async def call(
     raw: Raw | None = None
     remaining = timeout
     try:
-        found = links.open_and_get_if_live(scope, spec)
-        if found is None:
+        connected = links.connect_nowait(scope, spec)
+        if connected is None:
             began = time.monotonic()
             async with asyncio.timeout(timeout):
-                found = await links.connect(scope, spec)
+                connected = await links.connect(scope, spec)
             remaining -= time.monotonic() - began
-        link, connection = found
+        link, connection = connected
         view = connection.view
         refused_start = len(view.refused_hosts) if view is not None else 0
         stderr_start = connection.stderr.position if connection.stderr is not None else 0
@@ -237,27 +238,40 @@ async def call(
         tool_result = failed_result(error, stderr)
     else:
         if result.is_error:
-            why = _ERA_HELP if _NO_BACK_CHANNEL.search(_text_of(result)) else ""
-            if view is not None and not why:
-                refused = view.refused_hosts[refused_start:]
-                written = connection.stderr.text_since(stderr_start) if connection.stderr is not None else ""
-                why = await _explain_failure(spec, view, refused, result, written)
-            if why:
-                result = structs.replace(result, content=[*result.content, _text_block(why)])
-                raw = raw and _replace_content(raw, result)
-        code, message = read_failure(result) if result.is_error else ("", "")
-        tool_result = ToolResult(
-            result=result,
-            outcome=_FAILED if result.is_error else _COMPLETED,
-            code=code,
-            message=message,
-            raw=raw,
-        )
+            refused = view.refused_hosts[refused_start:] if view is not None else ()
+            stderr_reader = connection.stderr if view is not None else None
+            written = stderr_reader.text_since(stderr_start) if stderr_reader is not None else ""
+            tool_result = await _read_error_result(spec, result, raw, view, refused, written)
+        else:
+            tool_result = ToolResult(result=result, outcome=_COMPLETED, raw=raw)
     return (
         _add_state_lost(tool_result, spec.name, link)
         if link is not None and link.pop_lost_state()
         else tool_result
     )
+
+
+async def _read_error_result(
+    spec: ServerSpec,
+    result: CallResult,
+    raw: Raw | None,
+    view: SandboxView | None,
+    refused: Sequence[RefusedHost],
+    written: str,
+) -> ToolResult:
+    """The result of a call whose tool reported an error, with an explanation added if Holdfast has one.
+
+    `view`, `refused` and `written` are for a confined server: what it can see, which hosts the sandbox refused during the call,
+    and what the server wrote to standard error during the call.
+    """
+    why = _ERA_HELP if _NO_BACK_CHANNEL.search(_text_of(result)) else ""
+    if view is not None and not why:
+        why = await _explain_failure(spec, view, refused, result, written)
+    if why:
+        result = structs.replace(result, content=[*result.content, _text_block(why)])
+        raw = raw and _replace_content(raw, result)
+    code, message = read_failure(result)
+    return ToolResult(result=result, outcome=_FAILED, code=code, message=message, raw=raw)
 
 
 def _text_of(result: CallResult) -> str:
@@ -283,7 +297,7 @@ async def _send(
     options: ForwardOptions,
     owner: str,
 ) -> tuple[Raw | None, CallResult]:
-    """Send the request of a call. Return the server's own result, if the call is forwarded, and the decoded result."""
+    """Send the request of a call. Return the result as the server sent it, if the call is forwarded, and the decoded result."""
     if tool_call.forwarding is not None:
         options["capabilities"] = tool_call.forwarding.capabilities
         method, params = tool_call.method or "tools/call", _forwarded_params(tool, tool_call)
@@ -354,11 +368,12 @@ def _call_meta(
         return _PREVIEW_META
     meta = build_meta(scope, server, aliases, tool_call.meta)
     if isinstance(server.transport, InProcess):
-        return {**(meta or {}), CALL_KEY: _call_facts(tool_call)}
+        return {**(meta or {}), CALL_KEY: _describe_call(tool_call)}
     return meta
 
 
-def _call_facts(tool_call: ToolCall) -> JsonObject:
+def _describe_call(tool_call: ToolCall) -> JsonObject:
+    """What a server in the host's process learns about a call. Built-in servers read it as `CallFacts`."""
     return {
         "call_id": tool_call.call_id,
         "agent": tool_call.origin.agent,
@@ -455,12 +470,13 @@ def _read_block_start(raw: Raw, length: int) -> BlockStart:
 
 def _start_of_string(raw: Raw, length: int) -> str:
     """The first characters of a JSON string. The rest is not decoded, because that would block all threads."""
-    head = bytes(memoryview(raw)[: 1 + 12 * length])  # a character has up to 12 bytes: a pair of escapes
+    # A character has up to 12 bytes: two `\u` escapes, for a surrogate pair.
+    head = bytes(memoryview(raw)[: 1 + 12 * length])
     if not head.startswith(b'"'):
         return ""
     if len(head) == len(raw):
         return str(_decode_or_text(raw))[:length]
-    # At the cut, part of a character, of an escape or of a pair of escapes may be left over.
+    # The cut may have left a part of a character or of its escapes. Shorten the text until it can be decoded.
     for cut in range(12):
         try:
             return msgspec.json.decode(head[: len(head) - cut] + b'"', type=str)[:length]

@@ -25,7 +25,7 @@ _OTHER_NAMES = {
     "annotations": "tool.definition.annotations",
 }
 """What to write instead of names of the MCP SDK."""
-MODEL_NAME_LENGTH = 64
+MODEL_NAME_LENGTH = 64  # models accept no longer names
 # In hex digits: enough that no server can find a tool name that gets the suffix of another tool.
 _SUFFIX_LENGTH = 16
 _CUT_LENGTH = MODEL_NAME_LENGTH - _SUFFIX_LENGTH - 1
@@ -38,12 +38,14 @@ _INVALID_IN_MODEL_NAME = re.compile(r"[^A-Za-z0-9_-]")
 @advise_about_names(_OTHER_NAMES)
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class CatalogTool:
-    """One tool of one server. `name` is `server.tool`, `model_name` is `server__tool`."""
+    """One tool of one server."""
 
     server: ServerSpec
     definition: Tool
     name: str
+    """The name for people (the display name): `server.tool`, with a suffix if that is not unique."""
     model_name: str
+    """The name for models: `server__tool`, in the characters and the length that they accept."""
 
     def __repr__(self) -> str:
         return f"<CatalogTool {self.name}>"
@@ -101,9 +103,10 @@ class Catalog:
         return tool
 
     def _suggestion(self, name: str) -> str:
+        """The end of the message about an unknown name: the tool that was probably meant, or the tools of the server in the name."""
         compared = self.tools[:_MAX_COMPARED]
-        without_server = [tool.name for tool in compared if tool.definition.name == name]
-        meant = next(iter(without_server), "") or closest_tool(name, [tool.name for tool in compared])
+        named_without_server = [tool.name for tool in compared if tool.definition.name == name]
+        meant = next(iter(named_without_server), "") or closest_tool(name, [tool.name for tool in compared])
         if meant:
             return f" Did you mean {meant!r}?"
         servers = {tool.server.name for tool in compared if name.startswith(f"{tool.server.name}.")}
@@ -122,7 +125,7 @@ def build_catalog(tools: Iterable[tuple[ServerSpec, Iterable[Tool]]]) -> Catalog
 def catalog_steps(
     tools: Iterable[tuple[ServerSpec, Iterable[Tool]]],
 ) -> Generator[None, None, Catalog]:
-    """The work of `build_catalog`, in short steps.
+    """The work of `build_catalog` as a generator that yields often, so that the caller can let other tasks run.
 
     No two tools get the same name. A name that is not unique gets a suffix, which is a hash of the server's and the tool's
     names. A model name that looks as if it had a suffix also gets one, so that no server can give its tool the name of another.
@@ -139,7 +142,7 @@ def catalog_steps(
                 named.append((server, tool, display, model_name))
     names = Counter(name for _, _, name, _ in named)
     model_names = Counter(model_name for _, _, _, model_name in named)
-    entries: list[CatalogTool] = []
+    catalog_tools: list[CatalogTool] = []
     by_name: dict[str, CatalogTool] = {}
     for server, tool, name, model_name in named:
         yield
@@ -151,14 +154,14 @@ def catalog_steps(
             or _HAS_SUFFIX.search(model_name)
         ):
             model_name = f"{model_name[:_CUT_LENGTH]}_{_suffix(server, tool)}"  # noqa: PLW2901
-        entry = CatalogTool(server=server, definition=tool, name=name, model_name=model_name)
-        entries.append(entry)
-        by_name[model_name] = by_name[name] = entry
-    return Catalog(tools=tuple(entries), _by_name=by_name)
+        catalog_tool = CatalogTool(server=server, definition=tool, name=name, model_name=model_name)
+        catalog_tools.append(catalog_tool)
+        by_name[model_name] = by_name[name] = catalog_tool
+    return Catalog(tools=tuple(catalog_tools), _by_name=by_name)
 
 
 def group_servers(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Group the servers whose tools could get the same names, such as `a` and `a.b`. Return the group of each server."""
+    """Group the servers whose tools could get the same names, such as `a` and `a.b`. Return the members of each server's group."""
     groups: list[list[str]] = []
     first = ""
     # In sorted order, the prefixes that begin with another prefix come directly after it.

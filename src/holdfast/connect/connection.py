@@ -55,7 +55,7 @@ class ConnectOptions:
     back_off: BackOff = field(default_factory=BackOff)
     """The delays before a server that keeps failing is started again."""
     eras: dict[str, Era] = field(default_factory=dict[str, Era])
-    """The era that each server used last."""
+    """The era that each server used last. The keys are those of `negotiate`."""
 
 
 class ForwardOptions(TypedDict, total=False):
@@ -70,7 +70,10 @@ class ForwardOptions(TypedDict, total=False):
 
 
 class Connection:
-    """Sends requests to one server and answers the server's input requests."""
+    """Sends requests to one server.
+
+    A modern server can answer `input_required`: it asks for input first. Then the input is provided, and the request is sent again.
+    """
 
     def __init__(
         self,
@@ -110,8 +113,8 @@ class Connection:
         self, method: str, key: str, *, meta: Mapping[str, Any] | None = None, owner: str = ""
     ) -> list[JsonObject]:
         """All objects that the server lists under `key`, from all pages. `owner`: see `call`."""
-        what = key.removesuffix("s")
-        pages = [raw async for raw in self._client.list_pages(method, what, meta=meta, owner=owner)]
+        kind = key.removesuffix("s")  # for messages
+        pages = [raw async for raw in self._client.list_pages(method, kind, meta=meta, owner=owner)]
         if sum(map(len, pages)) <= LONG_LINE_BYTES:
             return _decode_items(pages, key)
         return await PARSE_THREADS.run(_decode_items, pages, key, owner=owner or f"connection {id(self)}")
@@ -209,6 +212,7 @@ class Connection:
             return requests.sanitize_questions(raw)
         async with asyncio.timeout(timeout):
             raw = await self._resolve_input_requests(raw, send)
+            # The questions are answered. The client must not find others in the result.
             return await self._client.run_in_thread_if_long(without_disguised_questions, raw)
 
     async def notify(self, method: str, params: Any) -> None:
@@ -216,7 +220,7 @@ class Connection:
         await self._client.peer.notify(method, params)
 
     async def decode_forwarded(self, raw: Raw, *, is_call: bool) -> CallResult:
-        """Decode a forwarded result for the session's record."""
+        """Decode a forwarded result for the session's record. If it is not the result of a call, it becomes the structured content."""
         if is_call:
             try:
                 return await self._client.decode_result(raw)
@@ -273,19 +277,19 @@ _decode_object = make_decoder(dict[str, Json])
 
 
 def _decode_items(pages: list[Raw], key: str) -> list[JsonObject]:
-    found: list[JsonObject] = []
+    objects: list[JsonObject] = []
     for page in pages:
         try:
             items = clean_items(_decode_fields(page).get(key, Raw(b"[]")), key)
         except DECODE_ERRORS as error:
             why = describe_decode_error(error)
             raise HoldfastError(codes.BAD_ANSWER, f"The server sent an invalid list: {why}.") from None
-        found += map(_decode_object, items)
-    return found
+        objects += map(_decode_object, items)
+    return objects
 
 
 Connect: TypeAlias = Callable[[ServerSpec, Scope | None], AbstractAsyncContextManager[Connection]]
-"""Opens a connection. Without a scope, as for a shared server, it has no session context."""
+"""Opens a connection. The scope is None for a server that sessions share: the connection has no session context."""
 
 
 def reads_context(server_info: ServerInfo) -> bool:

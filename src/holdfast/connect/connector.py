@@ -41,7 +41,7 @@ def _ignore(spec: ServerSpec, scope: Scope | None) -> None:
 CheckProgram: TypeAlias = Callable[[ServerSpec, str], Awaitable[frozenset[tuple[str, int, int]]]]
 """Raises if a project's server is no longer approved, or if its program has changed since the approval.
 
-The second argument is the session's folder. Returns the path of each file of the program and two numbers that change with it.
+The second argument is the session's folder. Returns the path, inode and change time of each file of the program.
 """
 
 
@@ -77,10 +77,11 @@ class Connector:
     services: Mapping[str, MakeService] = field(default_factory=dict[str, MakeService])
     """Makes the built-in servers in the host's process, by service name."""
     confined_folders: ConfinedFolders = field(default_factory=ConfinedFolders)
+    """The folders that running confined servers can change. Each confined server is added while it runs."""
     server_logs: ServerLogs | None = None
 
     def open(self, spec: ServerSpec, scope: Scope | None) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection. Without a scope, as for a shared server, it has no session context."""
+        """Open a connection. `scope` is None for a server that sessions share: the connection has no session context."""
         door = scope.session_scope.door if scope is not None else None
         requests = ServerRequests(
             spec, scope, door, lambda: self.on_tools_changed(spec, scope), self.find_read_only
@@ -177,10 +178,10 @@ class Connector:
         meta: JsonObject,
         warm: WarmServer | None = None,
     ) -> AsyncIterator[Connection]:
-        """Check the program right before it is started, and again when it runs, because it must not have changed in between.
+        """Start a local server and connect to it. With `warm`, use this process, which was started in advance.
 
-        `warm` is a process that was started in advance. This is one function, because every idle link keeps the frames of its
-        context managers in memory.
+        The server's program is checked before the start and after it, so that no change in between is missed. This is one
+        function, because every idle link keeps the frames of its context managers in memory.
         """
         assert isinstance(spec.transport, Stdio)
         server_log = requests.server_log
@@ -188,8 +189,8 @@ class Connector:
             session_folder = scope.context.cwd if scope is not None else ""
             before = await self.check_program(spec, session_folder)
             is_confined = spec.confinement is not None
-            started = await self.prepare_confined(spec) if is_confined else spec
-            started_in = (
+            spec_to_start = await self.prepare_confined(spec) if is_confined else spec
+            open_folder = (
                 start_folder(
                     spec.transport,
                     session_folder=session_folder,
@@ -199,11 +200,11 @@ class Connector:
                 if warm is None
                 else warm.hold_folder()
             )
-            with self.confined_folders.running(started.confinement) if is_confined else nullcontext():
+            with self.confined_folders.running(spec_to_start.confinement) if is_confined else nullcontext():
                 async with (
-                    started_in as folder,
+                    open_folder as folder,
                     open_stdio(
-                        started,
+                        spec_to_start,
                         folder,
                         server_requests=requests,
                         meta=meta,
@@ -240,7 +241,7 @@ def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAlia
 
 
 def _kept_for(spec: ServerSpec, scope: Scope | None) -> KeptFor | None:
-    """The session that a container is kept for. Only servers that run as long as their stored session have one."""
+    """The stored session for which a server's container may be kept when the session is closed; None if it is not kept."""
     if spec.confinement is None or spec.lifetime is not Lifetime.SESSION:
         return None
     if scope is None or not scope.session_scope.is_stored:

@@ -16,6 +16,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, is_nested_within, make_deco
 
 MAX_BYTES = 16 * 1024
 MAX_FIELDS = 20
+# In characters:
 MAX_MESSAGE = 2000
 MAX_TEXT = 500
 MAX_URL = 2000
@@ -37,7 +38,7 @@ _KEYWORDS = _DISPLAYED_KEYWORDS | frozenset(
         "format",
     )
 )
-_IN_ANY_CASE = frozenset(keyword.casefold() for keyword in _KEYWORDS)
+_FOLDED_KEYWORDS = frozenset(keyword.casefold() for keyword in _KEYWORDS)
 _NOT_FOR_SECRETS = "Never enter a password, key or token in this form."
 _SECRET_WORDS = re.compile(
     r"pass ?(?:wor[dt]|wd|phrase|code)|\bpwd\b|\b(?:api|access|private|secret|signing) ?keys?\b|\bsecrets?\b|\btokens?\b"
@@ -98,6 +99,7 @@ def _describe_server(spec: ServerSpec) -> str:
 
 
 def _sanitize_schema(schema: Json) -> JsonObject:
+    """The form's schema, with cleaned texts. Raise if the form must not be shown."""
     match schema:
         case {"type": "object", "properties": dict(properties)}:
             pass
@@ -116,6 +118,7 @@ def _sanitize_schema(schema: Json) -> JsonObject:
 
 
 def _sanitize_field(name: str, field: Json) -> Json:
+    """A field, with cleaned texts. Raise if it asks for a secret."""
     if not isinstance(field, dict):
         raise _refused(f"the field {name!r} is not an object")
     if not _is_choice(field):
@@ -161,13 +164,14 @@ def _sanitize_json(value: Json) -> Json:
 
 
 def _check_keyword(key: str) -> str:
-    """The keyword. Refuse one such as `Title`: some clients read keywords in any case, but here it would not count as a title."""
-    if key not in _KEYWORDS and key.casefold() in _IN_ANY_CASE:
-        raise _refused(f"the keyword {key!r} must be written in the usual case")
+    """Refuse a keyword in another case, such as `Title`: some clients would show its text, which is not cleaned."""
+    if key not in _KEYWORDS and key.casefold() in _FOLDED_KEYWORDS:
+        raise _refused(f"the keyword {key!r} must be written in the same case as in MCP")
     return _check_value(key, "a keyword")
 
 
 def _check_value(value: Json, what: str) -> str:
+    """The value, if it is a short string on one line. Otherwise raise an error that names it as `what`."""
     if (
         not isinstance(value, str)
         or len(value) > MAX_TEXT

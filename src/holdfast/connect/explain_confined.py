@@ -35,6 +35,7 @@ _NO_NETWORK = re.compile(
 )
 _READ_ONLY = re.compile(r"^.*(?:\bEROFS\b|read-only file ?system).*$", re.IGNORECASE | re.MULTILINE)
 _ANY_PATH = re.compile(r"""(?:^|[\s'"`(=:])(\.?[\w.@+/-]{2,500})""")
+# Folders that are replaced by others in every sandbox.
 _REPLACED_FOLDERS = ("/", "/tmp", "/run", "/proc", "/dev", "/home", "/root")
 # Paths with secrets, which no program needs in order to start. A server could print such a path to have it suggested.
 _PRIVATE_NAMES = re.compile(
@@ -48,79 +49,85 @@ def explain_start(spec: ServerSpec, view: SandboxView, written: str) -> str:
     `written` is what the server wrote to standard error. Call this in a thread, because it accesses files.
     """
     written = written[-_MAX_SCANNED:]
-    paths = _hidden_paths(spec, view, (*_paths_in_command(spec), *_paths_in_text(written)))
-    hosts = [*view.refused_hosts, *_unresolved_hosts(written)]
-    return "\n".join(
-        (
-            *_explanations(spec, [*paths], hosts),
-            *_explain_no_network(spec, hosts, written),
-            *_explain_read_only(spec, written),
-        )
-    )
+    candidates = (*_paths_in_command(spec), *_paths_in_text(written))
+    return _explain(spec, view, candidates, view.refused_hosts, written)
 
 
 def explain_call(spec: ServerSpec, view: SandboxView, refused: Sequence[RefusedHost], written: str) -> str:
     """Why a call of a confined server may have failed, and how to correct it; empty if nothing was found.
 
-    `refused` are the hosts that it was refused during the call. `written` is what the server wrote to standard error, and what
-    the tool answered. The answer may repeat any path that the model chose, so only paths of the server's own command and
-    variables are named, and guarded names in its folder. Call this in a thread, because it accesses files.
+    `refused` are the hosts that the sandbox refused during the call. `written` is what the server wrote to standard error,
+    and what the tool answered. The answer may repeat any path that the model chose, so only paths of the server's own command
+    and variables are named, and guarded names in its folder. Call this in a thread, because it accesses files.
     """
     written = written[-_MAX_SCANNED:]
-    named = [path for path in _paths_in_command(spec) if path in written]
+    candidates = [path for path in _paths_in_command(spec) if path in written]
+    return _explain(spec, view, candidates, refused, written)
+
+
+def explain_refused_hosts(spec: ServerSpec, hosts: Sequence[RefusedHost]) -> str:
+    """Which hosts the sandbox refused to a confined server, and how to allow them."""
+    return "\n".join(_explain_hidden_and_refused(spec, [], hosts))
+
+
+def _explain(
+    spec: ServerSpec,
+    view: SandboxView,
+    candidates: Sequence[str],
+    refused: Sequence[RefusedHost],
+    written: str,
+) -> str:
+    """Explain a failure from the paths among `candidates` that are hidden, the refused hosts, and the server's output."""
+    paths = [*_hidden_paths(spec, view, candidates)]
     hosts = [*refused, *_unresolved_hosts(written)]
-    paths = _hidden_paths(spec, view, named)
     return "\n".join(
         (
-            *_explanations(spec, [*paths], hosts),
+            *_explain_hidden_and_refused(spec, paths, hosts),
             *_explain_no_network(spec, hosts, written),
             *_explain_read_only(spec, written),
         )
     )
 
 
-def explain_refused_hosts(spec: ServerSpec, hosts: Sequence[RefusedHost]) -> str:
-    """Which hosts a confined server was refused, and how to allow them."""
-    return "\n".join(_explanations(spec, [], hosts))
-
-
 def _unresolved_hosts(written: str) -> Iterator[RefusedHost]:
+    """The hosts whose addresses the server could not look up, according to its own output."""
     for host in dict.fromkeys(_UNRESOLVED_HOST.findall(written)):
         yield RefusedHost(endpoint=host)
 
 
 def _explain_no_network(spec: ServerSpec, hosts: Sequence[RefusedHost], written: str) -> Iterator[str]:
-    """For a server without network whose output does not name the host that it could not reach."""
+    """Explain that the server has no network, if its output does not name the host that it could not reach."""
     has_network = spec.confinement is None or bool(spec.confinement.network)
     if not hosts and not has_network and _NO_NETWORK.search(written):
         yield f"It runs confined and has no network: {_how_to_grant(spec, 'network', ['HOST'])}"
 
 
 def _explain_read_only(spec: ServerSpec, written: str) -> Iterator[str]:
-    """For a server that tried to write where it may only read."""
+    """Explain where the server may write, if it tried to write where it may only read."""
     confinement = spec.confinement
     if confinement is None or not (lines := _READ_ONLY.findall(written)):
         return
-    found = islice((match[1] for line in lines for match in _ANY_PATH.finditer(line)), _MAX_CANDIDATES)
-    names = dict.fromkeys(name for path in found for name in _read_only_names(confinement, path))
+    paths = islice((match[1] for line in lines for match in _ANY_PATH.finditer(line)), _MAX_CANDIDATES)
+    names = dict.fromkeys(name for path in paths for name in _read_only_names(confinement, path))
     if names:
         shown = ", ".join("its folder" if name == "." else f"{name} in its folder" for name in names)
         values = [*dict.fromkeys((*confinement.writable, *names))]
         yield f"It runs confined and can read {shown}, but not change it: {_how_to_grant(spec, 'writable', values)}"
         return
     folders = ", ".join(map(to_line, confinement.roots[:_MAX_PATHS]))
-    where = f"in {folders}, and in its own /tmp" if folders else "in its own /tmp"
+    own_tmp = "in its own /tmp (which is removed when it ends)"
+    where = f"in {folders}, and {own_tmp}" if folders else own_tmp
     entry = f"its entry in {spec.origin}" if spec.origin else "its entry"
     again = " Then approve it again." if spec.source is Source.PROJECT else ""
     yield (
-        f"It runs confined and tried to write where it can only read, such as in the folder of its package. It can write {where}, "
-        "which is removed when it ends. If the server has an argument or a variable for the path that it writes to, set it to a path "
-        f'there, with "args" or "env" in {entry}.{again}'
+        f"It runs confined and tried to write where it can only read, such as in the folder of its package. It can write {where}. "
+        "If the server has an argument or a variable for the path that it writes to, set it to a path there, with "
+        f'"args" or "env" in {entry}.{again}'
     )
 
 
 def _read_only_names(confinement: Confinement, path: str) -> Iterator[str]:
-    """The name to make writable so that the server can change this path; `.` if its whole folder is read-only."""
+    """The name to make writable so that the server can change this path; `.` if its whole folder is read-only. At most one."""
     for root in confinement.roots:
         real = os.path.normpath(os.path.join(root, path))  # noqa: PTH118 - not a path yet
         if not real.startswith(f"{root}/"):
@@ -135,7 +142,10 @@ def _read_only_names(confinement: Confinement, path: str) -> Iterator[str]:
         return
 
 
-def _explanations(spec: ServerSpec, paths: Sequence[str], refused: Sequence[RefusedHost]) -> Iterator[str]:
+def _explain_hidden_and_refused(
+    spec: ServerSpec, paths: Sequence[str], refused: Sequence[RefusedHost]
+) -> Iterator[str]:
+    """Explain how to make hidden paths visible, and how to allow refused hosts."""
     paths, refused = paths[:_MAX_PATHS], refused[:_MAX_HOSTS]
     hosts = [without_default_port(host.endpoint) for host in refused if not host.reason]
     if paths:
@@ -162,15 +172,15 @@ def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
 
 def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]) -> Iterator[str]:
     """The paths among these that exist but are hidden from the server."""
-    found: dict[str, None] = {}
+    hidden: dict[str, None] = {}
     for path in dict.fromkeys(candidates):
         normal = os.path.normpath(path)
         if view.can_see(normal) or _is_never_suggested(spec, normal):
             continue
-        if os.path.lexists(normal) and not any(normal.startswith(f"{other}/") for other in found):
+        if os.path.lexists(normal) and not any(normal.startswith(f"{folder}/") for folder in hidden):
             with suppress(OSError):  # too many links
-                found[real_path(normal)] = None
-    yield from found
+                hidden[real_path(normal)] = None
+    yield from hidden
 
 
 def _is_never_suggested(spec: ServerSpec, path: str) -> bool:
@@ -199,8 +209,8 @@ def _paths_in_command(spec: ServerSpec) -> Iterator[str]:
 def _paths_in_text(text: str) -> Iterator[str]:
     count = 0
     for pattern in (_QUOTED_PATH, _BARE_PATH):
-        for found in pattern.finditer(text):
-            if "\0" in found[1] or count >= _MAX_CANDIDATES:
+        for match in pattern.finditer(text):
+            if "\0" in match[1] or count >= _MAX_CANDIDATES:
                 continue
             count += 1
-            yield found[1]
+            yield match[1]

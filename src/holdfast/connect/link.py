@@ -65,14 +65,17 @@ class Link:
         """The changed script that made this link replace another one; else empty."""
         self._back_off = back_off
         self._failures_before = replaces.failures if replaces is not None and replaces.spec == spec else 0
+        """How many times in a row the server had failed before this link was opened."""
         self._live_since = 0.0
         self._ended_at: float | None = None
         self._was_idle = False
+        """Whether the link has ended because it was idle for too long."""
         self._is_delay_logged = False
         self._stderr_report = ""
         self._stderr_start = 0
         """What the server wrote to standard error before this position is about its start, which succeeded."""
         self._lost_state = lost_state or (replaces is not None and replaces.replacement_loses_state)
+        """Whether the state of earlier calls is lost, and no call has reported that yet."""
         self._idle_seconds = idle_seconds
         self._use_count = 0
         self.all_uses = Uses()
@@ -80,10 +83,11 @@ class Link:
         self._in_use = _InUse(self)
         self._last_used = time.monotonic()
         self._closing = LightEvent()
-        self._is_closing = False  # like `_closing`, but read without a call of a function
+        self._is_closing = False  # the same as `_closing.is_set()`, without a function call
         self._connection: Connection | None = None
         """The connection, once the link was live."""
         self._ready: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        """Has the connection once the link is live, or the error if connecting failed."""
         self._ready.add_done_callback(_retrieve_exception)
         self._task = asyncio.create_task(self._run(opener), name=f"link to {spec.name}")
         self._task.add_done_callback(self._on_task_done)
@@ -157,6 +161,7 @@ class Link:
         return self._in_use
 
     def begin_use(self) -> None:
+        """Count a use of the link. See `use`."""
         self._use_count += 1
         self.all_uses.count += 1
 
@@ -176,10 +181,11 @@ class Link:
             self._is_closing = True
             self._closing.set()
             if self.state is LinkState.CONNECTING:
-                self._task.cancel()  # not again: a second cancel would interrupt the cleanup
+                self._task.cancel()  # only in the first call: a second cancel would interrupt the cleanup
         await asyncio.wait([self._task])
 
     async def _run(self, opener: AbstractAsyncContextManager[Connection]) -> None:
+        """Open the connection, hold it until the link is closed or idle or the server ends, and close it."""
         try:
             async with opener as connection:
                 self._connection = connection
@@ -222,6 +228,7 @@ class Link:
             log.warning("link failed: %s: %s", self.spec.name, to_line(error.message), extra=extra)
 
     async def _wait_until_finished(self, connection: Connection) -> None:
+        """Wait until the link is closed, its server has ended, or it was idle for too long."""
         # Futures take less memory than tasks, and there may be hundreds of idle links.
         ended, closing = connection.ended.when_set(), self._closing.when_set()
         try:
@@ -269,7 +276,7 @@ class Link:
 
 
 class Uses:
-    """Counts the uses of several links at this moment."""
+    """How many uses of several links are in progress."""
 
     __slots__ = ("count",)
 

@@ -34,6 +34,10 @@ class LinkPool:
         back_off: BackOff | None = None,
         aliases: ContextAliases = NO_ALIASES,
     ) -> None:
+        """`max_links` limits the links that are open at the same time. With `idle_seconds` of 0, idle links stay open.
+
+        `shared_idle_seconds` is for the servers that sessions share.
+        """
         self.aliases = aliases
         """Additional names under which servers get the session context."""
         self._connect = connect
@@ -87,10 +91,10 @@ class LinkPool:
         link = self._find(scope, spec)
         return link is not None and not link.is_usable
 
-    def open_and_get_if_live(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
-        """Open the link if there is none. Return it and its connection if it is live already.
+    def connect_nowait(self, scope: Scope, spec: ServerSpec) -> tuple[Link, Connection] | None:
+        """Return the link and its connection if the link is live. Otherwise begin to open the link and return None.
 
-        None if the link is still connecting, and for a shared server, because only `connect` checks that it reads the context.
+        Also None for a server that sessions share: only `connect` checks that the server reads the session context.
         """
         link = self._find(scope, spec)
         connection = None if link is None else link.find_live_connection()
@@ -103,7 +107,7 @@ class LinkPool:
             or scope.session_scope.is_closed
             or not spec.may_be_connected_by(scope.context.trust_level)
         ):
-            link = self.get_or_open(scope, spec)  # also finds out why it may not be used
+            link = self.get_or_open(scope, spec)  # raises an error if the scope may not use the server
             connection = link.find_live_connection()
         else:  # the usual case
             link.touch()
@@ -112,10 +116,10 @@ class LinkPool:
     async def connect(
         self, scope: Scope, spec: ServerSpec, *, ignore_back_off: bool = False
     ) -> tuple[Link, Connection]:
-        """Open the link if there is none, and wait for it. Return it and its connection.
+        """Open the link if there is none, and wait until it is live. Return the link and its connection.
 
-        Close the link and raise if a shared server does not read the context. With `ignore_back_off`, a server that keeps failing is
-        started without delay.
+        Close the link and raise if sessions share the server but it does not read the session context. With `ignore_back_off`, a
+        server that keeps failing is started without delay.
         """
         link = self.get_or_open(scope, spec, ignore_back_off=ignore_back_off)
         connection = await link.wait_for_connection()
@@ -129,6 +133,7 @@ class LinkPool:
         return link, connection
 
     async def close_scope(self, scope: Scope) -> None:
+        """Close the scope, the scopes of its runs, and their links."""
         scope.is_closed = True
         links = [link for inner in self._scopes_within(scope) for link in self._by_scope.pop(inner).values()]
         await self._close_all(links)
@@ -232,7 +237,10 @@ class LinkPool:
             yield from links.values()
 
     def _check_limit(self, spec: ServerSpec, owning_scope: Scope | None) -> None:
-        """Raise if too many servers are connected, or if this session has as many connections as are still free."""
+        """Raise if too many servers are connected, or if this session has at least as many connections as are still free.
+
+        So no session can use up all connections.
+        """
         free = self._max_links - _count_open(self._iter_links())
         if free <= 0:
             raise HoldfastError(

@@ -16,9 +16,10 @@ SHARED = "shared"
 """The name of the folder with the logs of servers that sessions share."""
 MAX_FILE_BYTES = 256 * 1024
 """A log file that would exceed this size becomes the older part, and a new file begins."""
+# `remove_oldest` keeps at most this many bytes of logs, of at most this many sessions.
 _MAX_TOTAL = 64 * 1024 * 1024
 _MAX_SESSIONS = 1000
-_MAX_NAME = 200
+_MAX_NAME = 200  # characters of a file name
 _OLDER = ".log.1"
 
 
@@ -83,8 +84,9 @@ class LogReader:
         """With `at_end`, the lines that the log has now are left out."""
         self._path = path
         self._inode = 0
-        """The number of the file that was read; 0 if there is none."""
+        """The inode of the file that was read last; 0 if there is none."""
         self._position = 0
+        """How many bytes of that file were read."""
         if at_end:
             with suppress(FileNotFoundError):
                 status = path.stat()
@@ -92,16 +94,16 @@ class LogReader:
 
     def read_lines(self) -> list[str]:
         """The complete lines that were appended since the last call."""
-        inode, start, new = 0, 0, b""
+        inode, start, appended = 0, 0, b""
         with suppress(FileNotFoundError), self._path.open("rb") as file:
             inode = os.fstat(file.fileno()).st_ino
             start = self._position if inode == self._inode else 0
             file.seek(start)
-            new = file.read()
-        rest = b"" if inode == self._inode else self._read_older_part()
-        whole_lines = new[: new.rfind(b"\n") + 1]
+            appended = file.read()
+        older = b"" if inode == self._inode else self._read_older_part()
+        whole_lines = appended[: appended.rfind(b"\n") + 1]
         self._inode, self._position = inode, start + len(whole_lines)
-        return (rest + whole_lines).decode(errors="replace").splitlines()
+        return (older + whole_lines).decode(errors="replace").splitlines()
 
     def _read_older_part(self) -> bytes:
         """What was appended to the file before it became the older part."""
@@ -120,12 +122,12 @@ def remove_session_logs(folder: Path, session_id: str) -> None:
 def remove_oldest(folder: Path) -> None:
     """Remove the logs of the sessions that were used longest ago, until the others are within the limits."""
     sizes: dict[str, int] = {}
-    last: dict[str, float] = {}
+    last_written: dict[str, float] = {}
     for log in _iter_logs(folder):
         sizes[log.session] = sizes.get(log.session, 0) + log.size
-        last[log.session] = max(last.get(log.session, 0.0), log.written)
+        last_written[log.session] = max(last_written.get(log.session, 0.0), log.written)
     total, count = sum(sizes.values()), len(sizes)
-    for session in sorted(sizes, key=lambda session: last[session]):
+    for session in sorted(sizes, key=lambda session: last_written[session]):
         if total <= _MAX_TOTAL and count <= _MAX_SESSIONS:
             return
         remove_session_logs(folder, session)
@@ -133,6 +135,7 @@ def remove_oldest(folder: Path) -> None:
 
 
 def _iter_logs(folder: Path) -> Iterator[LogFile]:
+    """All logs, in no particular order."""
     with suppress(FileNotFoundError, NotADirectoryError):
         for session in folder.iterdir():
             with suppress(FileNotFoundError, NotADirectoryError):

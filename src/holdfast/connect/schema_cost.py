@@ -13,7 +13,7 @@ from holdfast.model.json import Json, JsonObject
 
 MAX_REFERENCES = 500
 MAX_PATTERNS = 32
-MAX_PATTERN_LENGTH = 4096
+MAX_PATTERN_LENGTH = 4096  # characters of all patterns together
 # The library recurses as deep as subschemas are nested. If it ran out of stack, it would crash the host. So these are limited:
 _MAX_CHAIN = 32  # how many nested subschemas may apply to the same value
 _MAX_HEIGHT = 800  # how deep subschemas may be nested, if every reference is followed once
@@ -48,11 +48,15 @@ class UncheckableSchemaError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaCost:
-    """The most steps and pattern matches for one value, by the depth of the whole document."""
+    """The most steps and pattern matches for one value, by the depth of the whole document.
+
+    A step is the visit of a subschema, of one of its keywords, or of an entry of `_COUNTED_KEYWORDS`.
+    """
 
     steps: tuple[int, ...]
     matches: tuple[int, ...]
     patterns: int
+    """How many patterns the schema has."""
     chain: int
     """The length of the longest chain of nested subschemas that apply to the same value."""
     has_alternatives: bool
@@ -92,6 +96,7 @@ class _Node:
     factor: int = 1
     """How many times the work is done."""
     reference: int | None = None
+    """The number of the subschema that `$ref` names, which is also in `same`."""
     same: list[int] = field(default_factory=list[int])
     """Subschemas that apply to the same value."""
     named: list[int] = field(default_factory=list[int])
@@ -111,7 +116,8 @@ class _SchemaReader:
         self._root = schema
         self.has_alternatives = False
         self._nodes: list[_Node] = []
-        self._numbers: dict[int, int] = {}  # by `id` of the subschema; the schema is kept and not changed
+        self._numbers: dict[int, int] = {}
+        """The number of each subschema, by its `id()`, which stays valid because the schema is kept."""
         self._unread: list[tuple[JsonObject, int]] = []
         self.patterns = self._references = self._pattern_length = 0
 
@@ -129,9 +135,9 @@ class _SchemaReader:
         def height(number: int) -> int:
             if number not in heights:
                 node = self._nodes[number]
-                parts = (*node.same, *node.named, *node.members, *node.positions, *node.items)
+                inner = (*node.same, *node.named, *node.members, *node.positions, *node.items)
                 heights[number] = 1 + max(
-                    (height(part) for part in parts if part != node.reference), default=0
+                    (height(other) for other in inner if other != node.reference), default=0
                 )
             return heights[number]
 
@@ -150,6 +156,7 @@ class _SchemaReader:
         return number
 
     def _read_keywords(self, schema: JsonObject, node: _Node) -> None:
+        """Note the work of a subschema, and the numbers of the subschemas in its keywords."""
         if any(keyword in schema for keyword in _UNSUPPORTED_KEYWORDS):
             raise UncheckableSchemaError("it uses $dynamicRef or $recursiveRef")
         if schema is not self._root and any(isinstance(schema.get(key), str) for key in ("$id", "id")):
@@ -193,27 +200,28 @@ class _SchemaReader:
             raise UncheckableSchemaError("it has too many patterns, or too long ones")
 
     def _resolve(self, reference: Json) -> Json:
+        """The subschema that a `$ref` names. Raise if this schema does not contain it."""
         self._references += 1
         if self._references > MAX_REFERENCES:
             raise UncheckableSchemaError(f"it has more than {MAX_REFERENCES} references")
         if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
             raise UncheckableSchemaError("it has a reference to another document, or a reference by name")
-        found = self._root
+        target = self._root
         for part in reference[2:].split("/") if reference != "#" else ():
             key = unquote(part).replace("~1", "/").replace("~0", "~")
-            if isinstance(found, dict) and key in found:
-                found = found[key]
-            elif isinstance(found, list) and key.isascii() and key.isdigit() and int(key) < len(found):
-                found = found[int(key)]
+            if isinstance(target, dict) and key in target:
+                target = target[key]
+            elif isinstance(target, list) and key.isascii() and key.isdigit() and int(key) < len(target):
+                target = target[int(key)]
             else:
                 raise UncheckableSchemaError("it refers to a part that it does not have")
-        return found
+        return target
 
 
 def _sort_nodes(nodes: list[_Node]) -> tuple[list[int], int]:
     """Order the nodes so that each comes after the nodes in its `same`. Return the order, and the length of the longest chain.
 
-    Raise if the nodes form a circle, or if the chain is too long.
+    Raise if the nodes form a circle, or if the chain is too long. A recursive search could run out of stack.
     """
     depths = [0] * len(nodes)  # 0: new, -1: its subschemas are being ordered
     order: list[int] = []
@@ -242,17 +250,19 @@ def _sort_nodes(nodes: list[_Node]) -> tuple[list[int], int]:
 def _bounds_by_depth(nodes: list[_Node], order: list[int], own: list[int]) -> tuple[int, ...]:
     """The most work that the root causes for one value, for documents of depth 0, 1, 2 and so on.
 
-    The work for a value inside a member or item is at most the sum over all subschemas that apply to it. The list ends where the
-    bounds no longer change, or reach the maximum.
+    `own` is the work of each node itself, without its subschemas. The work for a value inside a member or item is at most the
+    sum over all subschemas that apply to it. The bounds end where they no longer change, or reach the maximum.
     """
+    # For each node: the work at the value that it applies to, without members and items.
     at_value = [0] * len(nodes)
     for number in order:
         node = nodes[number]
         at_value[number] = _cap(node.factor * (own[number] + sum(at_value[other] for other in node.same)))
+    # For each node: the most work at one value, at any level of a document. Each round allows one more level.
     most = at_value
     bounds = [most[0]]
     for _ in range(_MAX_DOCUMENT_DEPTH):
-        in_members, in_items, below = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
+        in_members, in_items, deeper = [0] * len(nodes), [0] * len(nodes), [0] * len(nodes)
         for number in order:
             node = nodes[number]
             members = max((most[other] for other in node.named), default=0)
@@ -262,10 +272,10 @@ def _bounds_by_depth(nodes: list[_Node], order: list[int], own: list[int]) -> tu
             items = max((most[other] for other in node.positions), default=0)
             items += sum(most[other] for other in node.items) + sum(in_items[other] for other in node.same)
             in_members[number], in_items[number] = _cap(node.factor * members), _cap(node.factor * items)
-            below[number] = max(at_value[number], in_members[number], in_items[number])
-        if below == most:
+            deeper[number] = max(at_value[number], in_members[number], in_items[number])
+        if deeper == most:
             break
-        most = below
+        most = deeper
         bounds.append(most[0])
         if most[0] >= _MAX_STEPS:
             break

@@ -50,8 +50,7 @@ class Scope:
         self.relay: Relay | None = None
         """How the session's servers reach the gateway's client. Only the scope of a session may have one."""
         self.session_scope: Scope = session_scope or self
-        """The scope of the session, which owns the links of lifetime `session`. This scope owns those of lifetime `run`."""
-
+        """The session's scope, or this scope itself. It owns the links of lifetime `session`; this scope owns those of lifetime `run`."""
         self.used_before = used_before
         """The servers that a resumed session used before. Their state is lost."""
         self.services: Mapping[str, OpenService] = services or {}
@@ -97,7 +96,7 @@ class Scope:
 
 _current: BlockVar[Scope] = BlockVar("holdfast_scope")
 look_up_owner: ContextVar[str] = ContextVar("holdfast_look_up_owner", default="")
-"""Whose quota the current task's name look-ups use: a session's id, or the name of a shared server."""
+"""Whose quota the current task's DNS look-ups use: a session's id, or the name of a server that sessions share."""
 
 
 def current_scope() -> Scope | None:

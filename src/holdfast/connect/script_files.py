@@ -10,6 +10,7 @@ _SUFFIXES = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".sh", ".pl", ".php", "
 _MAX_FILES = 4
 
 Stamp = tuple[int, int, int]
+"""The modification time in nanoseconds, the size and the inode of a file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,10 @@ from holdfast.model.worker_threads import WorkerThreads
 log = logging.getLogger(__name__)
 
 FROM_SERVER, FROM_HOST = "|", "#"
-"""The mark between the time and the text of a line: who wrote the text."""
-_MAX_PENDING = 32 * 1024
+"""The mark between the time and the text of a line. It says who wrote the text: the server or Holdfast."""
+_MAX_PENDING = 32 * 1024  # bytes that are not written yet
 _PAUSE_SECONDS = 0.25  # between two writes, so that a server cannot keep the disk busy
-_MAX_LINE = 8 * 1024
+_MAX_LINE = 8 * 1024  # characters; the rest of a longer line is left out
 _MAX_NOTES = 20  # lines from Holdfast that are not written yet
 _LOGS_PER_CLEAN_UP = 100
 _THREADS = WorkerThreads("server-log", threads=2, per_owner=1)
@@ -47,6 +47,7 @@ class ServerLog:
     )
 
     def __init__(self, path: Path, session_id: str, mask: Mask) -> None:
+        """`session_id` is empty for a server that sessions share."""
         self._path = path
         self._session_id = session_id
         self._mask = mask
@@ -102,6 +103,7 @@ class ServerLog:
         return bool(self._pending) and (self._ended.is_set() or b"\n" in self._pending)
 
     def _take(self) -> tuple[list[str], int, bytes]:
+        """Take what is to be written: Holdfast's lines, the number of skipped bytes, and the server's complete lines."""
         end = len(self._pending) if self._ended.is_set() else self._pending.rfind(b"\n") + 1
         lines = bytes(self._pending[:end])
         del self._pending[:end]
@@ -156,4 +158,5 @@ class ServerLogs:
         return await _THREADS.run(log_files.read_log, path, owner=session_id)
 
     async def remove(self, session_id: str) -> None:
+        """Remove all logs of a session."""
         await _THREADS.run(log_files.remove_session_logs, self._folder, session_id)

@@ -36,6 +36,7 @@ class ServerMessages:
         return await self.server_requests.answer(request.method, request.params)
 
     def receive(self, notification: Notification) -> None:
+        """Handle a notification of the server."""
         match notification.method:
             case "notifications/progress":
                 if not self._listeners or len(notification.params) > _MAX_PROGRESS_BYTES:
@@ -72,7 +73,7 @@ _LISTS = {"tools": "toolsListChanged", "prompts": "promptsListChanged", "resourc
 
 
 def wanted_changes(client: Client, server_requests: ServerRequests) -> dict[str, bool]:
-    """The list changes to subscribe to. In the handshake era, no subscription is needed.
+    """The list changes to subscribe to, as `subscriptions/listen` expects them. In the handshake era, no subscription is needed.
 
     Changes of prompts and resources are only for the session's gateway client.
     """

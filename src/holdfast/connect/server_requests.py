@@ -33,21 +33,25 @@ _decode_text = make_decoder(str)
 INPUT_REQUIRED = "input_required"
 _RESULT_TYPE, _INPUT_REQUESTS = "resultType", "inputRequests"
 _QUESTION_MEMBERS = frozenset({_RESULT_TYPE, _INPUT_REQUESTS, "requestState"})
-_IN_ANY_CASE = frozenset(name.casefold() for name in _QUESTION_MEMBERS)
+_FOLDED_QUESTION_MEMBERS = frozenset(name.casefold() for name in _QUESTION_MEMBERS)
 _COMPLETE = Raw(b'"complete"')
 _USUAL_MEMBERS = _QUESTION_MEMBERS | {"content", "structuredContent", "isError", "_meta"}
-URL_ELICITATION_REQUIRED, _INTERNAL_ERROR = -32042, -32603
+URL_ELICITATION_REQUIRED, _INTERNAL_ERROR = -32042, -32603  # error codes of MCP and JSON-RPC
 _ANSWER_SECONDS = 0.0001  # about how long it takes to answer a request, without the parts that are measured
 _COPY_SECONDS_PER_BYTE = 2e-9  # about how long it takes to copy and send an answer
 _MAX_OPEN_QUESTIONS = 3
 
 
 class _Question(msgspec.Struct, omit_defaults=True):
+    """A member of `inputRequests`."""
+
     method: str
     params: Raw = Raw(b"{}")
 
 
 class _PagesToOpen(msgspec.Struct):
+    """The data of the error `URL_ELICITATION_REQUIRED`."""
+
     elicitations: list[JsonObject]
 
 
@@ -60,9 +64,9 @@ FindReadOnly: TypeAlias = Callable[[Sequence[str]], Awaitable[list[str]]]
 
 
 def without_disguised_questions(raw: Raw) -> Raw:
-    """A modern server's result without members such as `InputRequests`: some clients read names of members in any case.
+    """A modern server's result without members such as `InputRequests`, which are questions in another case.
 
-    Such a client would show the question, but nothing has cleaned it.
+    A client that ignores the case of names would show the question, but nothing has sanitized it.
     """
     try:
         members: dict[str, Raw] = _decode_members(raw)
@@ -72,11 +76,13 @@ def without_disguised_questions(raw: Raw) -> Raw:
 
 
 def _remove_disguised(members: dict[str, Raw]) -> bool:
-    """Remove the members whose names are those of a question's members in another case. Return whether there were any."""
+    """Remove the members whose names differ from `_QUESTION_MEMBERS` only in case. Return whether there were any."""
     if members.keys() <= _USUAL_MEMBERS:
         return False
     disguised = [
-        name for name in members if name not in _QUESTION_MEMBERS and name.casefold() in _IN_ANY_CASE
+        name
+        for name in members
+        if name not in _QUESTION_MEMBERS and name.casefold() in _FOLDED_QUESTION_MEMBERS
     ]
     for name in disguised:
         del members[name]
@@ -93,9 +99,10 @@ async def every_root(roots: Sequence[str]) -> list[str]:
 
 
 class ServerRequests:
-    """Answers the requests of one server: roots from the session's context, the others through the session's door.
+    """Answers the requests of one server: roots from the session's context, elicitation and sampling through the session's door.
 
-    In a session of a gateway client, the client answers, except for roots if `_must_protect_files` or `_must_list_own_roots`.
+    In a session of a gateway client, the client answers all of them, except for roots in the cases of `_must_protect_files` and
+    `_must_list_own_roots`.
     """
 
     def __init__(
@@ -121,6 +128,7 @@ class ServerRequests:
         """Limits how much of the event loop's time the server's messages, and the answers, take."""
         self.on_tools_changed = on_tools_changed
         self.server_log: ServerLog | None = None
+        """The log of a local server, once its connection is being opened; None if no log is kept."""
 
     @property
     def capabilities(self) -> JsonObject:
@@ -202,13 +210,14 @@ class ServerRequests:
         raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
 
     async def _relay_request(self, relay: Relay, method: str, params: Raw) -> Raw:
-        what = _CAPABILITY_OF.get(method)
-        # Some clients may read `Elicitation/create` as a question, and nothing has cleaned it.
-        if what is None:
+        """Answer a request through the gateway's client, if the server may send it."""
+        capability = _CAPABILITY_OF.get(method)
+        # Other methods are not relayed: some clients may read `Elicitation/create` as a question that nothing has sanitized.
+        if capability is None:
             raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r} here.")
         if method == ROOTS and self._must_list_own_roots and self._scope is not None:
             return self._list_roots(self._scope.context.roots or (self._scope.context.cwd,))
-        if not (what in relay.capabilities and self._is_allowed(what)):
+        if not (capability in relay.capabilities and self._is_allowed(capability)):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
         if method == ELICITATION:
             return await self._within_question_limit(self._relay_elicitation(relay, params))
@@ -251,7 +260,10 @@ class ServerRequests:
         return Raw(msgspec.json.encode({**members, _INPUT_REQUESTS: asked}))
 
     def sanitize_error(self, error: PeerError) -> PeerError:
-        """The server's error for a client. If it asks the user to open pages, each question names the server, or none is left."""
+        """The server's error, for a client. If it asks the user to open pages, the questions are sanitized.
+
+        If one of them may not be shown, the error becomes an internal error without questions.
+        """
         if error.rpc_code != URL_ELICITATION_REQUIRED:
             return error
         try:
@@ -275,7 +287,7 @@ class ServerRequests:
         return encoded
 
     async def _list_protected_roots(self, context: SessionContext) -> JsonObject:
-        """The session's own roots, and what may not be changed in them. The gateway's client is not asked, because it could name any folder."""
+        """The session's own roots, and what may not be changed in them. A gateway client is not asked: it could name any folder."""
         roots = context.roots or (context.cwd,)
         read_only = await self._find_read_only(roots)
         return {
@@ -294,6 +306,7 @@ class ServerRequests:
             self.throttle.charge_since(began)  # a refused question also costs time
 
     async def _within_question_limit(self, question: Coroutine[Any, Any, T]) -> T:
+        """Ask a question. Raise BUSY if the server already has too many open questions."""
         if self._open_questions >= _MAX_OPEN_QUESTIONS:
             question.close()
             raise HoldfastError(
@@ -308,6 +321,7 @@ class ServerRequests:
 
     @property
     def _is_restricted(self) -> bool:
+        """Whether the server's questions are sanitized more strictly, and never passed on in the server's own result."""
         return self.spec.confinement is not None or self.spec.always_confined or self._is_sandboxed
 
     @property
@@ -321,7 +335,7 @@ class ServerRequests:
 
     @property
     def _must_list_own_roots(self) -> bool:
-        """Whether the session's own roots are listed for a client of the gateway: its token limits it to a folder, and it could name any."""
+        """Whether the session's own roots are listed, not those of the gateway's client, which may use one folder but could name any."""
         relay = self.relay
         return relay is not None and relay.is_limited_to_folder and self._is_allowed("roots")
 
@@ -340,6 +354,7 @@ class ServerRequests:
         return self._door is not None and self._door.capabilities.sampling and self._is_allowed("sampling")
 
     def _is_allowed(self, what: str) -> bool:
+        """Whether the server may ask for `roots`, `elicitation` or `sampling` in this session."""
         if not isinstance(self.spec.transport, Http | Sse):
             # Every question names the server, so in a direct session even a confined server may ask the user.
             is_question = what == "elicitation" and self._scope is not None and not self._is_sandboxed

@@ -7,7 +7,7 @@ from holdfast.model.context import current_context
 from holdfast.model.server import ServerSpec
 from holdfast.model.visible_text import to_line
 
-# More text is masked than is quoted, because a secret must be complete to be recognised.
+# In characters. More text is masked than is quoted, because a secret must be complete to be recognised.
 MAX_LENGTH, _MAX_MASKED = 2000, 8000
 _MAX_START, _MAX_START_MASKED = 200, 16 * 1024
 
@@ -19,7 +19,7 @@ def clean_server_text(spec: ServerSpec, text: str) -> str:
 
 
 def start_of_server_text(text: str) -> str:
-    """The first characters of a text, with the secrets masked that this process has obtained."""
+    """The first characters of a server's text, with obtained and likely secrets masked."""
     return _for_current_session(Mask()).mask_all(text[:_MAX_START_MASKED])[:_MAX_START]
 
 

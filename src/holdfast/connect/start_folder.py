@@ -1,4 +1,4 @@
-"""The folder that a local server is started in. An empty folder keeps it from loading code from a project."""
+"""The folder that a local server is started in. An empty folder keeps the server from loading code from a project."""
 
 import tempfile
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ _REMOVE_SECONDS = 60.0
 async def start_folder(
     stdio: Stdio, *, session_folder: str, is_confined: bool, empty_folders: Path
 ) -> AsyncIterator[str]:
-    """The folder that the entry names, the session's folder, or an empty one in `empty_folders`."""
+    """The folder that the entry names, the session's folder, or an empty one. An empty folder is made in `empty_folders` and removed on exit."""
     if not stdio.has_empty_folder:
         yield stdio.cwd if stdio.cwd.startswith("/") else session_folder
     elif is_confined:

@@ -1,4 +1,4 @@
-"""Captures a server's standard error: shows its last lines to the session, and keeps all of it in its log."""
+"""Captures a server's standard error: shows the last lines to the session, and passes all of it to the server's log."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ class ServerStderr(asyncio.Protocol):
         self._throttle = throttle or LoopThrottle()
         self._server_log = server_log
         self._transport: asyncio.ReadTransport | None = None
-        self._masked = (0, 0, "")  # the last text that was masked, with its start and its end
+        self._masked = (0, 0, "")  # the start, the end and the text of what was masked last
         self._logged = 0  # the position up to which everything was logged
         self._server = spec.name
         self._is_shared = spec.lifetime is Lifetime.HOST
@@ -70,7 +70,7 @@ class ServerStderr(asyncio.Protocol):
         self.closed.set()
 
     async def report_when_due(self, position: int) -> str:
-        """Like `report_since`, but wait for the throttle first, because hundreds of calls may fail at once."""
+        """Like `report_since`, but wait for the throttle first: hundreds of calls may fail at once."""
         if self._throttle.must_wait(monotonic()):
             await self._throttle.pause()
         started = monotonic()

@@ -31,7 +31,7 @@ from holdfast.wire.pipe import connect_pipes
 
 log = logging.getLogger(__name__)
 
-_NOT_FOUND = ("No module named", "Cannot find module", "No such file", "ENOENT")
+_NOT_FOUND_MESSAGES = ("No module named", "Cannot find module", "No such file", "ENOENT")
 _EXIT_SECONDS = 0.2  # how long to wait for the last output and the exit status
 
 
@@ -70,9 +70,9 @@ async def open_stdio(
                         spec, peer, server_requests=server_requests, meta=meta, options=options
                     )
                 except HoldfastError as error:
-                    printed = peer.stats.malformed_lines
+                    malformed_lines = peer.stats.malformed_lines
                     raise await _start_error(
-                        spec, error, stderr, child, in_home=not folder, printed=printed
+                        spec, error, stderr, child, in_home=not folder, malformed_lines=malformed_lines
                     ) from None
                 async with ChangeSubscription(client, server_requests):
                     connection = Connection(
@@ -113,8 +113,15 @@ def _process_spec(spec: ServerSpec, stdio: Stdio, folder: str) -> ProcessSpec:
 
 
 async def _start_error(
-    spec: ServerSpec, error: HoldfastError, stderr: ServerStderr, child: Child, *, in_home: bool, printed: int
+    spec: ServerSpec,
+    error: HoldfastError,
+    stderr: ServerStderr,
+    child: Child,
+    *,
+    in_home: bool,
+    malformed_lines: int,
 ) -> HoldfastError:
+    """The error to raise if the negotiation failed: what happened, what the server wrote, and what to do."""
     # The error message of a program that just exited may not have arrived yet.
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(stderr.closed.wait(), _EXIT_SECONDS)
@@ -130,11 +137,11 @@ async def _start_error(
             written
             or f"It wrote nothing to stderr. {WHY_SILENT if status == 0 else 'Run it by hand to see why.'}"
         )
-    if printed:
+    if malformed_lines:
         lines = (
             "1 line that is not an MCP message"
-            if printed == 1
-            else f"{printed} lines that are not MCP messages"
+            if malformed_lines == 1
+            else f"{malformed_lines} lines that are not MCP messages"
         )
         reason += f" It printed {lines} to standard output, which is for MCP alone."
     if child.view is not None and isinstance(spec.transport, Stdio):
@@ -145,12 +152,12 @@ async def _start_error(
 
 
 def _misses_its_folder(spec: ServerSpec, written: str) -> bool:
-    """Whether a server that was started in an empty folder did not find a file or a module, and its entry may name a folder."""
+    """Whether a server did not find a file or module, perhaps because it was started in an empty folder, and its entry may name another."""
     return (
         isinstance(spec.transport, Stdio)
         and spec.transport.has_empty_folder
         and spec.source in (Source.APP, Source.OPERATOR, Source.USER)
-        and any(text in written for text in _NOT_FOUND)
+        and any(text in written for text in _NOT_FOUND_MESSAGES)
     )
 
 

@@ -1,7 +1,7 @@
 """Starts processes of servers before a session needs them.
 
-Such a process belongs to no session when it starts: it gets the session context with each request. Later, exactly one session
-uses it.
+When such a process starts, it belongs to no session. Later, exactly one session uses it, and the process gets the session context
+with each request.
 """
 
 import asyncio
@@ -28,15 +28,17 @@ log = logging.getLogger(__name__)
 _MAX_SPECS = 32
 _END_SECONDS = 1.0
 _Key = tuple[tuple[str, ...], tuple[tuple[str, str], ...], str]
+"""The command, variables and folder that a process is started with. A session may use a process only if its own are the same."""
 
 
 @dataclass(slots=True, eq=False)
 class WarmServer:
-    """A process that waits for a session. Closing `folder` removes its folder."""
+    """A process that waits for a session."""
 
     child: Child
     scripts: ScriptFiles
-    folder: AsyncExitStack
+    folder_stack: AsyncExitStack
+    """Removes the folder of the process when it is closed, if the process has a folder of its own."""
     is_adopted: bool = False
     """Whether a connection uses the process, and will end it."""
 
@@ -47,13 +49,15 @@ class WarmServer:
 
     @asynccontextmanager
     async def hold_folder(self) -> AsyncIterator[str]:
-        """On exit, remove the folder of the process, if it has its own."""
-        async with self.folder:
+        """In place of `start_folder`. Yields an empty string, because the process was started in its folder already."""
+        async with self.folder_stack:
             yield ""
 
 
 @dataclass(slots=True, eq=False)
 class _IdleServers:
+    """The waiting processes of one key."""
+
     servers: list[WarmServer] = field(default_factory=list[WarmServer])
     filling: asyncio.Task[None] | None = None
 
@@ -85,7 +89,7 @@ class WarmPool:
         return frozenset(server.child.pid for idle in self._idle.values() for server in idle.servers)
 
     def take(self, spec: ServerSpec, session_folder: str) -> WarmServer | None:
-        """A process for one session, which must end it; None if none is waiting."""
+        """A process for one session, or None if none is waiting. The caller must connect to it or pass it to `end_unused`."""
         if not spec.warm or not (idle := self._idle.get(_key(spec, session_folder))):
             return None
         while idle.servers:
@@ -128,6 +132,7 @@ class WarmPool:
             idle.filling = None
 
     async def _start(self, spec: ServerSpec, session_folder: str) -> WarmServer:
+        """Start one process as for a session in this folder, but without a session context."""
         stdio = spec.transport
         assert isinstance(stdio, Stdio)
         scripts = scripts_in_command(stdio, session_folder)
@@ -140,11 +145,12 @@ class WarmPool:
                     empty_folders=self._empty_folders,
                 )
             )
+            # The variable tells the server that each request names its session.
             env = {**without_context(stdio.env), SHARED_VARIABLE: "1"}
             argv = (stdio.command, *stdio.args)
             child = await self._keeper.spawn(ProcessSpec(argv=argv, env=env, cwd=folder or str(Path.home())))
             return WarmServer(child, scripts, stack.pop_all())
-        raise AssertionError  # the stack hides no errors
+        raise AssertionError  # never reached: the stack suppresses no exception
 
     def _on_gone(self, idle: _IdleServers, server: WarmServer) -> None:
         if server in idle.servers:
@@ -174,7 +180,7 @@ async def _end(server: WarmServer) -> None:
     try:
         await server.child.end(_END_SECONDS)
     finally:
-        await server.folder.aclose()
+        await server.folder_stack.aclose()
 
 
 def can_start_in_advance(spec: ServerSpec) -> bool:

@@ -1,4 +1,9 @@
-"""The front end for MCP clients: each client session is a Holdfast session, whose servers are behind one address."""
+"""The front end for MCP clients: each client session is a Holdfast session, whose servers are behind one address.
+
+`GatewayApp` (HTTP) and `StdioClient` receive the requests. `ClientSessions` finds the `ClientSession` that a request belongs to, and
+the `RequestHandler` of that session answers it: `Offer` says which server it is for, and `RequestsToServers` sends it there. Questions
+and notifications of the servers reach the client through its `ClientSession`.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +22,8 @@ def app(
 ) -> "GatewayApp":
     """An ASGI application that offers the host's servers to MCP clients.
 
-    A handshake-era client has a session of its own. Modern clients share the session of their credential, unless they use handles.
+    A handshake-era client has a session of its own. Modern clients share the session of their credential, unless their requests
+    name a handle, which has a session of its own (see `GatewayApp.issue_handle`).
 
     `authenticate` finds the credential of a request. Without it, everyone who can reach the gateway has the same credential.
     """

@@ -9,11 +9,11 @@ from holdfast.gateway.rate_limit import RateLimit
 from holdfast.wire.http.request import Headers
 
 _MAX_TOKEN_LENGTH = 8192
-_MAX_MASKED = 4096
+_MAX_MASKED = 4096  # tokens that are remembered as masked
 
 
-class IssuerTokenVerifier(Protocol):
-    """Verifies the tokens of the configured issuer. Holdfast did not create them."""
+class IssuerAuthenticator(Protocol):
+    """Finds the credential of a token that the configured issuer created, not Holdfast (see `IssuerTokens`)."""
 
     def authenticate(self, text: str) -> Credential:
         """The credential of a valid token; raises `NotAuthenticatedError` otherwise."""
@@ -36,7 +36,7 @@ class Authentication:
         tokens: Tokens,
         requests: RateLimit,
         *,
-        issuer: IssuerTokenVerifier | None = None,
+        issuer: IssuerAuthenticator | None = None,
         mask: Callable[[object, str], None],
     ) -> None:
         self._tokens = tokens
@@ -46,7 +46,7 @@ class Authentication:
         self._masked: dict[int, None] = {}
 
     def __call__(self, headers: Headers, peer: str) -> Credential:
-        """The credential of a request; raises `NotAuthenticatedError`, or RATE_LIMITED."""
+        """The credential of a request from the address `peer`; raises `NotAuthenticatedError`, or RATE_LIMITED."""
         try:
             token = _bearer_token(headers)
             if self._issuer is None or token.startswith(f"{PREFIX}_"):

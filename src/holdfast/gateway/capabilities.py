@@ -10,10 +10,10 @@ from holdfast.wire.mcp.client import ServerInfo
 from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 
 GATEWAY = Implementation("holdfast", __version__, "Holdfast")
-_MERGED = ("prompts", "resources", "completions", "logging")
+_MERGED_CAPABILITIES = ("prompts", "resources", "completions", "logging")
 _NOT_PASSED_ON = frozenset({CONTEXT_EXTENSION, "io.modelcontextprotocol/tasks"})
 """Extensions that are not passed on: the session context is Holdfast's own, and the gateway does not forward tasks."""
-_MAX_INSTRUCTIONS = 16 * 1024
+_MAX_INSTRUCTIONS = 16 * 1024  # characters
 _HEADING = re.compile(r"^([^\S\n]*#)", re.MULTILINE)
 _UNDERLINE = re.compile(r"^[^\S\n]*=+[^\S\n]*$", re.MULTILINE)  # it makes a heading of the line above it
 INFO_BEFORE_START = OwnInfo(
@@ -26,17 +26,17 @@ INFO_BEFORE_START = OwnInfo(
         "logging": {},
     },
 )
-"""What a client is told if its servers have not started in time: the capabilities that servers may have, except subscriptions to
-resources and extensions."""
+"""What a client is told if its servers have not started in time: all capabilities that servers may have, except extensions, and
+subscriptions to resources."""
 
 
 def merge_infos(infos: Mapping[str, ServerInfo], era: Era) -> OwnInfo:
     """One description of all servers, for a client of this era. Tools are always offered, and may change."""
     capabilities: JsonObject = {"tools": {"listChanged": True}}
-    for name in _MERGED:
-        found = [info.capabilities[name] for info in infos.values() if name in info.capabilities]
-        if found:
-            capabilities[name] = _union(found)
+    for name in _MERGED_CAPABILITIES:
+        declared = [info.capabilities[name] for info in infos.values() if name in info.capabilities]
+        if declared:
+            capabilities[name] = _union(declared)
     extensions = [
         extensions
         for info in infos.values()
@@ -53,11 +53,11 @@ def announced_lists(capabilities: JsonObject) -> frozenset[str]:
     return frozenset(
         name
         for name in ("tools", "prompts", "resources")
-        if isinstance(found := capabilities.get(name), dict) and found.get("listChanged") is True
+        if isinstance(capability := capabilities.get(name), dict) and capability.get("listChanged") is True
     )
 
 
-def passed_on(capabilities: JsonObject) -> JsonObject:
+def capabilities_for_servers(capabilities: JsonObject) -> JsonObject:
     """The client's capabilities as the servers get them: without those that the gateway does not pass on."""
     kept = {name: value for name, value in capabilities.items() if name != "tasks"}
     extensions = kept.get("extensions")
@@ -77,11 +77,11 @@ def _union(values: list[Json]) -> JsonObject:
 
 def _merge_instructions(infos: Mapping[str, ServerInfo]) -> str:
     """The instructions of all servers. If there are several, each gets an equal share, below a heading with its name."""
-    found = {name: info.instructions for name, info in infos.items() if info.instructions}
+    instructions = {name: info.instructions for name, info in infos.items() if info.instructions}
     if len(infos) == 1:
-        return "".join(found.values())[:_MAX_INSTRUCTIONS]
-    share = _MAX_INSTRUCTIONS // max(1, len(found))
-    return "\n\n".join(f"# {name}\n{_below_heading(text)}"[:share] for name, text in found.items())
+        return "".join(instructions.values())[:_MAX_INSTRUCTIONS]
+    share = _MAX_INSTRUCTIONS // max(1, len(instructions))
+    return "\n\n".join(f"# {name}\n{_below_heading(text)}"[:share] for name, text in instructions.items())
 
 
 def _below_heading(text: str) -> str:

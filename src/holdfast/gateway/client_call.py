@@ -3,8 +3,8 @@
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.notification_queue import NotificationQueue
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.model.json import Json, JsonObject
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import BackChannel, ClientInfo
@@ -26,8 +26,8 @@ class ClientCall:
         self._back_channel = back_channel
         self.size = 0
         """How many bytes the params have."""
-        self.kept: KeptBytes | None = None
-        """Counts the bytes of the notifications."""
+        self.memory: SessionMemory | None = None
+        """Counts the bytes of the notifications that wait; set when the call begins."""
         self._notifications: NotificationQueue | None = None
 
     @property
@@ -50,7 +50,7 @@ class ClientCall:
         """The notifications that the client has not read. Most requests have none."""
         if self._notifications is None:
             self._notifications = NotificationQueue(self._send)
-            self._notifications.kept = self.kept
+            self._notifications.memory = self.memory
         return self._notifications
 
     def notify(self, method: str, params: Any) -> None:
@@ -59,7 +59,7 @@ class ClientCall:
             self.notifications.add(method, params)
 
     async def ask(self, method: str, params: Raw, *, is_own: bool = True) -> Raw:
-        """Send the client a request, and wait for its answer. `is_own`: whether Holdfast asks, and not a server."""
+        """Send the client a request, and wait for its answer. `is_own`: whether Holdfast itself asks, not a server."""
         return await self._back_channel.ask(method, params)
 
     async def wait_until_sent(self) -> None:

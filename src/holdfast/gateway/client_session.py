@@ -9,10 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.gateway.capabilities import passed_on
+from holdfast.gateway.capabilities import capabilities_for_servers
 from holdfast.gateway.client_call import ClientCall, current_call
 from holdfast.gateway.credential import Credential
-from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.log_levels import LogLevels, is_at_least, with_server_name
 from holdfast.gateway.logins import Logins
 from holdfast.gateway.notification_queue import NotificationQueue
@@ -21,6 +20,7 @@ from holdfast.gateway.own_meta import without_own_meta
 from holdfast.gateway.parked_calls import ParkedCalls
 from holdfast.gateway.permission_door import PermissionDoor, how_to_answer, how_to_stop_asking
 from holdfast.gateway.resource_watches import ResourceWatches
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.gateway.subscriptions import Subscriptions
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
@@ -56,9 +56,9 @@ class ClientSession:
         options: GatewayOptions,
         client_info: ClientInfo,
         key: str,
-        kept: KeptBytes | None = None,
+        memory: SessionMemory | None = None,
     ) -> None:
-        """`kept` counts what this session keeps, in the quota of its credential; by default, in a quota of its own."""
+        """`memory` counts the bytes that this session takes, in the quota of its credential; by default, in a quota of its own."""
         self.key = key
         """The `Mcp-Session-Id`, the handle, or an internal key. It is valid for this credential only."""
         self.credential = credential
@@ -70,11 +70,11 @@ class ClientSession:
         """Whether the client has sent a request other than `initialize` and `ping`."""
         self.running: dict[Id, Callable[[], None]] = {}
         """The requests in flight of a handshake-era client, each with the function that cancels it."""
-        self.kept = kept or _own_quota(options)
-        """Counts what the session keeps for its client."""
-        self.parked = ParkedCalls(self.refuse, self.kept)
+        self.memory = memory or _own_memory(options)
+        """Counts the bytes that the session takes."""
+        self.parked = ParkedCalls(self.refuse, self.memory)
         self.subscriptions = Subscriptions(self.refuse)
-        self.watches = ResourceWatches(self.subscriptions, self.kept)
+        self.watches = ResourceWatches(self.subscriptions, self.memory)
         self.log_levels = LogLevels(client_info.era)
         self.back_channel: BackChannel | None = None
         """How to reach a handshake-era client outside of its requests."""
@@ -88,8 +88,9 @@ class ClientSession:
         self._session: Session | None = None
         self._opening: asyncio.Task[Session] | None = None
         self._calls: dict[ClientCall, None] = {}
+        """The requests in flight, the newest last."""
         self._pushed = NotificationQueue(self._send_push)
-        self._pushed.kept = self.kept
+        self._pushed.memory = self.memory
 
     # The Holdfast session
 
@@ -128,7 +129,7 @@ class ClientSession:
         self.last_used = time.monotonic()
 
     def describe(self, ended: str = "") -> SessionSummary:
-        """The session as an operator sees it."""
+        """The session as an operator sees it. `ended`: why it has ended; empty if it is open."""
         session, client = self._session, self.client_info.implementation
         return SessionSummary(
             session_id=session.context.session_id if session is not None else "",
@@ -148,7 +149,7 @@ class ClientSession:
         self.watches.close()
         self.parked.close()
         self._pushed.close()
-        self.kept.close()
+        self.memory.close()
         for cancel in list(self.running.values()):
             cancel()
         opening = self._opening
@@ -161,6 +162,7 @@ class ClientSession:
         self.options.on_change(summary)
 
     async def _open(self) -> Session:
+        """Open the Holdfast session, with what the credential allows."""
         credential, options = self.credential, self.options
         session = await self._host.open(
             OpenOptions(
@@ -214,7 +216,7 @@ class ClientSession:
 
     def begin(self, call: ClientCall) -> None:
         """Count a request as in flight. A session with such a request is busy, so it does not expire."""
-        call.kept = self.kept
+        call.memory = self.memory
         self._calls[call] = None
         self.is_used = True
 
@@ -223,7 +225,7 @@ class ClientSession:
         self._calls.pop(call, None)
         self.touch()
 
-    def _newest(self, server: str) -> ClientCall | None:
+    def _newest_call(self, server: str) -> ClientCall | None:
         """The newest request in flight that was sent to this server, or else the newest of all."""
         newest: ClientCall | None = None
         for call in reversed(self._calls):
@@ -236,7 +238,7 @@ class ClientSession:
 
     @property
     def capabilities(self) -> JsonObject:
-        return passed_on(self.client_info.capabilities)
+        return capabilities_for_servers(self.client_info.capabilities)
 
     @property
     def is_limited_to_folder(self) -> bool:
@@ -244,19 +246,19 @@ class ClientSession:
 
     async def ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         """Send a server's request on the stream of the call that it belongs to, or else outside of calls."""
-        if not self.kept.try_add(len(params)):
+        if not self.memory.try_add(len(params)):
             raise HoldfastError(
                 codes.BUSY, "The memory for requests to this client is used up. Ask again later."
             )
         try:
             return await self._ask(server, method, params)
         finally:
-            self.kept.remove(len(params))
+            self.memory.remove(len(params))
 
     async def _ask(self, server: ServerSpec, method: str, params: Raw) -> Raw:
         call = current_call.get()
         if call is None or call.is_done:
-            call = self._newest(server.name)
+            call = self._newest_call(server.name)
         if call is not None:
             return await call.ask(method, params, is_own=False)
         if self.back_channel is None:
@@ -291,12 +293,13 @@ class ClientSession:
                 log.debug("notification of a server dropped", extra={"server": server.name})
 
     def _log(self, server: str, notification: Notification) -> None:
+        """Send a server's log message to the client, if the client wants messages of its level."""
         if self._session is not None and len(self._session.servers) > 1:
             # A server chooses the name of its logger: it must not pose as another server.
             notification = msgspec.structs.replace(
                 notification, params=with_server_name(notification.params, server)
             )
-        call = self._newest(server)
+        call = self._newest_call(server)
         if self.era is Era.HANDSHAKE:
             if call is not None:
                 call.notify(notification.method, notification.params)
@@ -335,7 +338,7 @@ class ClientSession:
             log.debug("notification not delivered", extra={"reason": str(error)})
 
 
-def _own_quota(options: GatewayOptions) -> KeptBytes:
+def _own_memory(options: GatewayOptions) -> SessionMemory:
     limits = options.http_limits or DEFAULT_HTTP_LIMITS
     share = limits.kept_memory_per_caller
-    return KeptBytes(CallerQuota(total=share, share=share), "")
+    return SessionMemory(CallerQuota(total=share, share=share), "")

@@ -10,9 +10,9 @@ import msgspec
 from holdfast.gateway.client_session import ClientSession
 from holdfast.gateway.credential import Credential
 from holdfast.gateway.event_streams import EventStreams
-from holdfast.gateway.kept_bytes import KeptBytes
 from holdfast.gateway.options import GatewayOptions
 from holdfast.gateway.request_handler import RequestHandler
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.gateway.signed_state import StateSigner
 from holdfast.host.host import Host
 from holdfast.model import codes
@@ -35,7 +35,7 @@ class ServedClient:
         self.session = session
         self.handler = RequestHandler(session, StateSigner())
         self.streams = EventStreams(
-            is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION, kept=session.kept
+            is_primed=session.client_info.version >= _FIRST_PRIMED_VERSION, memory=session.memory
         )
         self.requests = MessagesToClient()
         """The requests to a handshake-era client that wait for its answer."""
@@ -48,12 +48,13 @@ class ClientSessions:
         self._host = host
         self._options = options
         self._limits = options.http_limits or DEFAULT_HTTP_LIMITS
-        self._quota = CallerQuota(total=self._limits.sessions, share=self._limits.sessions_per_caller)
-        # In bytes.
-        self._kept = CallerQuota(total=self._limits.kept_memory, share=self._limits.kept_memory_per_caller)
+        self._session_quota = CallerQuota(total=self._limits.sessions, share=self._limits.sessions_per_caller)
+        self._memory_quota = CallerQuota(
+            total=self._limits.kept_memory, share=self._limits.kept_memory_per_caller
+        )
         self._clients: dict[str, ServedClient] = {}  # by key
-        self._defaults: dict[str, str] = {}  # the keys of modern default sessions, by credential
-        self._handles: dict[str, str] = {}  # the credentials of handles
+        self._defaults: dict[str, str] = {}  # the keys of modern default sessions, by credential id
+        self._handles: dict[str, str] = {}  # the credential id of each handle
         self._closing: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self.is_draining = False
@@ -75,14 +76,14 @@ class ClientSessions:
                 codes.BAD_HTTP,
                 "Send initialize first. Then send the Mcp-Session-Id from its response in every request.",
             )
-        found = self._find_usable(key)
-        if found is None or found.session.credential.id != credential.id or found.session.era is _MODERN:
+        served = self._find_usable(key)
+        if served is None or served.session.credential.id != credential.id or served.session.era is _MODERN:
             raise HoldfastError(
                 codes.UNKNOWN_MCP_SESSION,
                 "There is no such session. Send initialize again to open a new one.",
             )
-        found.session.touch()
-        return found
+        served.session.touch()
+        return served
 
     def find_modern(self, handle: str, credential: Credential, client_info: ClientInfo) -> ServedClient:
         """The session of a modern client: that of the handle, or else the default one of its credential."""
@@ -92,16 +93,19 @@ class ClientSessions:
             key = handle
         else:
             key = self._defaults.get(credential.id, "")
-        found = self._find_usable(key)
-        if found is None:
-            found = self._add(credential, client_info, handle or secrets.token_hex(16))
+        served = self._find_usable(key)
+        if served is None:
+            served = self._add(credential, client_info, handle or secrets.token_hex(16))
             if not handle:
-                self._defaults[credential.id] = found.session.key
-        found.session.touch()
-        return found
+                self._defaults[credential.id] = served.session.key
+        served.session.touch()
+        return served
 
     def issue_handle(self, credential: Credential) -> str:
-        """A new handle of this credential. Its session is opened when it is used."""
+        """A new handle of this credential. Its session is opened when the handle is used.
+
+        If the credential has too many handles, the oldest one without an open session becomes invalid.
+        """
         own = [handle for handle, owner in self._handles.items() if owner == credential.id]
         if len(own) >= MAX_HANDLES:
             unused = next((handle for handle in own if handle not in self._clients), None)
@@ -124,7 +128,7 @@ class ClientSessions:
         """End a session. The returned task ends when everything that the session held is closed."""
         session = served.session
         if self._clients.pop(session.key, None) is not None:
-            self._quota.release(session.credential.id)
+            self._session_quota.release(session.credential.id)
             if self._defaults.get(session.credential.id) == session.key:
                 del self._defaults[session.credential.id]
         served.requests.end()
@@ -154,13 +158,14 @@ class ClientSessions:
 
     def _find_usable(self, key: str) -> ServedClient | None:
         """The session with this key; None if something other than the gateway closed its Holdfast session."""
-        found = self._clients.get(key)
-        if found is not None and found.session.is_lost:
-            self.end(found, "the session was closed")
+        served = self._clients.get(key)
+        if served is not None and served.session.is_lost:
+            self.end(served, "the session was closed")
             return None
-        return found
+        return served
 
     def _add(self, credential: Credential, client_info: ClientInfo, key: str) -> ServedClient:
+        """Open a client session, if the limits allow it."""
         if self.is_draining:
             raise HoldfastError(codes.SHUTTING_DOWN, "The gateway is shutting down.")
         limit = self._limits.client_info_bytes
@@ -171,8 +176,8 @@ class ClientSessions:
             )
         self._options.before_open(credential)
         self._make_room(credential.id)
-        kept = KeptBytes(self._kept, credential.id)
-        session = ClientSession(self._host, credential, self._options, client_info, key, kept)
+        memory = SessionMemory(self._memory_quota, credential.id)
+        session = ClientSession(self._host, credential, self._options, client_info, key, memory)
         served = self._clients[key] = ServedClient(session)
         if self._sweep is None:
             self._schedule_sweep()
@@ -180,8 +185,8 @@ class ClientSessions:
 
     def _make_room(self, owner: str) -> None:
         """Count a new session of this credential. If there are too many, first end the oldest one that was never used."""
-        while not self._quota.try_acquire(owner):
-            is_own_limit = self._quota.would_exceed_share(owner)
+        while not self._session_quota.try_acquire(owner):
+            is_own_limit = self._session_quota.would_exceed_share(owner)
             unused = (
                 served
                 for served in self._clients.values()
@@ -191,7 +196,7 @@ class ClientSessions:
             )
             oldest = next(unused, None)
             if oldest is None:
-                limit = self._quota.share if is_own_limit else self._quota.total
+                limit = self._session_quota.share if is_own_limit else self._session_quota.total
                 whose = "sessions of this credential" if is_own_limit else "sessions"
                 raise HoldfastError(
                     codes.TOO_MANY_SESSIONS, f"{limit} {whose} are already open. End one, or wait."
@@ -203,7 +208,7 @@ class ClientSessions:
         self._sweep = asyncio.get_running_loop().call_later(seconds, self._end_idle)
 
     def _end_idle(self) -> None:
-        """End the sessions that were not used for `gateway.session_idle_seconds`, or never used for a minute."""
+        """End the sessions that are idle for `gateway.session_idle_seconds`, and those never used within a minute."""
         now, limits = time.monotonic(), self._limits
         for served in [*self._clients.values()]:
             session = served.session

@@ -1,4 +1,4 @@
-"""The tokens of MCP clients: one private file for each, with its scope and the hash of its secret.
+"""The tokens of MCP clients: one private file for each, with what it allows and the hash of its secret.
 
 A token is `hft_<id>_<secret>`. The file is found by the id, which is public; the secret is compared in constant time.
 A file is replaced as a whole and read again when it has changed, so a revocation reaches every process at its next request.
@@ -38,7 +38,7 @@ _ID_LENGTH = 12
 _MAX_FILE_BYTES = 64 * 1024
 _MAX_CACHED = 4096
 _MAX_NAME = 80
-_NO_HASH = "0" * 64
+_NO_HASH = "0" * 64  # no secret has this hash
 ENDED_BY_EXPIRY = "the token has expired"
 """Why a session has ended."""
 _ENDED_BY_REVOCATION = "the token was revoked"
@@ -46,14 +46,19 @@ _REVOKED_TOKEN, _EXPIRED_TOKEN = "revoked token", "expired token"  # why a reque
 _REFUSED = "The token is not valid: it is unknown, expired or revoked."
 
 FileVersion = tuple[int, ...]
+"""Numbers of a file's status. They differ if the file was changed."""
 
 
 class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a token's file. It does not contain the token."""
+    """The content of a token's file. It does not contain the token. Times are in seconds since 1970.
+
+    `cwd` and the fields after it are those of `Credential`.
+    """
 
     id: str
     name: str
     hash: str
+    """The SHA-256 of the token's secret, in hex digits."""
     created_at: float
     expires_at: float | None = None
     revoked_at: float | None = None
@@ -93,9 +98,9 @@ class Tokens:
         self._folder_text = str(folder)
         self._cached: dict[str, tuple[FileVersion, StoredToken, Credential]] = {}
 
-    def create(self, scope: Credential) -> tuple[str, StoredToken]:
-        """Create a token with the scope of this credential; its id is ignored. Return the token, and what is stored instead of it."""
-        if not scope.name.isprintable() or len(scope.name) > _MAX_NAME:
+    def create(self, credential: Credential) -> tuple[str, StoredToken]:
+        """Create a token that allows what this credential does; its `id` is ignored. Return the token, and what is stored for it."""
+        if not credential.name.isprintable() or len(credential.name) > _MAX_NAME:
             raise HoldfastError(
                 codes.BAD_ARGUMENT, f"A token's name must have at most {_MAX_NAME} visible characters."
             )
@@ -103,17 +108,17 @@ class Tokens:
         token_id, secret = _new_id(), secrets.token_urlsafe(_SECRET_BYTES)
         stored = StoredToken(
             id=token_id,
-            name=scope.name,
+            name=credential.name,
             hash=_hash(secret),
             created_at=time.time(),
-            expires_at=scope.expires_at,
-            cwd=scope.cwd,
-            workspace=scope.workspace,
-            trust=scope.trust,
-            mode=scope.mode,
-            servers=None if scope.servers is None else tuple(sorted(scope.servers)),
-            tools=None if scope.tools is None else tuple(map(str, scope.tools)),
-            user_id=scope.user_id,
+            expires_at=credential.expires_at,
+            cwd=credential.cwd,
+            workspace=credential.workspace,
+            trust=credential.trust,
+            mode=credential.mode,
+            servers=None if credential.servers is None else tuple(sorted(credential.servers)),
+            tools=None if credential.tools is None else tuple(map(str, credential.tools)),
+            user_id=credential.user_id,
         )
         with name_file_in_errors(self._folder / f"{stored.id}.json"):
             self._write(stored)
@@ -125,13 +130,13 @@ class Tokens:
 
     def find(self, id_or_name: str) -> tuple[StoredToken, ...]:
         """The token with this id, or the tokens with this name: the ones that are not revoked, if there are any."""
-        known = self.list()
-        found = tuple(token for token in known if token.id == id_or_name)
-        named = tuple(token for token in known if token.name == id_or_name)
-        found = found or tuple(token for token in named if token.revoked_at is None) or named
-        if not found:
+        tokens = self.list()
+        with_id = tuple(token for token in tokens if token.id == id_or_name)
+        with_name = tuple(token for token in tokens if token.name == id_or_name)
+        matching = with_id or tuple(token for token in with_name if token.revoked_at is None) or with_name
+        if not matching:
             raise HoldfastError(codes.UNKNOWN_TOKEN, f"There is no token {id_or_name[:_MAX_NAME]!r}.")
-        return found
+        return matching
 
     def revoke(self, id_or_name: str) -> tuple[StoredToken, ...]:
         """Revoke the token with this id, or all tokens with this name. Return them."""
@@ -142,7 +147,7 @@ class Tokens:
         )
 
     def authenticate(self, text: str) -> Credential:
-        """The credential of a token; raises `NotAuthenticatedError` if it is malformed, unknown, expired or revoked."""
+        """The credential of a token; raises `NotAuthenticatedError` if the token is malformed, unknown, expired or revoked."""
         match = _TOKEN.fullmatch(text)
         if match is None:
             raise NotAuthenticatedError(
@@ -150,7 +155,8 @@ class Tokens:
             )
         found = self._find(match[1])
         # An unknown id costs the same comparison as a wrong secret.
-        is_same = hmac.compare_digest(_hash(match[2]), _NO_HASH if found is None else found[0].hash)
+        stored_hash = _NO_HASH if found is None else found[0].hash
+        is_same = hmac.compare_digest(_hash(match[2]), stored_hash)
         if found is None or not is_same:
             raise NotAuthenticatedError(_REFUSED, reason="unknown token")
         stored, credential = found
@@ -165,6 +171,7 @@ class Tokens:
         return {None: "", _REVOKED_TOKEN: _ENDED_BY_REVOCATION, _EXPIRED_TOKEN: ENDED_BY_EXPIRY}[reason]
 
     def _revoke(self, token: StoredToken, now: float) -> StoredToken:
+        """Mark a token as revoked. If its file cannot be written, remove it."""
         revoked = msgspec.structs.replace(token, revoked_at=now)
         try:
             self._write(revoked)
@@ -248,6 +255,7 @@ def _read(file: Path) -> tuple[FileVersion, StoredToken] | None:
 
 
 def _why_invalid(token: StoredToken) -> str | None:
+    """Why the token is not valid, for the audit; None if it is valid."""
     if token.revoked_at is not None:
         return _REVOKED_TOKEN
     if token.expires_at is not None and time.time() >= token.expires_at:

@@ -22,6 +22,10 @@ class CredentialWatch:
         *,
         seconds: float = CHECK_SECONDS,
     ) -> None:
+        """`credentials` returns those of the open sessions; `why_invalid` says why one is not valid any more, or is empty.
+
+        `end_sessions` ends the sessions of a credential. It gets the credential's id and the reason.
+        """
         self._credentials = credentials
         self._why_invalid = why_invalid
         self._end_sessions = end_sessions
@@ -35,7 +39,10 @@ class CredentialWatch:
             await asyncio.sleep(self._seconds)
 
     def check(self) -> None:
-        """Begin to end the sessions of every credential that is not valid any more. Servers may take long to end: no credential waits for another."""
+        """Start to end the sessions of each credential that is not valid any more.
+
+        No credential waits for another one, because a server may take long to end.
+        """
         ended = {
             credential.id: reason
             for credential in self._credentials()

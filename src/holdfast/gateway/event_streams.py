@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from holdfast.gateway.kept_bytes import KeptBytes
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.model.light_event import LightEvent
 from holdfast.wire.http.request import Send
 from holdfast.wire.http.response import send_response
@@ -31,16 +31,20 @@ Write: TypeAlias = Callable[[bytes], Awaitable[None]]
 class EventStream:
     """One stream. Its events are kept, within limits, and sent to the response that the client reads now."""
 
-    def __init__(self, number: int, *, is_primed: bool = False, kept: KeptBytes | None = None) -> None:
-        """With `is_primed`, the first event is empty, so that the client knows an id to resume after."""
+    def __init__(self, number: int, *, is_primed: bool = False, memory: SessionMemory | None = None) -> None:
+        """With `is_primed`, the first event is empty, so that the client knows an id to resume after.
+
+        `memory` counts the bytes of the events.
+        """
         self.number = number
         self._is_primed = is_primed
-        self._kept = kept
+        self._memory = memory
         self._counted: dict[int, int] = {}
-        """The bytes of events that `kept` counts, by number."""
+        """The bytes of events that `memory` counts, by number."""
         self._events: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
         self._last = 0
+        """The number of the last event."""
         self._sent = 0
         """The number of the last event that was sent to a response."""
         self._write: Write | None = None
@@ -100,9 +104,9 @@ class EventStream:
         self._bytes += len(line)
         while len(self._events) > 1 and (len(self._events) > _MAX_EVENTS or self._bytes > _MAX_BYTES):
             self._drop_oldest()
-        if self._kept is None:
+        if self._memory is None:
             return
-        while not (is_counted := self._kept.try_add(len(line))) and len(self._events) > 1:
+        while not (is_counted := self._memory.try_add(len(line))) and len(self._events) > 1:
             self._drop_oldest()
         if is_counted:
             self._counted[number] = len(line)
@@ -110,8 +114,8 @@ class EventStream:
     def _drop_oldest(self) -> None:
         number, line = self._events.popleft()
         self._bytes -= len(line)
-        if self._kept is not None:
-            self._kept.remove(self._counted.pop(number, 0))
+        if self._memory is not None:
+            self._memory.remove(self._counted.pop(number, 0))
 
     def forget(self) -> None:
         """Drop all events: the stream is not kept any more."""
@@ -131,10 +135,10 @@ class EventStream:
 class EventStreams:
     """The streams of one session. Stream 0 is for messages that belong to no request."""
 
-    def __init__(self, *, is_primed: bool, kept: KeptBytes | None = None) -> None:
+    def __init__(self, *, is_primed: bool, memory: SessionMemory | None = None) -> None:
         self._is_primed = is_primed
-        self._kept = kept
-        self.general = EventStream(0, kept=kept)
+        self._memory = memory
+        self.general = EventStream(0, memory=memory)
         self._last_number = 0
         self._streams: dict[int, EventStream] = {}
 
@@ -142,7 +146,7 @@ class EventStreams:
         """A stream for the response to a request."""
         self._last_number += 1
         stream = self._streams[self._last_number] = EventStream(
-            self._last_number, is_primed=self._is_primed, kept=self._kept
+            self._last_number, is_primed=self._is_primed, memory=self._memory
         )
         self.trim()
         return stream
@@ -150,10 +154,10 @@ class EventStreams:
     def trim(self) -> None:
         """Forget the oldest streams that have ended if they are too many or too large.
 
-        The last one stays until the client has got its result, even if it is large.
+        The newest of them stays until the client has got its result, even if it is large.
         """
-        ended = [one for one in self._streams.values() if one.ended.is_set()]
-        size, excess = sum(one.size for one in ended), len(self._streams) - MAX_STREAMS
+        ended = [stream for stream in self._streams.values() if stream.ended.is_set()]
+        size, excess = sum(stream.size for stream in ended), len(self._streams) - MAX_STREAMS
         for stream in ended:
             if excess <= 0 and size <= MAX_ENDED_BYTES:
                 return

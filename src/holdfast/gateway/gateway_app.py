@@ -158,6 +158,7 @@ class GatewayApp:
             await send_error(http.send, error, request.id, status, challenge=self._options.challenge)
 
     async def _answer(self, request: Request, http: HttpExchange[GatewayCaller]) -> None:
+        """Answer a request in the client's era."""
         meta = read_meta(request.params)
         can_stream = accepts(http.headers, "text/event-stream")
         if is_modern(meta, http.headers):
@@ -198,6 +199,7 @@ class GatewayApp:
         await run_request(request.id, result, response, running)
 
     async def _initialize(self, request: Request, http: HttpExchange[GatewayCaller]) -> None:
+        """Open a session for a handshake-era client, and send it the session's id."""
         if http.caller.handle:
             raise HoldfastError(
                 codes.BAD_HTTP,
@@ -250,7 +252,7 @@ class GatewayApp:
     def _check(self, http: HttpExchange[GatewayCaller]) -> None:
         """Raise if the credential is not valid any more, if the handle was not issued to it, or if a session of this host sent the request.
 
-        The credential is checked again, because reading the body may have taken a while.
+        The credential was valid before the body was read, but reading it may have taken a while.
         """
         self._options.recheck(http.caller.credential)
         sending_session_id = self._own_requests.session_of(http.headers)
@@ -281,16 +283,17 @@ class GatewayApp:
             self._open_streams.release(caller_id)
 
     async def _stream(self, http: HttpExchange[GatewayCaller]) -> None:
+        """Send events until the client disconnects, the session or the stream ends, or another response takes over the stream."""
         served = self._find(http)
         stream, after = served.streams.general, None
         if (event_id := http.headers.get("last-event-id")) is not None:
-            found = served.streams.find(event_id)
-            if found is None:
+            position = served.streams.find(event_id)
+            if position is None:
                 raise HoldfastError(
                     codes.BAD_HTTP,
                     "The stream of this Last-Event-ID is not kept any more. Send GET without it.",
                 )
-            stream, after = found
+            stream, after = position
         response = EventResponse(http.send)
         await response.start()
         signals = [
@@ -323,10 +326,10 @@ def _read_handle(scope: MutableMapping[str, Any], headers: Headers) -> str:
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
     if path == "/mcp":
         return headers.get(HANDLE_HEADER, "")
-    found = _PATH.fullmatch(path)
-    if found is None:
+    match = _PATH.fullmatch(path)
+    if match is None:
         raise BadHeadError(404, "There is nothing at this path. The gateway is at /mcp.")
-    return headers.get(HANDLE_HEADER) or found["handle"]
+    return headers.get(HANDLE_HEADER) or match["handle"]
 
 
 async def _no_notification(method: str, params: Any) -> None:
@@ -334,6 +337,8 @@ async def _no_notification(method: str, params: Any) -> None:
 
 
 def _pusher(served: ServedClient) -> Notify:
+    """A function that sends a notification on the stream for messages that belong to no request."""
+
     async def push(method: str, params: Any) -> None:
         await served.streams.general.add(notification_line(method, params))
 

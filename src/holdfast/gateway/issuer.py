@@ -100,9 +100,9 @@ class IssuerApp:
                 await self._verifier.prepare(token)
             except HoldfastError as error:
                 if error.code is codes.BAD_KEY:
-                    no_keys = _no_keys()
-                    self._options.on_refusal(no_keys, None)
-                    await send_error(send, no_keys, status=503)
+                    unavailable = _keys_unavailable()
+                    self._options.on_refusal(unavailable, None)
+                    await send_error(send, unavailable, status=503)
                     return
                 # The gateway refuses the token and records the refusal.
         challenge = issuer_challenge(self._verifier.audience, root_path).encode()
@@ -159,7 +159,7 @@ def _issuer_token(scope: MutableMapping[str, Any]) -> str | None:
     return None
 
 
-def _no_keys() -> HoldfastError:
+def _keys_unavailable() -> HoldfastError:
     return HoldfastError(
         codes.BUSY,
         "The issuer's keys could not be fetched, so its tokens cannot be verified now. Try again later.",

@@ -28,14 +28,14 @@ class LogLevels:
         self._wanted = ""
         """The level that a handshake-era client has set; empty if it has set none."""
         self._sent: dict[str, str] = {}
-        """The level that each handshake-era server has got since tools were listed last."""
+        """The level that each handshake-era server has got. Forgotten when tools are listed, which a restarted server does."""
 
     async def set(self, offer: Offer, level: str) -> None:
         """Set the level of a handshake-era client, at every server that has log messages."""
         if level not in LEVELS:
             raise HoldfastError(codes.BAD_ARGUMENT, f"The level must be one of {', '.join(LEVELS)}.")
         self._wanted = level
-        for server in await offer.with_capability("logging"):
+        for server in await offer.servers_with_capability("logging"):
             await self._send(offer, server, level)
 
     def wanted_by(self, call: ClientCall) -> str:
@@ -50,7 +50,7 @@ class LogLevels:
 
     async def send_to(self, offer: Offer, server: str, level: str) -> None:
         """Before a request to a server, send it this level, unless the server has it already."""
-        if server in await offer.with_capability("logging"):
+        if server in await offer.servers_with_capability("logging"):
             await self._send(offer, server, level)
 
     def meta_for(self, offer: Offer, server: str, call: ClientCall) -> JsonObject | None:
@@ -60,14 +60,13 @@ class LogLevels:
         return call.meta
 
     def forget_sent(self) -> None:
-        """A server may have started again: send the level again before the next request."""
+        """Send the level again before the next request, because a server may have been restarted."""
         self._sent.clear()
 
     async def _send(self, offer: Offer, server: str, level: str) -> None:
         """Send the level to a handshake-era server. A modern one gets it in each request.
 
-        A failure is ignored, even a refusal because the client may only call tools of the server: the call that follows is
-        made anyway.
+        If this fails, or the session refuses it because the client may only call tools, the call that follows is made anyway.
         """
         if offer.era_of(server) is Era.HANDSHAKE and self._sent.get(server) != level:
             self._sent[server] = level

@@ -33,10 +33,11 @@ class Logins:
         self._running: asyncio.Lock | None = None  # made when it is needed: most sessions have no login
 
     def can_ask(self, session: Session, call: ClientCall) -> bool:
-        """Whether this client may be asked. All sessions of the person who runs Holdfast use the login.
+        """Whether the user of this client may be asked to log in.
 
-        So only clients with this person's own tokens are asked, and only in direct sessions that may change something. The login page redirects the browser
-        to a port of the machine that runs Holdfast, so the browser must run on that machine.
+        All sessions of the person who runs Holdfast use the login. So only clients with this person's own tokens are asked, and
+        only in direct sessions that may change something. The login page redirects the browser to a port of the machine that
+        runs Holdfast, so the browser must run on that machine.
         """
         elicitation = call.client_info.capabilities.get("elicitation")
         has_urls = isinstance(elicitation, dict) and "url" in elicitation

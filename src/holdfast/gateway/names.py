@@ -26,7 +26,9 @@ class NameTable:
     """The names that clients see, in the order of the servers, and the server's item for each."""
 
     by_name: Mapping[str, ServerItem] = field(default_factory=dict[str, ServerItem])
+    """The item of each name that clients see."""
     names: Mapping[ServerItem, str] = field(default_factory=dict[ServerItem, str])
+    """The name that clients see for each item."""
 
 
 def build_names(
@@ -36,10 +38,10 @@ def build_names(
 
     If `is_bare(server)`, names are kept, unless they are repeated or reserved. Otherwise they become `server__name`, in the
     characters and the length that clients accept. A name that is repeated or reserved gets a suffix: a hash of the server and
-    the name. A name with a prefix also gets one if it is too long, or if it already ends like such a suffix: a server could
-    otherwise imitate the name of another server's tool.
+    the name. A name of the form `server__name` also gets a suffix if it is too long, or if it ends with what looks like a suffix:
+    otherwise a server could imitate the name of another server's tool.
     """
-    wanted = [(one, one.name if is_bare(one.server) else _qualify(one)) for one in items]
+    wanted = [(item, item.name if is_bare(item.server) else _qualify(item)) for item in items]
     counts: dict[str, int] = {}
     for _, name in wanted:
         counts[name] = counts.get(name, 0) + 1

@@ -5,7 +5,7 @@ import logging
 from collections import deque
 from typing import Any
 
-from holdfast.gateway.kept_bytes import KeptBytes
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.wire.mcp.server import Notify
 from holdfast.wire.messages import Raw, encode
 
@@ -24,7 +24,7 @@ class NotificationQueue:
     def __init__(self, send: Notify) -> None:
         self.send = send
         """Sends one notification."""
-        self.kept: KeptBytes | None = None
+        self.memory: SessionMemory | None = None
         """Counts the bytes in the queue."""
         self.dropped = 0
         """How many notifications were dropped."""
@@ -50,7 +50,7 @@ class NotificationQueue:
             return
         while self._queue and (len(self._queue) >= MAX_QUEUED or self._bytes + len(raw) > MAX_QUEUED_BYTES):
             self._drop_oldest()
-        while self.kept is not None and not self.kept.try_add(len(raw)):
+        while self.memory is not None and not self.memory.try_add(len(raw)):
             if not self._queue:
                 self._count_drop()
                 return
@@ -102,5 +102,5 @@ class NotificationQueue:
 
     def _release(self, raw: Raw) -> None:
         self._bytes -= len(raw)
-        if self.kept is not None:
-            self.kept.remove(len(raw))
+        if self.memory is not None:
+            self.memory.remove(len(raw))

@@ -31,13 +31,15 @@ _MAX_PAGES = 200
 _MAX_ROUTES = 1024  # resources whose server is remembered
 _MAX_ITEMS = 10_000  # of one server's list
 _MAX_TEMPLATES = 1000  # that URIs are compared with
-_THREAD_BYTES = 16 * 1024  # a longer page is read in a thread
+_LONG_PAGE_BYTES = 16 * 1024  # a longer page is read in a thread
 _DIGEST_BYTES = 16
 _decode_members = make_decoder(dict[str, Raw])
 _decode_list = make_decoder(list[Raw])
 
 
 class _Named(msgspec.Struct):
+    """What names an item of a list. Each item has one of these members."""
+
     name: str = ""
     uri: str = ""
     uri_template: str = msgspec.field(default="", name="uriTemplate")
@@ -60,11 +62,12 @@ class Offer:
         self._routes: OrderedDict[bytes, str] = OrderedDict()
         """The servers of resources, by a digest of the URI: a URI may be long."""
         self._templates: list[tuple[str, str]] = []
+        """The URI templates, each with its server."""
 
     def is_bare(self, server: str) -> bool:
         """Whether the tools and prompts of a server keep the names that it gave them, without a prefix.
 
-        If servers are added later, or all others are removed, the names stay: a client knows them.
+        If servers are added later, or all others are removed, the names stay, because the client may already use them.
         """
         if self._bare_names is not None:
             return self._bare_names
@@ -84,10 +87,10 @@ class Offer:
     async def infos(self) -> dict[str, ServerInfo]:
         """What the available servers report about themselves, in their configured order."""
         names = self.session.available
-        found = await asyncio.gather(
+        infos = await asyncio.gather(
             *(self.session.server_info(name) for name in names), return_exceptions=True
         )
-        for name, info in zip(names, found, strict=True):
+        for name, info in zip(names, infos, strict=True):
             if isinstance(info, ServerInfo):
                 self._infos[name] = info
             elif not isinstance(info, HoldfastError):
@@ -99,16 +102,16 @@ class Offer:
         info = self._infos.get(server)
         return info.era if info is not None else self._era
 
-    async def with_capability(self, name: str, option: str = "") -> list[str]:
+    async def servers_with_capability(self, name: str, option: str = "") -> list[str]:
         """The servers that declare a capability (and an option of it), in their configured order."""
-        found: list[str] = []
+        servers: list[str] = []
         for server, info in (await self.infos()).items():
             capability = info.capabilities.get(name)
             if capability is not None and (
                 not option or (isinstance(capability, dict) and capability.get(option) is True)
             ):
-                found.append(server)
-        return found
+                servers.append(server)
+        return servers
 
     async def tools(self) -> OfferedTools:
         """The tools that can be called now."""
@@ -120,7 +123,7 @@ class Offer:
         return self._tools
 
     async def tool_definitions(self) -> list[Raw]:
-        """The definitions of the tools. If something is missing, the tool that says so is one of them."""
+        """The definitions of the tools. If a server was refused or a tool awaits approval, `holdfast__status` is one of them."""
         definitions = (await self.tools()).definitions
         return [*definitions, status_definition()] if has_missing(self.session) else definitions
 
@@ -134,17 +137,17 @@ class Offer:
             is_bare=self.is_bare,
         )
         names = self._prompts.names
-        found: list[Raw] = []
+        prompts: list[Raw] = []
         for server, raw in listed:
             name = _read(raw).name
             shown = names.get(ServerItem(server, name))
             if shown is not None:
-                found.append(raw if shown == name else _rename(raw, shown))
-        return found
+                prompts.append(raw if shown == name else _rename(raw, shown))
+        return prompts
 
     async def find_prompt(self, name: str) -> ServerItem:
         """The server of a prompt, and the prompt's name there."""
-        servers = await self.with_capability("prompts")
+        servers = await self.servers_with_capability("prompts")
         if len(servers) == 1 and self.is_bare(servers[0]):
             return ServerItem(servers[0], name)
         if name not in self._prompts.by_name:
@@ -164,13 +167,13 @@ class Offer:
     async def templates(self) -> list[Raw]:
         """All resource templates."""
         listed = await self._list("resources", "resources/templates/list", "resourceTemplates")
-        found = ((_read(raw).uri_template, server) for server, raw in listed)
-        self._templates = [*islice(found, _MAX_TEMPLATES)]
+        templates = ((_read(raw).uri_template, server) for server, raw in listed)
+        self._templates = [*islice(templates, _MAX_TEMPLATES)]
         return self._keep_first(listed, lambda raw: _read(raw).uri_template, lambda template, server: None)
 
     async def servers_of_resource(self, uri: str) -> list[str]:
         """The servers to ask for a resource, the most likely one first."""
-        servers = await self.with_capability("resources")
+        servers = await self.servers_with_capability("resources")
         if len(servers) < 2:
             return servers
         key = _digest(uri)
@@ -200,6 +203,7 @@ class Offer:
         key_of: Callable[[Raw], str],
         remember: Callable[[str, str], None],
     ) -> list[Raw]:
+        """The items without those whose key occurred before. Call `remember` with each key and its server."""
         seen: set[str] = set()
         kept: list[Raw] = []
         for server, raw in listed:
@@ -212,12 +216,12 @@ class Offer:
 
     async def _list(self, capability: str, method: str, key: str) -> list[tuple[str, Raw]]:
         """The items of all servers, each with its server. A server that fails is left out, unless it is the only one."""
-        servers = await self.with_capability(capability)
-        found = await asyncio.gather(
+        servers = await self.servers_with_capability(capability)
+        lists = await asyncio.gather(
             *(self._list_all_pages(server, method, key) for server in servers), return_exceptions=True
         )
         items: list[tuple[str, Raw]] = []
-        for server, listed in zip(servers, found, strict=True):
+        for server, listed in zip(servers, lists, strict=True):
             if isinstance(listed, BaseException):
                 if len(servers) == 1 or not isinstance(listed, HoldfastError):
                     raise listed
@@ -237,24 +241,24 @@ class Offer:
         size = values = listed = 0
         for _ in range(_MAX_PAGES):
             params = {} if cursor is None else {"cursor": cursor}
-            page = await self.session.forward(server, method, params, timeout=60.0)
-            size += len(page)
+            raw = await self.session.forward(server, method, params, timeout=60.0)
+            size += len(raw)
             if size > MAX_LIST_BYTES:
                 break
-            args = (page, key, MAX_LIST_VALUES - values, _MAX_ITEMS - listed)
+            args = (raw, key, MAX_LIST_VALUES - values, _MAX_ITEMS - listed)
             try:
-                if len(page) <= _THREAD_BYTES:
-                    found = _read_page(*args)
+                if len(raw) <= _LONG_PAGE_BYTES:
+                    page = _read_page(*args)
                 else:
-                    found = await PARSE_THREADS.run(_read_page, *args, owner=self.session.context.session_id)
+                    page = await PARSE_THREADS.run(_read_page, *args, owner=self.session.context.session_id)
             except DECODE_ERRORS:
                 raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent an invalid list of {key}.") from None
-            if found is None:
+            if page is None:
                 break
-            items += found.items
-            listed += found.listed
-            values += found.values
-            cursor = found.cursor
+            items += page.items
+            listed += page.listed
+            values += page.values
+            cursor = page.cursor
             if cursor is None or cursor == Raw(b"null"):
                 return items
         raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent a list of {key} that is too long.")
@@ -268,16 +272,16 @@ class _Page(msgspec.Struct):
     values: int
 
 
-def _read_page(page: Raw, key: str, max_values: int, max_items: int) -> _Page | None:
+def _read_page(raw: Raw, key: str, max_values: int, max_items: int) -> _Page | None:
     """Read one page of a list, and clean its items. None if it has too many values or items."""
-    if has_more_values(page, max_values):
+    if has_more_values(raw, max_values):
         return None
-    members = _decode_members(page)
+    members = _decode_members(raw)
     items = members.get(key, Raw(b"[]"))
     listed = len(_decode_list(items))
     if listed > max_items:
         return None
-    return _Page(clean_items(items, key), listed, members.get("nextCursor"), values=count_values(page))
+    return _Page(clean_items(items, key), listed, members.get("nextCursor"), values=count_values(raw))
 
 
 def _digest(uri: str) -> bytes:

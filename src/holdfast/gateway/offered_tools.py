@@ -41,7 +41,7 @@ class OfferedTools:
     def definitions(self) -> list[Raw]:
         """The definitions of the tools, as the client gets them."""
         return [
-            Raw(msgspec.json.encode(_bridge(tool.definition, name, self._client_era)))
+            Raw(msgspec.json.encode(_definition_for_client(tool.definition, name, self._client_era)))
             for name, tool in self._tools.items()
         ]
 
@@ -77,7 +77,7 @@ def _is_usable(tool: Tool) -> bool:
         return True
 
 
-def _bridge(tool: Tool, name: str, client: Era) -> Tool:
+def _definition_for_client(tool: Tool, name: str, client: Era) -> Tool:
     """The definition as the client gets it. In the handshake era, output schemas must describe objects."""
     output = tool.output_schema
     if client is Era.HANDSHAKE and not isinstance(output, UnsetType) and not _describes_object(output):

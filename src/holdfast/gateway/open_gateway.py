@@ -36,8 +36,16 @@ _AUDITED = frozenset(
     }
 )
 _MINUTE = 60.0
-_FORWARDED = ("forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip")
-_BARE = {"auto": None, "bare": True, "qualified": False}
+_PROXY_HEADERS = (
+    "forwarded",
+    "via",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-real-ip",
+)
+# The option `bare_names` for each value of the setting `gateway.tool_names`.
+_BARE_NAMES = {"auto": None, "bare": True, "qualified": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +64,9 @@ async def open_gateway(
 ) -> AsyncIterator[Gateway]:
     """Open a gateway for MCP clients, and close it at the end of the block.
 
-    It accepts the tokens of `holdfast tokens` and of the configured issuer. With `local`, it asks for no tokens, and every request
-    has this credential, except that requests through a proxy are refused: use it only on addresses that no other person can
-    reach. What `options` leaves out comes from the settings (see `gateway_options`).
+    It accepts the tokens of `holdfast tokens` and of the configured issuer. With `local`, it asks for no tokens: every request has
+    this credential, and requests through a proxy are refused. Use `local` only on addresses that no other person can reach.
+    What `options` leaves out comes from the settings (see `gateway_options`).
     """
     settings = host.settings
     refusals = RefusalAudit(host.audit_denied)
@@ -117,7 +125,7 @@ def gateway_options(settings: Settings, given: GatewayOptions | None = None) -> 
         http_limits=options.http_limits or gateway_limits(settings),
         limits=options.limits or settings.wire,
         builtins=options.builtins or frozenset(gateway.builtin),
-        bare_names=_BARE[gateway.tool_names] if options.bare_names is None else options.bare_names,
+        bare_names=_BARE_NAMES[gateway.tool_names] if options.bare_names is None else options.bare_names,
     )
 
 
@@ -144,7 +152,7 @@ def _accept_all(credential: Credential, requests: RateLimit) -> Authenticate:
     """
 
     def authenticate(headers: Headers, peer: str) -> Credential:
-        if any(name in headers for name in _FORWARDED):
+        if any(name in headers for name in _PROXY_HEADERS):
             raise HoldfastError(
                 codes.HOST_NOT_ALLOWED,
                 "A gateway without tokens accepts no requests through a proxy. Connect directly, or start it with tokens.",

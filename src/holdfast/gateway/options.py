@@ -61,7 +61,7 @@ class GatewayOptions:
     bare_names: bool | None = None
     """Whether tools and prompts keep the names that their servers gave them, without a prefix.
 
-    None: `open_gateway` uses the settings; without it, they do if exactly one server is configured.
+    None: `open_gateway` uses the settings; in `gateway.app`, they do if exactly one server is configured.
     """
     keep: bool = True
     """Whether sessions and their events are stored. The audit records every call in either case."""

@@ -1,4 +1,4 @@
-"""Pages of a merged list. A cursor contains a digest of the list, so that it cannot be used for another or a changed one."""
+"""Pages of a merged list. A cursor contains a digest of the list, so that it is refused if the list has changed or is another one."""
 
 import base64
 import binascii
@@ -35,11 +35,11 @@ def page_of(key: str, items: Sequence[Raw], cursor: str | None) -> dict[str, Any
 
 def _read_offset(cursor: str, digest: str, length: int) -> int:
     try:
-        found = msgspec.json.decode(base64.urlsafe_b64decode(cursor[:200]), type=_Cursor)
+        decoded = msgspec.json.decode(base64.urlsafe_b64decode(cursor[:200]), type=_Cursor)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        found = None
-    if found is None or not 0 <= found.offset < length or found.list_digest != digest:
+        decoded = None
+    if decoded is None or not 0 <= decoded.offset < length or decoded.list_digest != digest:
         raise HoldfastError(
             codes.BAD_ARGUMENT, "The cursor is not valid, or the list has changed. List again without one."
         )
-    return found.offset
+    return decoded.offset

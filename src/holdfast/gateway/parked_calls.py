@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.connect.server_requests import OWN_KEY_PREFIX
 from holdfast.gateway.client_call import ClientCall
-from holdfast.gateway.kept_bytes import KeptBytes
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.gateway.signed_state import STATE_SECONDS
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -100,10 +100,10 @@ class _ParkedCall:
 class ParkedCalls:
     """The requests of one session that wait for their client."""
 
-    def __init__(self, refuse: Callable[[HoldfastError], HoldfastError], kept: KeptBytes) -> None:
-        """`kept` counts the bytes of the requests that wait."""
+    def __init__(self, refuse: Callable[[HoldfastError], HoldfastError], memory: SessionMemory) -> None:
+        """`memory` counts the bytes of the requests that wait."""
         self._refuse = refuse
-        self._kept = kept
+        self._memory = memory
         self._parked: dict[str, _ParkedCall] = {}
 
     def __len__(self) -> int:
@@ -122,7 +122,7 @@ class ParkedCalls:
                 "No request waits for this requestState any more. Send the request again without it.",
             )
         parked.expiry.cancel()
-        self._kept.remove(parked.call.size)
+        self._memory.remove(parked.call.size)
         parked.call.continue_with(newest, answers)
         return await self._wait(parked.call, parked.work)
 
@@ -134,11 +134,12 @@ class ParkedCalls:
         """Cancel the requests that wait."""
         for parked in self._parked.values():
             parked.expiry.cancel()
-            self._kept.remove(parked.call.size)
+            self._memory.remove(parked.call.size)
             _drop(parked.work)
         self._parked.clear()
 
     async def _wait(self, call: ModernCall, work: asyncio.Task[Any]) -> Any:
+        """Wait until the work has ended, or asks the client. Return the result, or `Parked`."""
         changed = call.changed
         changed.clear()
         work.add_done_callback(lambda _: changed.set())
@@ -155,13 +156,14 @@ class ParkedCalls:
         return work.result() if work.done() else Parked(self._park(call, work))
 
     def _park(self, call: ModernCall, work: asyncio.Task[Any]) -> str:
+        """Keep a request until its client answers, or `STATE_SECONDS` have passed. Return its id."""
         if len(self._parked) >= MAX_PARKED:
             _drop(work)
             text = (
                 f"{MAX_PARKED} requests of this session already wait for answers. Answer one of them first."
             )
             raise self._refuse(HoldfastError(codes.BUSY, text))
-        if not self._kept.try_add(call.size):
+        if not self._memory.try_add(call.size):
             _drop(work)
             text = "The memory for requests that wait for answers is used up. Answer one of them, or send fewer at once."
             raise self._refuse(HoldfastError(codes.BUSY, text))
@@ -173,7 +175,7 @@ class ParkedCalls:
     def _expire(self, parked_id: str) -> None:
         parked = self._parked.pop(parked_id, None)
         if parked is not None:
-            self._kept.remove(parked.call.size)
+            self._memory.remove(parked.call.size)
             _drop(parked.work)
 
 

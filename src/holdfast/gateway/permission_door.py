@@ -16,7 +16,7 @@ from holdfast.model.visible_text import replace_invisible
 from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
-_MAX_SHOWN = 4000
+_MAX_SHOWN = 4000  # characters of the arguments
 
 
 class _Answer(msgspec.Struct):
@@ -76,6 +76,7 @@ def _has_forms(capabilities: JsonObject) -> bool:
 
 
 async def _ask(call: ClientCall, question: PermissionQuestion) -> Decision:
+    """Ask with a form that shows the call and its arguments. Return the user's decision."""
     # Invisible characters are shown as escapes, so that the user sees everything that the server will get.
     arguments = replace_invisible(
         question.call.arguments.decode(errors="replace"), lambda character: json.dumps(character)[1:-1]

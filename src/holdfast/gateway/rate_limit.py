@@ -15,6 +15,7 @@ class RateLimit:
     def __init__(
         self, what: str, per_period: int, seconds: float, *, clock: Callable[[], float] = monotonic
     ) -> None:
+        """`what` names the uses in error messages, such as `requests`."""
         self._what = what
         self._burst = per_period
         self._seconds = seconds
@@ -24,7 +25,7 @@ class RateLimit:
         """When the bucket of each owner is full again, least recently used first."""
 
     def take(self, owner: str) -> None:
-        """Count one use; raises RATE_LIMITED if the owner has used its rate up."""
+        """Count one use; raises RATE_LIMITED if the owner's bucket is empty."""
         now = self._clock()
         full_at = max(self._full_at.pop(owner, now), now)
         if full_at + self._interval > now + self._seconds:

@@ -1,7 +1,8 @@
 """Record refused requests in the audit, without letting a flood of them fill the disk or hide those of others.
 
 Refusals of one sender with the same code are counted. Once a second, they are written as one record with their number and the reason
-of the first one. A reason may contain text that the sender chose, such as a host name, so it does not make a record of its own.
+of the first one. Different reasons make no records of their own, because a reason may contain text that the sender chose, such as a
+host name. Only requests without a valid credential get a record for each reason.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ FLUSH_SECONDS = 1.0
 # does not hide theirs.
 _MAX_KEYS = 64
 _MAX_KEYS_WITH_TOKEN = 1024
-_MAX_REASON = 200
+_MAX_REASON = 200  # characters
 _OTHERS = "other senders"
 _TOKEN = "token "
 

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from holdfast.connect.call import failed_result
-from holdfast.gateway.bridge import bridge_error, modern_result
 from holdfast.gateway.capabilities import INFO_BEFORE_START, announced_lists, merge_infos
 from holdfast.gateway.client_call import ClientCall, current_call
 from holdfast.gateway.client_session import ClientSession
-from holdfast.gateway.listening import listen, server_to_watch
+from holdfast.gateway.convert_eras import convert_error, modern_result
+from holdfast.gateway.listen import listen, server_to_watch
 from holdfast.gateway.offer import Offer
 from holdfast.gateway.paging import page_of
 from holdfast.gateway.params import decode_text, read_members, read_text, read_uri
@@ -30,8 +30,9 @@ from holdfast.wire.messages import EMPTY_OBJECT, Id, Notification, PeerError, Ra
 
 _INITIALIZE_SECONDS, _DISCOVER_SECONDS = 4.0, 4.0
 _MAX_COMPARED = 300  # difflib is slow with more names
-_NOT_FOUND_CODES = (-32002, -32602)
+_NOT_FOUND_CODES = (-32002, -32602)  # for an unknown resource, in the handshake and the modern era
 _PASSED_NOTIFICATIONS = frozenset({"notifications/roots/list_changed"})
+# The params with which a modern client continues a request.
 _CONTINUATION = ("requestState", "inputResponses")
 _INTERRUPTIBLE = {
     "tools/call": frozenset({"name", "arguments"}),
@@ -40,7 +41,7 @@ _INTERRUPTIBLE = {
 }
 """Requests that a server may interrupt to ask the client, each with the params that are passed on.
 
-Other params are left out. No question shows them and no record contains them, but a server may read `Arguments` as `arguments`.
+Other params are left out: no question shows them and no record contains them, but a server may read `Arguments` as `arguments`.
 """
 _COMPLETION = {"argument": ("name", "value"), "context": ("arguments",)}
 """The params of a completion that are passed on besides its `ref`, each with its members."""
@@ -109,11 +110,11 @@ class RequestHandler:
         try:
             members = read_members(params)
             members.pop("_meta", None)
-            if known := _INTERRUPTIBLE.get(method):
+            if passed_on := _INTERRUPTIBLE.get(method):
                 if isinstance(call, ModernCall):
-                    # The client continues a request only with a state that the gateway has signed.
-                    known = known.union(_CONTINUATION)
-                members = {key: value for key, value in members.items() if key in known}
+                    # A modern client can continue a request, but only with a state that the gateway has signed.
+                    passed_on = passed_on.union(_CONTINUATION)
+                members = {key: value for key, value in members.items() if key in passed_on}
                 if isinstance(call, ModernCall):
                     return await self._answer_interruptible(method, members, call)
                 return await self._dispatch_interruptible(method, members, call)
@@ -129,6 +130,7 @@ class RequestHandler:
             client_session.end(call)
 
     async def _dispatch(self, request_id: Id, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
+        """Answer a request that no server interrupts with a question."""
         offer = await self.offer()
         match method:
             case "completion/complete":
@@ -148,6 +150,7 @@ class RequestHandler:
                 raise _no_method(method)
 
     async def _discover(self) -> dict[str, Any]:
+        """Answer `server/discover`, with which a modern client begins."""
         info = await self.info(_DISCOVER_SECONDS)
         answer: dict[str, Any] = {"supportedVersions": MODERN_VERSIONS, "capabilities": info.capabilities}
         if info.instructions:
@@ -221,6 +224,7 @@ class RequestHandler:
                 return await self._read_resource(offer, members, call, asked_by)
 
     async def _call_tool(self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str) -> Any:
+        """Call a tool by the name that the client uses for it."""
         name = read_text(members, "name")
         offered = await offer.tools()
         tool = offered.find(name)
@@ -257,6 +261,7 @@ class RequestHandler:
     async def _read_resource(
         self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
     ) -> Any:
+        """Read a resource. If it is not known which server has it, ask one after another."""
         uri = read_uri(members)
         servers = [asked_by] if asked_by else await offer.servers_of_resource(uri)
         if not servers:
@@ -266,7 +271,7 @@ class RequestHandler:
                 result = await self._requests.perform(server, "resources/read", members, call)
             except PeerError as error:
                 if server == servers[-1] or error.rpc_code not in _NOT_FOUND_CODES:
-                    raise bridge_error(
+                    raise convert_error(
                         error, server=offer.era_of(server), client=self.client_session.era, uri=uri
                     ) from None
             else:
@@ -278,11 +283,12 @@ class RequestHandler:
     # Completion and subscriptions
 
     async def _complete(self, offer: Offer, members: dict[str, Raw], call: ClientCall) -> Any:
+        """Complete an argument of a prompt or of a resource template."""
         reference = read_members(members.get("ref", EMPTY_OBJECT))
         if "uri" in reference:
             servers = await offer.servers_of_resource(read_uri(reference))
-            able = await offer.with_capability("completions")
-            servers = [server for server in servers if server in able]
+            supporting = await offer.servers_with_capability("completions")
+            servers = [server for server in servers if server in supporting]
             if not servers:
                 raise HoldfastError(
                     codes.METHOD_NOT_FOUND, "No server of this session offers completions for this resource."
@@ -301,6 +307,7 @@ class RequestHandler:
         return await self._requests.forward(server, "completion/complete", params, call)
 
     async def _subscribe(self, offer: Offer, method: str, members: dict[str, Raw], call: ClientCall) -> Any:
+        """Subscribe a handshake-era client to a resource, or unsubscribe it."""
         uri = read_uri(members)
         server = await server_to_watch(offer, uri)
         if server is None:
@@ -324,6 +331,7 @@ def _only(members: dict[str, Raw], *names: str) -> dict[str, Raw]:
 
 
 async def _list(offer: Offer, method: str, members: dict[str, Raw]) -> dict[str, Any]:
+    """One page of a list, for all servers together."""
     cursor = read_text(members, "cursor") if "cursor" in members else None
     match method:
         case "tools/list":
@@ -350,7 +358,7 @@ async def _refuse_unknown(session: Session, name: str, arguments: bytes, suggest
 
 
 def _check_asker(asked_by: str, server: str) -> None:
-    """Raise if the client answers a question of another server: neither the answer nor the state may reach this one."""
+    """Raise if the client answers a question of another server: `server` must get neither that answer nor that state."""
     if asked_by and asked_by != server:
         raise HoldfastError(
             codes.BAD_ARGUMENT,

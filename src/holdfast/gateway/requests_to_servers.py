@@ -8,10 +8,10 @@ from msgspec import structs
 
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
-from holdfast.gateway.bridge import bridge_error, bridge_result
-from holdfast.gateway.capabilities import passed_on
+from holdfast.gateway.capabilities import capabilities_for_servers
 from holdfast.gateway.client_call import ClientCall
 from holdfast.gateway.client_session import ClientSession
+from holdfast.gateway.convert_eras import convert_error, convert_result
 from holdfast.gateway.offer import Offer
 from holdfast.gateway.params import decode_text, read_members
 from holdfast.model import codes
@@ -33,6 +33,7 @@ class InputRequired:
         self.server = server
         self.members = members
         self.state = state
+        """The server's `requestState`; None if it sent none."""
 
 
 class RequestsToServers:
@@ -51,7 +52,10 @@ class RequestsToServers:
         *,
         is_permitted: bool,
     ) -> Any:
-        """Call a tool. `more` contains the other members of the params. A call that continues is permitted already."""
+        """Call a tool. `more` contains the other members of the params.
+
+        `is_permitted`: whether the call continues after a server's question, and so was permitted before.
+        """
         server = tool.server.name
         tool_call = ToolCall(
             call_id=new_call_id(),
@@ -63,7 +67,7 @@ class RequestsToServers:
                 params=more, capabilities=self._capabilities(call), is_permitted=is_permitted
             ),
         )
-        return await self._perform(tool_call, server, "tools/call", call)
+        return await self._perform_call(tool_call, server, "tools/call", call)
 
     async def perform(self, server: str, method: str, params: Mapping[str, Any], call: ClientCall) -> Any:
         """Send a request that is recorded like a call."""
@@ -80,7 +84,7 @@ class RequestsToServers:
             method=method,
             forwarding=Forwarding(params=more, capabilities=self._capabilities(call)),
         )
-        return await self._perform(tool_call, server, method, call)
+        return await self._perform_call(tool_call, server, method, call)
 
     async def forward(self, server: str, method: str, params: Mapping[str, Any], call: ClientCall) -> Any:
         """Send a request that is not recorded."""
@@ -97,10 +101,11 @@ class RequestsToServers:
                 on_progress=_progress_listener(call),
             )
         except PeerError as error:
-            raise bridge_error(error, **eras) from None
-        return bridge_result(raw, method, **eras)
+            raise convert_error(error, **eras) from None
+        return convert_result(raw, method, **eras)
 
-    async def _perform(self, tool_call: ToolCall, server: str, method: str, call: ClientCall) -> Any:
+    async def _perform_call(self, tool_call: ToolCall, server: str, method: str, call: ClientCall) -> Any:
+        """Perform a call for the client's request `call`. If the server needs a login, ask the user to log in, and try again."""
         session, options = self._offer.session, self._client_session.options
         call.server = server
         levels = self._client_session.log_levels
@@ -128,7 +133,7 @@ class RequestsToServers:
             return raw  # the usual case
         eras = {"server": server_era, "client": client_era}
         if result.error is not None:
-            raise bridge_error(result.error, **eras)
+            raise convert_error(result.error, **eras)
         if result.raw is None:
             # Holdfast's own answer: the call was refused, or the server failed.
             if method != "tools/call":
@@ -142,14 +147,18 @@ class RequestsToServers:
             input_required = _read_input_required(server, result.raw)
             if input_required is not None and eras == _BOTH_MODERN:
                 return input_required
-        return bridge_result(result.raw, method, **eras)
+        return convert_result(result.raw, method, **eras)
 
     def _eras(self, server: str) -> dict[str, Era]:
         return {"server": self._offer.era_of(server), "client": self._client_session.era}
 
     def _capabilities(self, call: ClientCall) -> Any:
         """The capabilities that a modern client sends with each request; None for a handshake-era client."""
-        return passed_on(call.client_info.capabilities) if self._client_session.era is _MODERN else None
+        return (
+            capabilities_for_servers(call.client_info.capabilities)
+            if self._client_session.era is _MODERN
+            else None
+        )
 
 
 def _is_task(raw: Raw) -> bool:

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Coroutine
 from typing import Any
 
-from holdfast.gateway.kept_bytes import KeptBytes
+from holdfast.gateway.session_memory import SessionMemory
 from holdfast.gateway.subscriptions import Subscriptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -28,16 +28,19 @@ _ENTRY_BYTES = 200  # about the memory of an entry, besides the URI
 class ResourceWatches:
     """Subscribes to resources at their servers, in each server's era."""
 
-    def __init__(self, subscriptions: Subscriptions, kept: KeptBytes) -> None:
-        """`kept` counts the bytes of the URIs."""
+    def __init__(self, subscriptions: Subscriptions, memory: SessionMemory) -> None:
+        """`memory` counts the bytes of the URIs."""
         self._subscriptions = subscriptions
-        self._kept = kept
+        self._memory = memory
         self._bytes = 0
         self._counts: Counter[tuple[str, str]] = Counter()
+        """How many subscriptions the client has, by server and URI."""
         self._listens: dict[str, asyncio.Task[None]] = {}
+        """The request `subscriptions/listen` that is open at each modern server."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._adding: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)  # by server
         self._changing = asyncio.Lock()
+        """Held while the request in `_listens` is replaced."""
 
     def is_watched(self, server: str, uri: str) -> bool:
         """Whether the client has a subscription to the resource."""
@@ -49,13 +52,12 @@ class ResourceWatches:
         A server of the handshake era must answer within 60 s. A modern server gets 10 s to acknowledge the subscription; after
         that, the subscription counts as open.
         """
-        async with self._adding[
-            server
-        ]:  # if the server refuses the first of two equal subscriptions, the second must not count
+        # One at a time: if the server refuses the first of two equal subscriptions, the second must not count.
+        async with self._adding[server]:
             if (server, uri) in self._counts:
                 self._counts[server, uri] += 1
                 return
-            self._make_room(uri)
+            self._reserve_memory(uri)
             self._counts[server, uri] = 1
             try:
                 if era is Era.HANDSHAKE:
@@ -80,12 +82,13 @@ class ResourceWatches:
         else:
             self._start(self._listen(session, server))
 
-    def _make_room(self, uri: str) -> None:
+    def _reserve_memory(self, uri: str) -> None:
+        """Count the memory of a resource. Raise BUSY if there is too little."""
         size = len(uri) + _ENTRY_BYTES
         if (
             len(self._counts) >= MAX_WATCHED
             or self._bytes + size > MAX_WATCHED_BYTES
-            or not self._kept.try_add(size)
+            or not self._memory.try_add(size)
         ):
             raise HoldfastError(
                 codes.BUSY, "This session already watches too many resources. Unsubscribe from one first."
@@ -98,7 +101,7 @@ class ResourceWatches:
         if not self._counts[server, uri]:
             del self._counts[server, uri]
             self._bytes -= len(uri) + _ENTRY_BYTES
-            self._kept.remove(len(uri) + _ENTRY_BYTES)
+            self._memory.remove(len(uri) + _ENTRY_BYTES)
 
     def close(self) -> None:
         """Stop listening. The links to the session's own servers are closed with the session."""
@@ -112,7 +115,7 @@ class ResourceWatches:
     async def _listen(self, session: Session, server: str) -> None:
         """Replace the subscription at a modern server: the new one is open before the old one is closed."""
         async with self._changing:
-            uris = sorted(uri for one, uri in self._counts if one == server)
+            uris = sorted(uri for watched_at, uri in self._counts if watched_at == server)
             old = self._listens.pop(server, None)
             if uris:
                 acknowledged = self._subscriptions.expect(server)

@@ -23,7 +23,7 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     """The content of a `requestState`: a parked request of this process, or the server's own state."""
 
     parked: str = ""
-    """The id of the parked request; empty if the server keeps the state."""
+    """The id of the parked request; empty if the state is the server's own."""
     server: str = ""
     """The server that asks. Its call was permitted before it could ask."""
     server_state: str | None = None
@@ -41,11 +41,11 @@ class StateSigner:
 
     def sign(self, state: State, *, session: str, method: str, request: str) -> str:
         """The state as the client gets it. `request` is the `digest` of the request that it belongs to."""
-        marked = msgspec.structs.replace(state, nonce=secrets.token_hex(8))
-        self._unused[marked.nonce] = None
+        with_nonce = msgspec.structs.replace(state, nonce=secrets.token_hex(8))
+        self._unused[with_nonce.nonce] = None
         if len(self._unused) > MAX_STATES:
             del self._unused[next(iter(self._unused))]
-        payload = int(time.time() + STATE_SECONDS).to_bytes(8, "big") + msgspec.json.encode(marked)
+        payload = int(time.time() + STATE_SECONDS).to_bytes(8, "big") + msgspec.json.encode(with_nonce)
         mac = self._mac(payload, session, method, request)
         return base64.urlsafe_b64encode(mac + payload).decode()
 

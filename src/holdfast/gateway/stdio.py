@@ -65,11 +65,12 @@ class StdioClient:
             await handler.client_session.close("the client closed the connection")
 
     async def _answer(self, request: Request) -> Any:
+        """Answer one request, in the session of the request's era."""
         meta = read_meta(request.params)
         if VERSION_KEY in meta:
-            info = modern_client(meta)
-            call: ClientCall = ModernCall(meta, info, BackChannel(self.peer.notify))
-            handler = self._handlers.get(Era.MODERN) or self._open(info)
+            client_info = modern_client(meta)
+            call: ClientCall = ModernCall(meta, client_info, BackChannel(self.peer.notify))
+            handler = self._handlers.get(Era.MODERN) or self._open(client_info)
             return await handler.answer(request.id, request.method, request.params, call)
         if request.method == "ping":
             return EMPTY_OBJECT
@@ -81,20 +82,20 @@ class StdioClient:
         call = ClientCall(meta, handler.client_session.client_info, self._channel)
         return await handler.answer(request.id, request.method, request.params, call)
 
-    async def _initialize(self, info: ClientInfo) -> Any:
+    async def _initialize(self, client_info: ClientInfo) -> Any:
         """Open a session in place of the one that the client has."""
-        # The new session takes the place at once, so that each one is closed, even if the client sends `initialize` many times.
+        # The new session is in `_handlers` before the old one is closed. So none is lost if the client sends `initialize` many times.
         old = self._handlers.pop(Era.HANDSHAKE, None)
-        handler = self._open(info)
+        handler = self._open(client_info)
         if old is not None:
             await old.client_session.close("the client sent initialize again")
-        return initialize_result(info, await handler.info())
+        return initialize_result(client_info, await handler.info())
 
-    def _open(self, info: ClientInfo) -> RequestHandler:
-        session = ClientSession(self._host, self._credential, self._options, info, "stdio")
-        if info.era is Era.HANDSHAKE:
+    def _open(self, client_info: ClientInfo) -> RequestHandler:
+        session = ClientSession(self._host, self._credential, self._options, client_info, "stdio")
+        if client_info.era is Era.HANDSHAKE:
             session.back_channel = self._channel
-        handler = self._handlers[info.era] = RequestHandler(session, self._signer)
+        handler = self._handlers[client_info.era] = RequestHandler(session, self._signer)
         return handler
 
     def _on_notification(self, notification: Notification) -> None:

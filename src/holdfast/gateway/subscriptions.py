@@ -25,30 +25,32 @@ _FIELDS = {
 }
 
 
-class Wanted(msgspec.Struct):
+class ListenParams(msgspec.Struct):
     """The params of `subscriptions/listen`."""
 
     notifications: dict[str, Json]
 
     @property
     def lists(self) -> frozenset[str]:
+        """The lists whose changes the client wants: `tools`, `prompts` or `resources`."""
         return frozenset(name for name, field in _FIELDS.items() if self.notifications.get(field) is True)
 
     @property
     def uris(self) -> tuple[str, ...]:
-        found = self.notifications.get("resourceSubscriptions") or []
+        """The resources to subscribe to."""
+        uris = self.notifications.get("resourceSubscriptions") or []
         if (
-            not isinstance(found, list)
-            or len(found) > MAX_URIS
-            or not all(isinstance(uri, str) for uri in found)
+            not isinstance(uris, list)
+            or len(uris) > MAX_URIS
+            or not all(isinstance(uri, str) for uri in uris)
         ):
             raise HoldfastError(
                 codes.BAD_ARGUMENT, f"resourceSubscriptions must be a list of at most {MAX_URIS} URIs."
             )
-        return tuple(str(uri) for uri in found)
+        return tuple(str(uri) for uri in uris)
 
 
-class Stream:
+class SubscriptionStream:
     """One open stream: which notifications the client asked for, and the request on which they are sent."""
 
     def __init__(
@@ -69,9 +71,9 @@ class Stream:
         accepted: dict[str, Any] = {_FIELDS[name]: True for name in sorted(self.lists)}
         if self.uris:
             accepted["resourceSubscriptions"] = sorted(self.uris)
-        self.tell("notifications/subscriptions/acknowledged", {"notifications": accepted})
+        self.notify("notifications/subscriptions/acknowledged", {"notifications": accepted})
 
-    def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification on this stream."""
         self._call.notify(method, {**params, "_meta": self._meta})
 
@@ -81,11 +83,12 @@ class Subscriptions:
 
     def __init__(self, refuse: Callable[[HoldfastError], HoldfastError]) -> None:
         self._refuse = refuse
-        self._streams: set[Stream] = set()
+        self._streams: set[SubscriptionStream] = set()
         self._acknowledged: dict[str, asyncio.Event] = {}
+        """By server: set when the server acknowledges a subscription."""
         self.closed = LightEvent()
 
-    def open(self, stream: Stream) -> None:
+    def open(self, stream: SubscriptionStream) -> None:
         """Add a stream. Raise BUSY if there are too many."""
         if len(self._streams) >= MAX_STREAMS:
             raise self._refuse(
@@ -93,7 +96,7 @@ class Subscriptions:
             )
         self._streams.add(stream)
 
-    def remove(self, stream: Stream) -> None:
+    def remove(self, stream: SubscriptionStream) -> None:
         self._streams.discard(stream)
 
     def close(self) -> None:
@@ -105,17 +108,19 @@ class Subscriptions:
         return self._acknowledged.setdefault(server, LightEvent())
 
     def acknowledge(self, server: str) -> None:
-        """A server has acknowledged a subscription."""
+        """Set the event that `expect` returned: the server has acknowledged a subscription."""
         event = self._acknowledged.pop(server, None)
         if event is not None:
             event.set()
 
     def list_changed(self, name: str) -> None:
+        """Tell the client that a list has changed, on each stream that includes it."""
         for stream in self._streams:
             if name in stream.lists:
-                stream.tell(f"notifications/{name}/list_changed", {})
+                stream.notify(f"notifications/{name}/list_changed", {})
 
     def resource_updated(self, params: Raw) -> None:
+        """Pass a server's notification about a resource on, on each stream that includes the resource."""
         try:
             members = _decode_members(params)
             uri = msgspec.json.decode(members["uri"], type=str)
@@ -124,7 +129,7 @@ class Subscriptions:
         members.pop("_meta", None)
         for stream in self._streams:
             if uri in stream.uris:
-                stream.tell("notifications/resources/updated", members)
+                stream.notify("notifications/resources/updated", members)
 
 
 _decode_members = make_decoder(dict[str, Raw])

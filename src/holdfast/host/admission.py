@@ -122,17 +122,17 @@ class Admission:
             is_session_open=plan.is_open,
         )
         loaded, policy = await prepare_resolution(self._inputs, self._store, context, plan.workspace, given)
-        announced = plan.warnings
+        folder_warnings = plan.warnings
         # The folder may have changed since the session was planned.
         if plan.is_open and plan.workspace is None:
-            announced = await run_with_file_timeout(
+            folder_warnings = await run_with_file_timeout(
                 self._unbound_workspace_warnings, context.cwd, path=context.cwd
             )
-        if announced:
-            loaded = replace(loaded, warnings=(*loaded.warnings, *announced))
+        if folder_warnings:
+            loaded = replace(loaded, warnings=(*loaded.warnings, *folder_warnings))
         if context.trust_level is Trust.SANDBOXED:
-            warnings = await run_with_file_timeout(self._trust_warnings, plan, path=context.cwd)
-            loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
+            trust_warnings = await run_with_file_timeout(self._trust_warnings, plan, path=context.cwd)
+            loaded = replace(loaded, warnings=(*loaded.warnings, *trust_warnings))
         if options.builtins is not None:
             kept = tuple(spec for spec in policy.builtins if spec.name in options.builtins)
             policy = replace(policy, builtins=kept)
@@ -232,16 +232,17 @@ class Admission:
         )
 
     def _unbound_workspace_warnings(self, folder: str) -> tuple[SessionWarning, ...]:
-        """A warning if a file in the folder names a workspace that it is not bound to, unless the user has declined to bind it."""
-        found = self._registry.find_announced(folder)
-        if found is None:
+        """A warning if a file in the folder names a workspace that the folder is not bound to, unless the user has declined that."""
+        announcement = self._registry.find_announced(folder)
+        if announcement is None:
             return ()
-        announced, workspace = found
+        announced, workspace = announcement
         bind = shlex.join(["holdfast", "workspaces", "bind", announced.folder])
         text = f"{announced.folder} says that it belongs to the workspace {workspace.slug!r}. If that is right, run: {bind}"
         return (SessionWarning(folder=announced.folder, stage=Stage.ADMIT, text=text),)
 
     def _workspace(self, options: OpenOptions, folder: str) -> Workspace | None:
+        """The session's workspace: its parent's, the one in the options, or the one that the folder belongs to."""
         if options.parent is not None:
             slug = options.parent.context.workspace_id
             return self._registry.get(slug) if slug else None
@@ -290,7 +291,7 @@ class SessionPlan:
     is_open: bool = False
     """Whether the session is already open, and only its servers are resolved again."""
     not_given: tuple[str, ...] = ()
-    """The servers that an application gave to the session before it was stored, and has not given again."""
+    """The servers that an application gave to the stored session earlier, and has not given again."""
     timer: OpeningTimer = field(default_factory=OpeningTimer, compare=False)
     """How long each phase of the opening has taken."""
 
@@ -298,8 +299,9 @@ class SessionPlan:
         """Decide which servers the session gets."""
         loaded, policy = await self.admission.load(self)
         resolution = await self.admission.resolve(loaded, policy, self.context)
-        known = {server.name for server in resolution.servers} | {one.server for one in resolution.refusals}
-        if missing := [not_given_again(name) for name in self.not_given if name not in known]:
+        resolved = {server.name for server in resolution.servers}
+        refused = {refusal.server for refusal in resolution.refusals}
+        if missing := [not_given_again(name) for name in self.not_given if name not in resolved | refused]:
             resolution = replace(resolution, refusals=(*resolution.refusals, *missing))
         mask, question_mask = await self.admission.masks(loaded, resolution, policy)
         mask = mask.for_session(self.context.session_id)

@@ -29,15 +29,19 @@ _MAX_FILES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundAgent:
-    """A file with a definition, and why it cannot be used, if it cannot."""
+class AgentFile:
+    """A file with the definition of an agent, and why it cannot be used, if it cannot."""
 
     name: str
     origin: str
+    """The path of the file."""
     is_project: bool
+    """Whether it is a project's file, not the user's own."""
     definition: AgentDefinition | None = None
+    """None if the definition cannot be used."""
     text: str = ""
     problem: str = ""
+    """Why the definition cannot be used; empty if it can."""
     is_approved: bool = True
 
 
@@ -53,79 +57,84 @@ class AgentDefinitions:
 
     async def require(self, name: str, folder: str) -> AgentDefinition:
         """The definition with this name. Raise UNKNOWN_AGENT or NOT_APPROVED if it cannot be used."""
-        found = await self.find(name, folder)
-        if found is None:
-            usable = [one.name for one in await self.list(folder) if one.definition is not None]
+        agent_file = await self.find(name, folder)
+        if agent_file is None:
+            usable = [file.name for file in await self.list(folder) if file.definition is not None]
             known = f" The agents here are: {', '.join(usable)}." if usable else ""
             raise HoldfastError(
                 codes.UNKNOWN_AGENT,
                 f"There is no agent {name[:80]!r}: neither {self._own_folder}/{name[:80]}.md nor {PROJECT_FOLDER}/{name[:80]}.md.{known}",
             )
-        if not found.is_approved:
+        if not agent_file.is_approved:
             raise HoldfastError(
                 codes.NOT_APPROVED,
-                f"The agent {name!r} is defined by the project ({found.origin}), and you have not approved it as it is now. "
+                f"The agent {name!r} is defined by the project ({agent_file.origin}), and you have not approved it as it is now. "
                 f"Read and approve it with: {shlex.join(('holdfast', 'agents', 'approve', name))}",
                 hint=f"To read it without approving it: {shlex.join(('holdfast', 'agents', 'show', name))}",
             )
-        if found.definition is None:
-            raise HoldfastError(codes.UNKNOWN_AGENT, f"The agent {name!r} cannot be used: {found.problem}.")
-        return found.definition
+        if agent_file.definition is None:
+            raise HoldfastError(
+                codes.UNKNOWN_AGENT, f"The agent {name!r} cannot be used: {agent_file.problem}."
+            )
+        return agent_file.definition
 
-    async def find(self, name: str, folder: str) -> FoundAgent | None:
-        """The file with this name. The user's own comes first. Nothing of a project's file is used before approval."""
+    async def find(self, name: str, folder: str) -> AgentFile | None:
+        """The file of the agent with this name; None if there is none. The user's own file comes before the project's.
+
+        A project's file that is not approved has no `definition`.
+        """
         if not NAME.fullmatch(name):
             return None
-        for outer, inner in (
-            (str(self._own_folder), ""),
-            (folder, PROJECT_FOLDER),
-        ):
-            found = await run_with_file_timeout(partial(_read, name, outer, inner), path=outer)
-            if found is not None:
-                return await self._check(found)
+        for start, inner in ((str(self._own_folder), ""), (folder, PROJECT_FOLDER)):
+            agent_file = await run_with_file_timeout(partial(_read, name, start, inner), path=start)
+            if agent_file is not None:
+                return await self._check(agent_file)
         return None
 
-    async def list(self, folder: str) -> list[FoundAgent]:
+    async def list(self, folder: str) -> list[AgentFile]:
         """The definitions for sessions in this folder, also those that cannot be used: `problem` says why."""
         project = Path(folder) / PROJECT_FOLDER
         own_names = await run_with_file_timeout(_names, self._own_folder, path=str(self._own_folder))
         project_names = await run_with_file_timeout(_names, project, path=str(project))
-        found = [await self.find(name, folder) for name in sorted({*own_names, *project_names})]
-        return [one for one in found if one is not None]
+        files = [await self.find(name, folder) for name in sorted({*own_names, *project_names})]
+        return [file for file in files if file is not None]
 
-    async def approve(self, found: FoundAgent, *, by: str) -> None:
+    async def approve(self, agent_file: AgentFile, *, by: str) -> None:
         """Approve a project's definition with exactly this content."""
-        approval = Approval(key=_key(found), content_hash=_digest(found.text), by=by, at=self._store.now())
+        approval = Approval(
+            key=_key(agent_file), content_hash=_digest(agent_file.text), by=by, at=self._store.now()
+        )
 
         def write(tx: Tx) -> None:
-            tx.remove_approvals(_key(found))
+            tx.remove_approvals(_key(agent_file))
             tx.approve(approval)
             self._audit.append(tx, approval_record(approval))
 
         await self._store.write(write)
 
-    async def _check(self, found: FoundAgent) -> FoundAgent:
-        if found.is_project and not found.text and found.problem:
-            return found  # there is nothing that could be approved
-        if found.is_project:
-            approvals = await self._store.read(lambda tx: tx.approvals(_key(found)))
-            digest = _digest(found.text)
+    async def _check(self, agent_file: AgentFile) -> AgentFile:
+        """The file without its definition, and with the `problem`, if the definition may not be used."""
+        if agent_file.is_project and not agent_file.text and agent_file.problem:
+            return agent_file  # there is nothing that could be approved
+        if agent_file.is_project:
+            approvals = await self._store.read(lambda tx: tx.approvals(_key(agent_file)))
+            digest = _digest(agent_file.text)
             if not any(approval.content_hash == digest for approval in approvals):
-                return replace(found, definition=None, is_approved=False, problem="not approved")
-        definition = found.definition
+                return replace(agent_file, definition=None, is_approved=False, problem="not approved")
+        definition = agent_file.definition
         if definition is not None and definition.model and definition.model not in self._models:
             problem = (
                 f"it asks for the model {definition.model[:80]!r}, which is not in the settings: "
                 "add it to model.also, or remove `model` from the definition"
             )
-            return replace(found, definition=None, problem=problem)
-        return found
+            return replace(agent_file, definition=None, problem=problem)
+        return agent_file
 
 
 async def revoke(store: Store, audit: Audit, folder: str, name: str, *, by: str) -> bool:
     """Revoke the approvals of a project's agent, or of its AGENTS.md. Return whether there was one."""
-    found = FoundAgent(name=name, origin=str(_project_path(folder, name)), is_project=True)
-    prefix = instructions_prefix(folder) if name == INSTRUCTIONS_FILE else _key(found)
+    agent_file = AgentFile(name=name, origin=str(_project_path(folder, name)), is_project=True)
+    prefix = instructions_prefix(folder) if name == INSTRUCTIONS_FILE else _key(agent_file)
     now = store.now()
 
     def remove(tx: Tx) -> bool:
@@ -142,14 +151,14 @@ def _project_path(folder: str, name: str) -> Path:
     return Path(folder) / PROJECT_FOLDER / f"{name}.md"
 
 
-def _read(name: str, folder: str, inner: str) -> FoundAgent | None:
+def _read(name: str, folder: str, inner: str) -> AgentFile | None:
     """Read and parse a file; None if there is none. Blocks. `inner` is the folder in the project; empty for the user's own file.
 
     A project's file must not be a link. Invisible characters are removed from it: the user must see, and approve, exactly the text
     that the model gets.
     """
     path, is_project = Path(folder, inner, f"{name}.md"), bool(inner)
-    found = FoundAgent(name=name, origin=str(path), is_project=is_project)
+    agent_file = AgentFile(name=name, origin=str(path), is_project=is_project)
     try:
         if is_project:
             raw = read_project_file(folder, f"{inner}/{name}.md", limit=MAX_BYTES)
@@ -161,21 +170,21 @@ def _read(name: str, folder: str, inner: str) -> FoundAgent | None:
     except NotADirectoryError:
         return None
     except UnicodeDecodeError:
-        return replace(found, problem="it is not UTF-8 text")
+        return replace(agent_file, problem="it is not UTF-8 text")
     except OSError as error:
-        is_odd = is_project and isinstance(error, UnusableFileError)
+        is_unusable = is_project and isinstance(error, UnusableFileError)
         why = (
             f"it is {error.strerror}, so it is not read"
-            if is_odd
+            if is_unusable
             else f"it could not be read: {error.strerror}"
         )
-        return replace(found, problem=why)
+        return replace(agent_file, problem=why)
     try:
         definition = parse_definition(name, text)
     except ValueError as error:
-        return replace(found, text=text, problem=str(error))
+        return replace(agent_file, text=text, problem=str(error))
     definition = replace(definition, origin=str(path), digest=_digest(text), is_project=is_project)
-    return replace(found, text=text, definition=definition)
+    return replace(agent_file, text=text, definition=definition)
 
 
 def _names(folder: Path) -> list[str]:
@@ -194,8 +203,8 @@ def _names(folder: Path) -> list[str]:
     return names
 
 
-def _key(found: FoundAgent) -> str:
-    return json.dumps(["agent", found.origin, found.name])
+def _key(agent_file: AgentFile) -> str:
+    return json.dumps(["agent", agent_file.origin, agent_file.name])
 
 
 def _digest(text: str) -> str:

@@ -43,7 +43,7 @@ class ApprovalWatch:
         """The approvals of later edits at the last check."""
 
     async def start(self) -> Self:
-        """Read the approvals, and return this watch. Call this before the first server is started: that start takes them into account."""
+        """Read the approvals, and return this watch. Call this before the first server is started, so that no later change is missed."""
         self._folders, followed = await self._store.read(
             lambda tx: (approved_program_folders(tx), read_edit_approvals(tx))
         )
@@ -75,18 +75,18 @@ class ApprovalWatch:
             return
         approved = UnconfinedPaths(approved_folders=frozenset(with_bind_mounts(new, read_mounts())))
 
-        def is_concerned(spec: ServerSpec) -> bool:
+        def is_affected(spec: ServerSpec) -> bool:
             confinement = spec.confinement
             if spec in revoked or confinement is None:
                 return spec in revoked
             return "." not in confinement.writable and bool(approved.read_only_roots(confinement.roots))
 
-        ended = [spec.name for spec in self._links.specs() if is_concerned(spec)]
+        ended = [spec.name for spec in self._links.specs() if is_affected(spec)]
         if ended:
             log.info("servers ended, because approvals have changed", extra={"servers": ended})
-            await self._links.close_matching(is_concerned)
+            await self._links.close_matching(is_affected)
 
     async def _revoke_new_edit_approvals(self, new: frozenset[Approval]) -> None:
-        """Revoke new approvals of later edits in folders that a confined server, which runs already, can write to."""
+        """Revoke new approvals of later edits in folders that a running confined server can write to."""
         for spec in self._links.specs() if new else ():
             await revoke_edit_approvals(self._store, self._audit, new, spec)

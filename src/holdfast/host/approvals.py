@@ -60,8 +60,8 @@ _MAX_ROWS = 100  # that one transaction writes: all sessions share the writer
 _READ_SECONDS = 20.0  # enough for a program of the largest size on a slow disk
 _REVIEW = "To review it, run: holdfast servers approve"
 _NO_LONGER_APPROVED = (
-    "Since this session was opened, its approval was revoked, or replaced by one with other rights. To use it, open a new "
-    "session; if it is refused there, run: holdfast servers approve"
+    "Since this session was opened, the approval of this server was revoked, or replaced by one with other rights. To use the "
+    "server, open a new session; if it is refused there, run: holdfast servers approve"
 )
 
 
@@ -91,8 +91,8 @@ class Approvals:
     ) -> None:
         """Approve a server with its current configuration, and with its program as it was read.
 
-        With a `grant` it may run confined only, otherwise it gets the user's rights. The last answer counts. With
-        `follow_edits`, later edits of the program are also approved, until a confined server can write in the project's
+        With a `grant`, the server may run confined only, otherwise it gets the user's rights. This replaces earlier answers.
+        With `follow_edits`, later edits of the program are also approved, until a confined server can write in the project's
         folder. `shown` is the entry as the user saw it, with secrets masked; it is kept to show what changed.
         """
         if program is not None and (problem := program.problem_with_bytecode):
@@ -124,8 +124,8 @@ class Approvals:
 
     async def followed_edits(self) -> frozenset[str]:
         """The digests of the project entries for which later edits of their program are approved."""
-        found = await self._store.read(read_edit_approvals)
-        return frozenset(edits.content_hash for edits in found)
+        approvals = await self._store.read(read_edit_approvals)
+        return frozenset(approval.content_hash for approval in approvals)
 
     async def decline_server(self, entry: ServerEntry, *, by: str) -> None:
         """Remember that the user declined a server with its current configuration. Only `approve_server` changes that."""
@@ -200,7 +200,8 @@ class Approvals:
     ) -> Program | None:
         """Return the program of a project's server; raise NOT_APPROVED if server or program are not as they were approved.
 
-        Return None for other servers, and for a project's remote servers, which have no program.
+        Return None for other servers, and for a project's remote servers, which have no program. `hashes` shares the hashes of
+        files between several checks.
         """
         if spec.source is not Source.PROJECT:
             return None
@@ -211,19 +212,19 @@ class Approvals:
         stdio = spec.transport
         argv = (stdio.command, *stdio.args)
 
-        def read(tx: ReadTx) -> tuple[ApprovedProgram, bool, str]:
+        def read_approval(tx: ReadTx) -> tuple[ApprovedProgram, bool, str]:
             key = spec.origin, spec.name
             approved = read_approved_program(tx, *key, spec.digest)
             return approved, covers_later_edits(tx, *key, spec.digest), read_ended_edits(tx, *key)
 
-        approved, is_followed, ended_by = await self._store.read(read)
-        read_again = partial(self._read_program, argv, folder, module_folders=stdio.module_folders)
-        program = await read_again(hashes=hashes, approved=approved.all_hashes)
+        approved, is_followed, ended_by = await self._store.read(read_approval)
+        read_files = partial(self._read_program, argv, folder, module_folders=stdio.module_folders)
+        program = await read_files(hashes=hashes, approved=approved.all_hashes)
         why = _why_not_approved(program, approved)
         if why and is_followed and not program.problem and spec.confinement is None and not spec.grant:
             # Read it again, now with the parts that are not approved.
-            program = await read_again(hashes=hashes)
-            why = _why_not_checked(program) or await run_with_file_timeout(
+            program = await read_files(hashes=hashes)
+            why = _why_uncheckable(program) or await run_with_file_timeout(
                 why_edits_need_approval, program, folder, approved.all_hashes, path=folder
             )
         if why:
@@ -287,18 +288,18 @@ class Approvals:
         def store(tx: Tx, pins: Mapping[str, str]) -> None:
             self._record(tx, store_tool_approvals(tx, spec, pins, user_id=user_id, by=by, at=now))
 
-        def store_definitions(tx: Tx, shown: Iterable[Approval]) -> None:
-            for definition in shown:
-                tx.approve(definition)
+        def store_definitions(tx: Tx, rows: Iterable[Approval]) -> None:
+            for row in rows:
+                tx.approve(row)
 
-        pins, shown = await _THREADS.run(prepare, owner=user_id)
-        if by == APPROVED_ON_FIRST_USE:  # one row
+        pins, definition_rows = await _THREADS.run(prepare, owner=user_id)
+        if by == APPROVED_ON_FIRST_USE:  # these pins are stored in one row
             await self._store.write(partial(store, pins=pins))
         else:
             for batch in _batches([*pins.items()]):
                 await self._store.write(partial(store, pins=dict(batch)))
-        for definitions_batch in _batches(shown):
-            await self._store.write(partial(store_definitions, shown=definitions_batch))
+        for rows in _batches(definition_rows):
+            await self._store.write(partial(store_definitions, rows=rows))
 
     async def last_definition(
         self, spec: ServerSpec, tool: str, *, user_id: str = "", mask: Mask | None = None
@@ -312,8 +313,8 @@ class Approvals:
 
         def read(tx: ReadTx) -> list[Tool]:
             names = read_tool_pins(tx, spec, user_id).all
-            found = (read_last_definition(tx, spec, user_id, name) for name in names)
-            return [definition for definition in found if definition is not None]
+            definitions = (read_last_definition(tx, spec, user_id, name) for name in names)
+            return [definition for definition in definitions if definition is not None]
 
         return await self._store.read(read)
 
@@ -402,12 +403,13 @@ def _with_names_of(tools: Sequence[Tool], pins: ToolPins) -> ToolPins:
     masked = {name.rpartition(" ")[2]: name for name in pins.all if MASKED in name}
     if not masked:
         return pins
-    stored = {tool.name: masked[found] for tool in tools if (found := _name_hash(tool.name)) in masked}
+    stored = {tool.name: masked[digest] for tool in tools if (digest := _name_hash(tool.name)) in masked}
     return ToolPins(all=_add_names(pins.all, stored), by_person=_add_names(pins.by_person, stored))
 
 
 def _add_names(pins: Mapping[str, frozenset[str]], stored: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    return {**pins, **{name: pins[kept] for name, kept in stored.items() if kept in pins}}
+    """The pins, also under real names. `stored` has the name in the store for each real name."""
+    return {**pins, **{name: pins[masked] for name, masked in stored.items() if masked in pins}}
 
 
 def _why_not_followed(ended_by: str) -> str:
@@ -420,7 +422,7 @@ def _why_not_followed(ended_by: str) -> str:
     )
 
 
-def _why_not_checked(program: Program) -> str:
+def _why_uncheckable(program: Program) -> str:
     if not program.problem:
         return ""
     return (
@@ -430,7 +432,8 @@ def _why_not_checked(program: Program) -> str:
 
 
 def _why_not_approved(program: Program, approved: ApprovedProgram) -> str:
-    if why := _why_not_checked(program):
+    """Why a program may not run; empty if it is as it was approved."""
+    if why := _why_uncheckable(program):
         return why
     if problem := program.problem_with_bytecode:
         return f"Its program cannot be checked: {problem}."

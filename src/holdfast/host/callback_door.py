@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 Ask: TypeAlias = Callable[[PermissionQuestion], "Awaitable[Decision | bool] | Decision | bool"]
 """Whether a call may run: True, False, or a `Decision`."""
 Fields: TypeAlias = "Arguments | str | float | list[str] | bool | None"
+"""What a function that answers a server's question may return; see `Elicit`."""
 Elicit: TypeAlias = Callable[[JsonObject], "Awaitable[Fields] | Fields"]
 """Answers a server's question: the fields of the form, the value of its only field, True to accept a question without fields, None to decline.
 

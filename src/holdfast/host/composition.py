@@ -109,6 +109,7 @@ class HostParts:
 async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     """Make and start all parts of a host. Leaving `stack` closes its sessions, then stops the parts in reverse order."""
     settings, app_servers = config.settings, config.app_servers
+    # What the other parts share.
     live, confined_folders, changeable_roots = (
         LiveSessions(),
         ConfinedFolders(),
@@ -128,6 +129,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         app_toolbox_names=app_servers.toolbox_names,
         sandbox=sandbox,
     )
+    # The data folder: secrets, store, audit and logs.
     check_data_folder(settings.data_dir)
     # Exited last: what the store writes while it is closed must still be masked.
     obtained = stack.enter_context(ObtainedSecrets())
@@ -147,6 +149,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     )
     retention = Retention(store, audit, server_logs, settings.data_dir, containers)
     await stack.enter_async_context(_in_background(retention.clean_up(settings.sessions.keep_days)))
+    # The servers.
     keeper = await stack.enter_async_context(Keeper(sandbox))
     remote = await stack.enter_async_context(
         RemoteConnector(
@@ -210,6 +213,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         aliases=settings.aliases,
     )
 
+    # The sessions.
     def can_spawn(session: Session, tool: CatalogTool) -> bool:
         if tool.server.name == TEAM_SERVER:
             return team.can_create(session)
@@ -241,6 +245,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     )
     # Set here because of a cycle: the opener gives these tools to sessions, and these tools open sessions.
     team.opener = delegator.opener = opener
+    # What runs in the background.
     watch = await ApprovalWatch(store, audit, links).start()
     approvals.on_change = watch.check
     await stack.enter_async_context(_in_background(watch.run()))

@@ -46,10 +46,11 @@ class ConfigWatch:
         self._warned: WeakKeyDictionary[Session, str] = WeakKeyDictionary()
         """What was last reported about a session: a failure that is tried again every second is reported once."""
         self._shared: dict[ConfigVersion, ConfigVersion] = {}
+        """Versions that sessions with the same one share, to save memory."""
         self._settings_version = _file_versions([settings.file])
 
     async def version(self, cwd: str | Path) -> ConfigVersion:
-        """A value that changes whenever a file or an approval that concerns sessions in this folder changes."""
+        """A value that changes whenever a file or an approval changes that affects sessions in this folder."""
         servers = self._settings.servers
         files = (
             servers.host_file,
@@ -64,7 +65,7 @@ class ConfigWatch:
 
     def follow(self, session: Session, version: ConfigVersion) -> None:
         """Apply later changes to this session. `version` was read before the session's servers were resolved."""
-        self._versions[session] = self._shared.setdefault(version, version)  # most sessions have the same one
+        self._versions[session] = self._shared.setdefault(version, version)
         if len(self._shared) > _MAX_SHARED:
             del self._shared[next(iter(self._shared))]
 
@@ -77,27 +78,31 @@ class ConfigWatch:
                     await self._check(updates)
 
     async def _check(self, updates: asyncio.TaskGroup) -> None:
-        """Begin to apply what has changed to every session that it concerns.
+        """Start to apply what has changed to every session that it affects.
 
-        No session waits for another one: a server that is slow to start or to end must not keep a change from the others.
+        No session waits for another one, because a server may be slow to start or to end.
         """
-        found: dict[str, ConfigVersion] = {}
-        for session, known in [*self._versions.items()]:
+        versions: dict[str, ConfigVersion] = {}  # by folder
+        for session, applied in [*self._versions.items()]:
             if session.is_closing:
                 continue
             cwd = session.context.cwd
             try:
-                if cwd not in found:
-                    found[cwd] = await self.version(cwd)
+                if cwd not in versions:
+                    versions[cwd] = await self.version(cwd)
             except HoldfastError as error:  # a busy store, or a folder that does not answer
                 self._warn(session, error.message)
                 continue
-            if found[cwd] != known:
-                self.follow(session, found[cwd])
-                updates.create_task(self._apply(session, known, screen_again=found[cwd][1] != known[1]))
+            version = versions[cwd]
+            if version != applied:
+                self.follow(session, version)
+                updates.create_task(self._apply(session, applied, screen_again=version[1] != applied[1]))
 
-    async def _apply(self, session: Session, known: ConfigVersion, *, screen_again: bool) -> None:
-        """Apply the configuration to a session. If that fails, it is tried again at the next check."""
+    async def _apply(self, session: Session, before: ConfigVersion, *, screen_again: bool) -> None:
+        """Apply the configuration to a session. If that fails, it is tried again at the next check.
+
+        `before` is the version that was applied last. `screen_again`: whether tools may have been approved or revoked.
+        """
         try:
             self._read_rules()
         except HoldfastError as error:  # the rules stay as they are, and everything else is applied
@@ -107,7 +112,7 @@ class ConfigWatch:
         except Exception as error:
             if session.is_closing:
                 return
-            self.follow(session, known)
+            self.follow(session, before)
             if isinstance(error, HoldfastError):  # an invalid file, or a store that is busy for a while
                 self._warn(session, error.message)
             else:
@@ -141,7 +146,7 @@ class ConfigWatch:
 
 
 def _versions_with(files: Iterable[Path], folder: Path) -> tuple[object, ...]:
-    """The versions of these files, and of those in the folder: an editor may change a file without replacing it."""
+    """The versions of these files, of a folder, and of the files in it. If a file is changed in place, the folder's version stays the same."""
     try:
         entries = sorted(folder.iterdir())
     except OSError:
@@ -150,12 +155,12 @@ def _versions_with(files: Iterable[Path], folder: Path) -> tuple[object, ...]:
 
 
 def _file_versions(files: Iterable[Path]) -> tuple[object, ...]:
-    found: list[object] = []
+    versions: list[object] = []
     for file in files:
         try:
             status = file.stat()
         except OSError:
-            found.append(None)
+            versions.append(None)
         else:
-            found.append((status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
-    return tuple(found)
+            versions.append((status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size))
+    return tuple(versions)

@@ -1,4 +1,4 @@
-"""Sub-agents of a host's sessions: which definition they have, and in which session they run."""
+"""Runs the sub-agents that the agents of a host's sessions start: which definition each has, and in which session it runs."""
 
 import asyncio
 from dataclasses import replace

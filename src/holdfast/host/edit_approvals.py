@@ -1,8 +1,8 @@
-"""Approvals that follow the user's edits: when they can be given, what they cover, and when they end.
+"""Approvals that cover later edits of a program: when they can be given, what they cover, and when they end.
 
-Such a program runs with the user's rights after any change. So no confined server may be able to change it: before one is
-started that can write in the project's folder, the approval ends for good. Edits of files outside of the project's folder
-are never covered.
+With such an approval, the program runs with the user's rights after any edit. So no confined server may be able to edit it:
+before a confined server is started that can write in the project's folder, the approval ends for good. Edits of files outside
+of the project's folder are never covered.
 """
 
 import json
@@ -25,7 +25,7 @@ from holdfast.store.types import Approval
 
 
 def why_not_to_follow(name: str, folder: str, program: Program) -> str:
-    """Why an approval of this server cannot follow edits now; empty if it can. Blocks."""
+    """Why an approval of this server cannot cover later edits now; empty if it can. Blocks."""
     try:
         parents = (real_path(str(Path(folder, path).parent)) for path in program.files)
         folders = {real_path(folder), *parents}
@@ -43,9 +43,10 @@ def why_not_to_follow(name: str, folder: str, program: Program) -> str:
 
 
 def why_edits_need_approval(program: Program, folder: str, approved: Mapping[str, Collection[str]]) -> str:
-    """Why a changed program needs approval, although its edits are followed; empty if it needs none. Blocks.
+    """Why a changed program needs approval, although later edits are approved; empty if it needs none. Blocks.
 
-    Confined servers may write to files outside of the project's folder, even if the project has a link or a hard link to them.
+    `approved` has the approved hashes of each file. Confined servers may write to files outside of the project's folder, even
+    if the project has a link or a hard link to them.
     """
     for path, content in program.files.items():
         if content not in approved.get(path, ()) and not _is_only_in(folder, Path(folder, path)):
@@ -65,9 +66,9 @@ def _is_only_in(folder: str, path: Path) -> bool:
 
 
 async def revoke_edits_in_writable_roots(store: Store, audit: Audit, spec: ServerSpec) -> ServerSpec:
-    """Revoke the approvals of later edits in each folder that a confined server can write to. Called before it is started.
+    """Revoke the approvals of later edits in each folder that this confined server can write to. Call this before it is started.
 
-    Returns the server as it was given.
+    Return the spec unchanged.
     """
     if spec.confinement is None:
         return spec
@@ -79,7 +80,7 @@ async def revoke_edits_in_writable_roots(store: Store, audit: Audit, spec: Serve
 async def revoke_edit_approvals(
     store: Store, audit: Audit, followed: Iterable[Approval], spec: ServerSpec
 ) -> None:
-    """Revoke those approvals of later edits whose folder overlaps with a root that this server is confined to and can write to."""
+    """Revoke those of the approvals in `followed` whose folder overlaps with a root that this confined server can write to."""
     confinement = spec.confinement
     if confinement is None:
         return

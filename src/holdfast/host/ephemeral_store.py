@@ -85,17 +85,17 @@ class ForwardingAudit(Audit):
         return await self._host_audit.write(record, mask)
 
     def discard(self) -> None:
-        """Forget the records of the last transaction, if it was rolled back."""
+        """Forget the records that are left of a transaction that was rolled back."""
         self._collected.clear()
 
     async def forward(self) -> None:
         """Write the collected records to the host's audit, and wait until they are on disk."""
         collected, self._collected = self._collected, []
-        error: HoldfastError | None = None
+        last_error: HoldfastError | None = None
         for record, mask in collected:
             try:
                 await self._host_audit.write(record, mask)
-            except HoldfastError as failed:  # the host's store writes the record later, if it can
-                error = failed
-        if error is not None:
-            raise error
+            except HoldfastError as error:  # the host's store writes the record later, if it can
+                last_error = error
+        if last_error is not None:
+            raise last_error

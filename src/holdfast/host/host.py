@@ -253,6 +253,7 @@ class Host:
 
     @asynccontextmanager
     async def _open_for_block(self, options: OpenOptions) -> AsyncIterator[Session]:
+        """Open a session, log which servers were refused, and close the session at the end."""
         session = await self._open(options)
         try:
             await session.wait_ready_and_store()
@@ -275,7 +276,7 @@ class Host:
             await session.close()
 
     def _options_inside(self, outer: Scope, given: SessionOptions) -> OpenOptions:
-        """The options of a session that a run opens inside another session. That must be an open session of this host."""
+        """The options of a session that a run opens inside another session. Raise unless the other session is open in this host."""
         parent = self._parts.live.find_by_scope(outer)
         if parent.is_closing:
             raise HoldfastError(
@@ -322,7 +323,7 @@ class Host:
         elif given:
             raise HoldfastError(
                 codes.BAD_ARGUMENT,
-                f"Give `{next(iter(given))}` by name or in `OpenOptions`, not both together.",
+                f"Give either `OpenOptions` or options by name, such as `{next(iter(given))}`, not both.",
             )
         _check_options(options)
         stored = await self.find_session(session_id, options.user_id)
@@ -342,7 +343,10 @@ class Host:
         return OtherOwner(lease=lease, requested=plan.context)
 
     async def log_in(self, spec: ServerSpec, on_login_page: Callable[[str], None], seconds: float) -> None:
-        """Let the user log in to a remote server, on the page whose address `on_login_page` gets. All sessions use the login."""
+        """Let the user log in to a remote server, within this many seconds. All sessions use the login.
+
+        `on_login_page` is called with the address of the login page.
+        """
         from holdfast.connect.http.login import log_in
 
         self._check_open()
@@ -359,17 +363,17 @@ class Host:
         self._check_open()
         session_id = parse_text("session_id", session_id)
         try:
-            known = parse_session_id(session_id)
-            stored = await self.store.session(known)
+            parsed_id = parse_session_id(session_id)
+            stored = await self.store.session(parsed_id)
         except HoldfastError as error:
             if error.code is not codes.BAD_ID:
                 raise
-            known, stored = SessionId(""), None
+            parsed_id, stored = SessionId(""), None
         if stored is not None and stored.context.user_id == user_id:
             return stored
         # Both cases do the same work, so that their duration does not reveal which one it is.
         reason = "it is another user's" if stored is not None else "there is none"
-        context = SessionContext(session_id=known, trust_level=Trust.SANDBOXED, user_id=user_id)
+        context = SessionContext(session_id=parsed_id, trust_level=Trust.SANDBOXED, user_id=user_id)
         await run_to_completion(self.audit_denied(codes.UNKNOWN_SESSION, reason, context))
         raise HoldfastError(
             codes.UNKNOWN_SESSION,
@@ -384,7 +388,10 @@ class Host:
         await self._parts.audit.write(record)
 
     def mask_credential(self, used_for: object, secret: str) -> None:
-        """Mask a secret that this process obtained, in all events, audit records and logs. The number of secrets is limited for each `used_for`."""
+        """Mask a secret that this process obtained, in all events, audit records and logs.
+
+        `used_for` is any key that names its purpose. For each key, the number of secrets is limited.
+        """
         self._parts.obtained.add_credentials(used_for, [secret])
 
     async def delete_session(self, session_id: str, user_id: str | None = None) -> None:
@@ -408,7 +415,7 @@ class Host:
         return await self._parts.audit.verify()
 
     async def plan(self, options: OpenOptions) -> tuple[LoadedEntries, Resolution]:
-        """The configured entries, and the servers a session would get, without opening one."""
+        """The configured entries, and the servers that a session with these options would get. Opens no session."""
         self._check_open()
         return await (await self._parts.admission.plan(options)).preview()
 

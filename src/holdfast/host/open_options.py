@@ -84,6 +84,7 @@ class OpenOptions:
 
     cwd: str | Path = ""
     roots: tuple[str, ...] = ()
+    """Further folders that the session may use."""
     workspace: str = ""
     trust: Trust | None = None
     """The highest trust the session may have. The settings, its workspace, an overlapping workspace or the parent may lower it."""
@@ -97,7 +98,7 @@ class OpenOptions:
     """Groups of patterns: only tools that match a pattern of every group are offered."""
     user_id: str | None = None
     parent: Session | None = field(default=None, compare=False, repr=False)
-    """The session in which this one is started. Its user and its workspace are used, and this one gets no more rights."""
+    """The session in which the new session is started. The new session has the parent's user and workspace, and never more rights."""
     title: str = ""
     tags: tuple[str, ...] = ()
     keep: bool = True
@@ -124,7 +125,7 @@ class OpenOptions:
     definition: AgentDefinition | None = None
     """The definition with that name. `Opener` sets it."""
     limiting_definitions: tuple[AgentDefinition, ...] = ()
-    """All definitions whose limits apply: that of the agent, those of a session that started this one, and those that the stored session had."""
+    """All definitions whose limits apply: the agent's own, those of the parent session, and those that a resumed session had."""
     extra_builtins: frozenset[str] = frozenset()
     """The built-in servers to offer in addition to those that every session gets."""
     only_server: str | None = None
@@ -237,7 +238,7 @@ def inherit_options(given: SessionOptions, parent: Session, outer: OpenOptions) 
     return replace(
         outer,
         cwd=options.cwd if "cwd" in given else context.cwd,
-        roots=() if "cwd" in given else context.roots[1:],
+        roots=() if "cwd" in given else context.roots[1:],  # the first root is `cwd`
         workspace="",
         trust=options.trust,
         servers=options.servers if "servers" in given else outer.servers,
@@ -271,13 +272,14 @@ def with_stored_folders(options: OpenOptions, stored: SessionContext) -> OpenOpt
     """The options of resuming a stored session: without `cwd`, its folders are used."""
     if options.cwd:
         return options
-    return replace(options, cwd=stored.cwd, roots=options.roots or stored.roots[1:])
+    other_roots = stored.roots[1:]  # the first root is `cwd`
+    return replace(options, cwd=stored.cwd, roots=options.roots or other_roots)
 
 
 def narrow_options(options: OpenOptions, definition: AgentDefinition, *, is_own: bool = True) -> OpenOptions:
     """The options, with what the agent's definition allows. It can only restrict.
 
-    Without `is_own`, only its limits apply: another agent answers.
+    `is_own`: whether this agent answers the session's prompts. Otherwise only its limits apply.
     """
     restriction = Restriction(
         imposed_by=f"the agent {definition.name!r}", servers=definition.servers, patterns=definition.tools

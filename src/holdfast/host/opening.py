@@ -126,6 +126,7 @@ class Opener:
             raise HoldfastError(codes.BAD_ARGUMENT, reason)
 
     async def _open_new(self, plan: SessionPlan) -> Session:
+        """Store a new session, and start it. If it cannot be started, delete it."""
         context, options = plan.context, plan.options
         admitted = await plan.admit()
         plan.timer.end("admit")
@@ -147,43 +148,44 @@ class Opener:
         )
 
         storage = self.storage if options.keep else self.storage.ephemeral()
-        first = storage.opening_events(context, admitted.resolution, mask, is_new=True)
+        opening_events = storage.opening_events(context, admitted.resolution, mask, is_new=True)
 
         def create(tx: Tx) -> Acquired:
             tx.create(new)
             hold = tx.acquire(context.session_id)
-            return Acquired(hold, stored_seq=first.write(tx, hold))
+            return Acquired(hold, stored_seq=opening_events.write(tx, hold))
 
         acquired = await storage.acquire(create, _delete_new)
         plan.timer.end("store")
         try:
             config = self._config(plan, mode, has_title=bool(title))
             session = await self._make_session(plan, storage, acquired.hold, admitted, config)
-            return await self._start(session, options, first, stored_seq=acquired.stored_seq)
+            return await self._start(session, options, opening_events, stored_seq=acquired.stored_seq)
         except BaseException:
             await run_to_completion(storage.roll_back(lambda tx: _delete_new(tx, acquired.hold)))
             raise
 
     async def _reopen(self, stored: StoredSession, plan: SessionPlan) -> Session:
+        """Acquire a stored session, and start it with at most the rights that it had."""
         if not plan.options.keep:
             raise HoldfastError(codes.BAD_ARGUMENT, "A stored session is always kept: `keep` must be true.")
-        kept, storage = stored.context, self.storage
+        stored_context, storage = stored.context, self.storage
 
         def acquire(tx: Tx) -> Acquired:
-            hold = tx.acquire(kept.session_id)
-            storage.audit.end_and_record_interrupted(tx, hold, kept)
+            hold = tx.acquire(stored_context.session_id)
+            storage.audit.end_and_record_interrupted(tx, hold, stored_context)
             return Acquired(hold)
 
         hold = (await storage.acquire(acquire, lambda tx, hold: tx.release(hold))).hold
         try:
             plan.timer.end("store")
             # Read again: now that this process holds the session, no other can change it.
-            current = await storage.store.session(kept.session_id) or stored
+            current = await storage.store.session(stored_context.session_id) or stored
             context = replace(
                 plan.context,
-                session_id=kept.session_id,
+                session_id=stored_context.session_id,
                 trust_level=lowest_trust(plan.context.trust_level, current.context.trust_level),
-                parent_session_id=kept.parent_session_id,
+                parent_session_id=stored_context.parent_session_id,
             )
             if missing := missing_agents(current.settings, plan.options):
                 raise HoldfastError(
@@ -201,14 +203,16 @@ class Opener:
             )
             admitted = await plan.admit()
             plan.timer.end("admit")
+            # The mode and the model: the stored ones, unless others are given. The mode is never higher than the stored one.
             last_mode = lowest_mode(
                 stored_mode(current.settings, _door_kind(plan.options)), await self._mode_above(context)
             )
             mode = lowest_mode(last_mode, plan.options.mode or last_mode)
             if not plan.options.model:
-                kept_model = str(current.settings.get("model", ""))
-                plan = replace(plan, options=replace(plan.options, model=kept_model))
+                stored_model = str(current.settings.get("model", ""))
+                plan = replace(plan, options=replace(plan.options, model=stored_model))
             config = self._config(plan, mode, has_title=bool(current.title))
+            # Store what is different now.
             settings = {
                 **current.settings,
                 **agents_to_store(plan.options),
@@ -220,8 +224,10 @@ class Opener:
                 settings |= {**limits_to_store(mode, tools), "mode": mode}
             if settings != current.settings:
                 await storage.store.write(lambda tx: tx.change(hold, SessionChange(settings=settings)))
-            before = await storage.store.read(
-                lambda tx: _EarlierUse(tx.used_servers(kept.session_id), tx.stored_bytes(kept.session_id))
+            # Find out which servers have lost their state.
+            session_id = stored_context.session_id
+            earlier_use = await storage.store.read(
+                lambda tx: _EarlierUse(tx.used_servers(session_id), tx.stored_bytes(session_id))
             )
             if current.updated >= self.host_opened_at:
                 # The application still has the toolboxes that the session used.
@@ -229,13 +235,13 @@ class Opener:
                 kept_toolboxes = given.kept_toolboxes | (
                     self.app_servers.kept_toolboxes - given.entries.keys()
                 )
-                before = replace(before, used_servers=before.used_servers - kept_toolboxes)
+                earlier_use = replace(earlier_use, used_servers=earlier_use.used_servers - kept_toolboxes)
         except BaseException:
             await run_to_completion(storage.store.release(hold))
             raise
-        first = storage.opening_events(context, admitted.resolution, admitted.mask, is_new=False)
-        session = await self._make_session(plan, storage, hold, admitted, config, before)
-        return await self._start(session, plan.options, first)
+        opening_events = storage.opening_events(context, admitted.resolution, admitted.mask, is_new=False)
+        session = await self._make_session(plan, storage, hold, admitted, config, earlier_use)
+        return await self._start(session, plan.options, opening_events)
 
     async def _mode_above(self, context: SessionContext) -> Mode:
         """The highest mode that the sessions above this one (its parent, and so on) allow, whether they are open or only stored."""
@@ -251,8 +257,17 @@ class Opener:
         return mode
 
     async def _start(
-        self, session: Session, options: OpenOptions, first: OpeningEvents, *, stored_seq: int | None = None
+        self,
+        session: Session,
+        options: OpenOptions,
+        opening_events: OpeningEvents,
+        *,
+        stored_seq: int | None = None,
     ) -> Session:
+        """Make the session live, attach its first door, and start its servers.
+
+        `stored_seq` is the number of the last opening event if these are stored already, as for a new session.
+        """
         self.live.add(session, options)
         if options.opened_by == DoorKind.PYTHON:
             session.permission.how_to_answer = (
@@ -268,7 +283,7 @@ class Opener:
                 )
         session.uses.add(None if options.door is None else session.attach(options.door))
         try:
-            await session.open(first, stored_seq=stored_seq)
+            await session.open(opening_events, stored_seq=stored_seq)
         except BaseException:
             await session.close()
             raise
@@ -304,8 +319,9 @@ class Opener:
         hold: Hold,
         admitted: Admitted,
         config: SessionConfig,
-        before: "_EarlierUse | None" = None,
+        earlier_use: "_EarlierUse | None" = None,
     ) -> Session:
+        """Make the session object, with the resources that are released when the session is closed."""
         context = plan.context
         async with AsyncExitStack() as resources:
             # Removed last: until then, the session cannot be opened again.
@@ -313,8 +329,8 @@ class Opener:
             record = Record(
                 context, hold, storage.store, storage.audit, admitted.mask, admitted.question_mask
             )
-            before = before or _EarlierUse()
-            record.limit_storage(self.max_megabytes, before.stored_bytes)
+            earlier_use = earlier_use or _EarlierUse()
+            record.limit_storage(self.max_megabytes, earlier_use.stored_bytes)
             resources.push_async_callback(storage.release, record)
             resources.callback(self.obtained.forget_session, context.session_id)
             log_mask = SessionLogMask(context.session_id)
@@ -323,14 +339,14 @@ class Opener:
 
             async def resolve_again(context: SessionContext) -> Resolution:
                 """Admit the session again. The new secrets are masked before any server starts."""
-                newest = plan
+                current_plan = plan
                 if plan.options.relay is not None:
                     # An MCP client keeps its session open for long: the workspace may have changed.
-                    newest = await plan.admission.plan(plan.options)
-                again = await replace(newest, context=context, is_open=True).admit()
-                await log_mask.add(again.mask, again.question_mask)
-                record.set_masks(*await MASK_THREADS.run(_merge_masks, record, again))
-                return again.resolution
+                    current_plan = await plan.admission.plan(plan.options)
+                admitted_again = await replace(current_plan, context=context, is_open=True).admit()
+                await log_mask.add(admitted_again.mask, admitted_again.question_mask)
+                record.set_masks(*await MASK_THREADS.run(_merge_masks, record, admitted_again))
+                return admitted_again.resolution
 
             deps = ServerDeps(
                 links=self.links,
@@ -349,7 +365,7 @@ class Opener:
             )
             _check_parent(plan)
             services = {**self.app_servers.services, **plan.options.app_servers.services}
-            scope = Scope(context, used_before=before.used_servers, services=services)
+            scope = Scope(context, used_before=earlier_use.used_servers, services=services)
             scope.relay, scope.keeps_logs = plan.options.relay, plan.options.keep_logs
             scope.is_stored = plan.options.keep
             return Session(scope, admitted.resolution, record, deps, config, resources.pop_all())
@@ -360,11 +376,12 @@ class _EarlierUse:
     """What a session used before it was opened again."""
 
     used_servers: frozenset[str] = frozenset()
+    """The servers whose state is lost."""
     stored_bytes: int = 0
 
 
 def _check_parent(plan: SessionPlan) -> None:
-    """Raise if the session in which this one is started got a lower trust, or was closed, while this one was being opened."""
+    """Raise if the parent session was closed, or got a lower trust, while its child session was being opened."""
     parent, context = plan.options.parent, plan.context
     if parent is None:
         return
@@ -435,6 +452,6 @@ async def _join(session: Session, opened_with: OpenOptions, plan: SessionPlan) -
     return session
 
 
-def _merge_masks(record: Record, again: Admitted) -> tuple[Mask, Mask]:
-    """The session's masks with the secrets of a later admission added. The earlier secrets may still occur."""
-    return record.mask.plus(again.mask), record.masks.questions.plus(again.question_mask)
+def _merge_masks(record: Record, admitted: Admitted) -> tuple[Mask, Mask]:
+    """The session's masks, with the secrets of a later admission added. The earlier secrets may still occur."""
+    return record.mask.plus(admitted.mask), record.masks.questions.plus(admitted.question_mask)

@@ -19,14 +19,15 @@ from holdfast.resolve.package_runner import PackageCommand, Runner
 from holdfast.sandbox.keeper.child import Child
 
 FETCH_SECONDS = 300.0
-_CHECK_SECONDS = 1.0
-_SHOWN_BYTES = 2000
+_CHECK_SECONDS = 1.0  # between two checks of the size
+_OUTPUT_SECONDS = 5.0  # how long the output may stay open after the command has ended
+_SHOWN_BYTES = 2000  # of the output, in an error
 _PYTHON = re.compile(r"python[\d.]*t?")
 _THREADS = WorkerThreads("package-size", threads=2)
 
 
 def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The command that installs the packages into a folder, and its variables. It runs no code of the packages."""
+    """The command that installs the packages into a folder, and its environment variables. It runs no code of the packages."""
     packages = command.packages
     match command.runner:
         case Runner.NPX:
@@ -50,7 +51,7 @@ def compile_command(command: PackageCommand, folder: str) -> tuple[str, ...]:
     """The command that compiles the Python modules of an installed package; empty if there are none. Blocks.
 
     The package is read-only when it runs, so Python could not keep what it compiles, and would compile every module at every start. The
-    command runs no code of the package: the interpreter is not in the folder, and reads neither its settings nor its `.pth` files.
+    command runs no code of the package: the interpreter is outside of the folder, and reads neither settings nor `.pth` files in it.
     """
     if command.runner not in (Runner.UVX, Runner.PIPX):
         return ()
@@ -81,7 +82,7 @@ async def wait_for_installation(child: Child, folder: Path, *, package: str) -> 
                 raise _too_large(package) if too_large else _too_slow(package)
         if await _THREADS.run(is_too_large, folder):
             raise _too_large(package)
-        output, errors = await asyncio.wait_for(reading, 5)
+        output, errors = await asyncio.wait_for(reading, _OUTPUT_SECONDS)
         return waiting.result(), strip_invisible((errors or output).decode(errors="replace"))
     finally:
         reading.cancel()
@@ -111,7 +112,7 @@ async def _read_all(descriptor: int) -> bytes:
     kept = b""
     while True:
         ready: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(descriptor, partial(_set, ready))
+        loop.add_reader(descriptor, partial(_set_ready, ready))
         try:
             await ready
         finally:
@@ -122,6 +123,6 @@ async def _read_all(descriptor: int) -> bytes:
         kept = (kept + data)[-_SHOWN_BYTES:]
 
 
-def _set(ready: "asyncio.Future[None]") -> None:
+def _set_ready(ready: "asyncio.Future[None]") -> None:
     if not ready.done():
         ready.set_result(None)

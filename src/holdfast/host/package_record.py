@@ -1,4 +1,4 @@
-"""What is known about a fetched package: its version, its checksums and its program."""
+"""What is known about a fetched package: its version, a hash of its files, and its program."""
 
 import hashlib
 import os
@@ -19,29 +19,31 @@ MAX_BYTES = 1024**3
 """How large the packages of one server may be."""
 _MAX_ENTRIES = 200_000  # files, or folders
 _MAX_FOLDERS = 50  # of servers; those that were not used for the longest time are removed
-# What the package managers write for themselves. It differs at each installation, or if the version was given.
+# Files that the package managers write for themselves. They differ at each installation, or depend on whether a version was given.
 _FOLDERS_OF_PIPX = ("shared", "logs", ".cache")
 _FILES_OF_MANAGERS = re.compile(
     r"[^/]+|node_modules/\.package-lock\.json|tools/[^/]+/uv-receipt\.toml|pipx/venvs/[^/]+/pipx_metadata\.json"
 )
-_MANIFEST_BYTES = 1024 * 1024
+_MAX_FILE_BYTES = 1024 * 1024  # of a record or a `package.json`
 
 
 class PackageRecord(msgspec.Struct, frozen=True):
-    """What is known about a fetched package. It lies next to the folder, where no confined process can change it."""
+    """What is known about a fetched package. The record lies next to the package's folder, where no confined process can change it."""
 
     version: str
     integrity: str
+    """A hash of all files."""
     program: str
+    """The path of the program to run, relative to the folder."""
     is_compiled: bool = False
-    """False for a package that an earlier version of Holdfast fetched: its Python modules must still be compiled."""
+    """Whether its Python modules are compiled: not yet after the installation, or after an earlier version of Holdfast fetched it."""
 
 
 def read_record(folder: Path) -> PackageRecord | None:
     """The record of the package in a folder; None if there is no complete package. Blocks."""
     file = folder.with_suffix(".json")
     try:
-        record = msgspec.json.decode(read_untrusted_file(file, limit=_MANIFEST_BYTES), type=PackageRecord)
+        record = msgspec.json.decode(read_untrusted_file(file, limit=_MAX_FILE_BYTES), type=PackageRecord)
         os.utime(file)  # when it was used last
     except (OSError, msgspec.DecodeError):
         return None
@@ -56,7 +58,8 @@ def make_empty_folder(packages: Path, folder: Path) -> None:
     records = sorted(packages.glob("*.json"), key=_last_change)
     for record in records[: max(0, len(records) - _MAX_FOLDERS)]:
         record.unlink(missing_ok=True)
-        with suppress(OSError):  # of another server: this one is fetched all the same
+        # If the folder of another server cannot be removed, this server's package is fetched all the same.
+        with suppress(OSError):
             remove_tree(record.with_suffix(""))
 
 
@@ -76,7 +79,7 @@ def make_record(folder: Path, command: PackageCommand) -> PackageRecord:
 
 
 def write_record(folder: Path, record: PackageRecord) -> PackageRecord:
-    """Write the record of a package: it is complete. Blocks."""
+    """Write the record of a package, which marks the package as complete. Blocks."""
     file = folder.with_suffix(".json")
     temporary = file.with_suffix(".new")
     temporary.write_bytes(msgspec.json.encode(record))
@@ -112,6 +115,7 @@ def _find_program(folder: Path, command: PackageCommand) -> str:
 
 
 def _default_program(manifest: Mapping[str, object], package: str) -> str:
+    """The name of the program that a package runner starts if the command names none; empty if that is not clear."""
     own = package.rpartition("/")[2]
     match manifest.get("bin"):
         case str():
@@ -131,7 +135,7 @@ def _read_manifest(folder: Path, command: PackageCommand) -> dict[str, object]:
 
 
 def _decode_manifest(file: Path) -> dict[str, object]:
-    return msgspec.json.decode(read_untrusted_file(file, limit=_MANIFEST_BYTES), type=dict[str, object])
+    return msgspec.json.decode(read_untrusted_file(file, limit=_MAX_FILE_BYTES), type=dict[str, object])
 
 
 def _installed_version(folder: Path, command: PackageCommand) -> str:
@@ -149,15 +153,16 @@ def _installed_version(folder: Path, command: PackageCommand) -> str:
 
 def _integrity(folder: Path) -> str:
     """A hash of all files of the packages. The checksums in a `RECORD` do not suffice: `uv` does not compare the files with them."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in sorted(_files(folder)):
         name = os.path.relpath(path, folder)
         if not _FILES_OF_MANAGERS.fullmatch(name):
-            found.update(os.fsencode(name) + b"\0" + _hash_file_or_link(path))
-    return found.hexdigest()
+            digest.update(os.fsencode(name) + b"\0" + _hash_file_or_link(path))
+    return digest.hexdigest()
 
 
 def _files(folder: Path) -> Iterator[str]:
+    """The files of the packages in a folder. Raise ValueError if there are too many folders."""
     for number, (base, folders, files) in enumerate(walk_folders(folder)):
         if number > _MAX_ENTRIES:
             raise ValueError("it has too many folders")

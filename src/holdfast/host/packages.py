@@ -1,8 +1,8 @@
 """Fetch the packages of confined servers that a package runner (`npx`, `uvx`, `bunx`, `pipx run`) starts.
 
-Fetching is confined: it reaches the registry and sees none of the session's folders. What was fetched is kept in a folder of
-its own for each server. The server runs with that folder read-only, and does not reach the registry. Direct servers do not
-use these folders.
+Fetching is confined: it reaches the registry and sees none of the session's folders. The packages of each server are kept in a
+folder of their own. The server runs with that folder read-only, and does not reach the registry. Servers that are not confined do
+not use these folders.
 """
 
 import asyncio
@@ -47,13 +47,11 @@ from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.view import RefusedHost, without_default_port
 from holdfast.settings import Settings
 
-_LOCK_SECONDS = 0.1
+_LOCK_SECONDS = 0.1  # between two attempts to get the lock
 _QUOTA = Quota(memory_bytes=4 * 1024**3, file_bytes=MAX_BYTES // 2)
 _THREADS = WorkerThreads("packages", threads=2)
 # Which registry to use, if the user's environment says so. Addresses with credentials are not passed on.
 _REGISTRY_VARIABLES = ("NPM_CONFIG_REGISTRY", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")
-
-
 # Files with the certificates of further authorities, such as a company's, for the registry's TLS.
 _CERTIFICATE_VARIABLES = (
     "NODE_EXTRA_CA_CERTS",
@@ -67,7 +65,7 @@ _CERTIFICATE_VARIABLES = (
 
 
 class RegistryNeededError(HoldfastError):
-    """A package could not be fetched, because hosts were refused."""
+    """A package could not be fetched, because the sandbox refused the hosts in `hosts`."""
 
     def __init__(self, message: str, hosts: Sequence[str]) -> None:
         super().__init__(codes.SPAWN_FAILED, message)
@@ -81,6 +79,7 @@ class FetchedPackage:
     folder: str
     argv: tuple[str, ...]
     grant: PackageGrant
+    """What an approval of the server with this package contains."""
 
     def apply_to(self, confinement: Confinement) -> Confinement:
         """The confinement with the folder visible, read-only. No link or file in it decides what else is mounted."""
@@ -129,7 +128,7 @@ class Packages:
         fetched = await self.fetch(spec.origin, spec.name, command, granted=spec.package)
         env = stdio.env
         if BYTECODE_VARIABLE in env and not await self._runs_files_of_project(stdio, folder):
-            # It would hide the compiled modules of the package and of Python, and each start would compile them again.
+            # This variable would hide the compiled modules of the package and of Python, so that each start compiles them again.
             env = {name: value for name, value in env.items() if name != BYTECODE_VARIABLE}
         transport = replace(stdio, command=fetched.argv[0], args=fetched.argv[1:], env=env)
         return replace(spec, transport=transport, confinement=fetched.apply_to(spec.confinement))
@@ -151,9 +150,10 @@ class Packages:
         granted: PackageGrant | None = None,
         registries: tuple[str, ...] = (),
     ) -> FetchedPackage:
-        """The package of a server, fetched now if it is not there. With `granted`, only as it was approved.
+        """The package of the server that `name` and `origin` identify. Fetch it if it is not in its folder yet.
 
-        It is fetched from the registries in the settings, those that were granted, and `registries`.
+        It may be fetched from the registries in the settings, those that were granted, and `registries`. With `granted`, raise
+        if the package is not as it was approved.
         """
         key = hashlib.sha256(
             json.dumps([origin, name, command.runner, command.packages]).encode()
@@ -190,6 +190,7 @@ class Packages:
     async def _install(
         self, folder: Path, command: PackageCommand, registries: tuple[str, ...]
     ) -> PackageRecord:
+        """Install the packages in a sandbox, and find out what was installed."""
         argv, variables = install_command(command, str(folder))
         registry_variables = {
             variable: value
@@ -204,10 +205,10 @@ class Packages:
             confinement=Confinement(
                 roots=(str(folder),),
                 readable=tuple(dict.fromkeys(certificates.values())),
-                network=registries
-                or ("registry.invalid",),  # not empty: without a proxy, refused hosts are not noticed
+                # Never empty: without network, there is no proxy, and refused hosts are not noticed.
+                network=registries or ("registry.invalid",),
                 allowed_private_hosts=self._reachable,
-                logs_refused=False,  # the error names them
+                logs_refused=False,  # the error names the refused hosts
                 quota=_QUOTA,
             ),
         )
@@ -235,7 +236,7 @@ class Packages:
     async def _run(
         self, spec: ProcessSpec, folder: Path, command: PackageCommand
     ) -> tuple[int, str, Sequence[RefusedHost]]:
-        """Run a confined command. Return its exit code, its last output, and the hosts that it was refused."""
+        """Run a confined command. Return its exit code, its last output, and the hosts that the sandbox refused."""
         child = await self._keeper.spawn(spec)
         try:
             code, written = await wait_for_installation(child, folder, package=" ".join(command.packages))
@@ -247,6 +248,7 @@ class Packages:
 
 @contextmanager
 def _report_unusable(command: PackageCommand) -> Iterator[None]:
+    """If the block raises because of the package's files, say that the package cannot be run."""
     try:
         yield
     except (OSError, ValueError) as error:
@@ -258,16 +260,17 @@ def _report_unusable(command: PackageCommand) -> Iterator[None]:
 
 def _find_certificates(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables of the host's environment that name files with certificates, with the real paths. Blocks."""
-    found: dict[str, str] = {}
+    certificates: dict[str, str] = {}
     for variable in _CERTIFICATE_VARIABLES:
         value = environ.get(variable, "")
         with suppress(OSError, ValueError):
             if Path(value).is_absolute() and Path(value).exists():
-                found[variable] = real_path(value)
-    return found
+                certificates[variable] = real_path(value)
+    return certificates
 
 
 def _fetch_error(command: PackageCommand, refused: Sequence[RefusedHost], written: str) -> HoldfastError:
+    """The error for a failed installation. It names the hosts that were refused, or has the last output."""
     names = " ".join(command.packages)
     if reasons := [host.reason for host in refused if host.reason]:  # another grant would not help
         return HoldfastError(

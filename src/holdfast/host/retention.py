@@ -95,16 +95,18 @@ class Retention:
         return len(deleted)
 
     async def _remove_containers_of_deleted_sessions(self) -> None:
-        """Remove what could not be removed with its session, for example because the engine did not answer."""
+        """Remove the containers that could not be removed with their session, for example because the engine did not answer."""
         if self._containers is None:
             return
         try:
-            kept = (
-                await self._containers.sessions()
-            )  # before the store is read: a session is stored before its servers start
+            # Before the store is read: a session is stored before its servers start.
+            with_containers = await self._containers.sessions()
         except OSError:  # includes TimeoutError
             return
-        await self._remove_containers([each for each in sorted(kept) if not await self._is_stored(each)])
+        deleted = [
+            session_id for session_id in sorted(with_containers) if not await self._is_stored(session_id)
+        ]
+        await self._remove_containers(deleted)
 
     async def _is_stored(self, session_id: str) -> bool:
         try:

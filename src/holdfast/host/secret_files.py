@@ -34,7 +34,7 @@ SHORT_RESULT_BYTES = 64
 _RETRY_SECONDS = 60.0  # if the file system does not respond
 
 FileVersion = tuple[int, ...] | None
-"""Values from `stat` that change when a file or folder changes; None if there is none."""
+"""Values from `stat` that change when a file or folder changes; None if the file or folder does not exist."""
 
 
 class SecretFiles:
@@ -67,7 +67,7 @@ class SecretFiles:
         # Results that were received before the last check share it: their tasks run before `_forget_check`.
         if self._is_checked or (result_size <= SHORT_RESULT_BYTES and time.monotonic() < self._next_check):
             return
-        if not self._reading.locked() and not self._changed():
+        if not self._reading.locked() and not self._find_changed():
             self._next_check = time.monotonic() + CHECK_SECONDS
             if not is_only_call:  # a callback would delay the thread that writes the end of the call
                 self._is_checked = True
@@ -81,23 +81,23 @@ class SecretFiles:
     async def read(self) -> None:
         """Read the files that have changed, and mask their secrets."""
         async with self._reading:
-            changed = self._changed()
+            changed = self._find_changed()
             if not changed or time.monotonic() < self._next_read:
                 return
             try:
-                found, logins = await run_with_file_timeout(self._read, changed, path=str(self._logins))
+                by_path, logins = await run_with_file_timeout(self._read, changed, path=str(self._logins))
             except HoldfastError as error:
                 log.warning("the secrets in changed files are not masked", extra={"reason": error.message})
                 self._next_read = time.monotonic() + _RETRY_SECONDS
                 return
-            for path, secrets in found.items():
+            for path, secrets in by_path.items():
                 self._obtained.set_in_file(fsdecode(path), secrets)
             for file, tokens in logins:
                 self._obtained.add_credentials(file, tokens)
             # The versions from before the files were read: what was written after that is read the next time.
             self._versions |= changed
 
-    def _changed(self) -> dict[bytes, FileVersion]:
+    def _find_changed(self) -> dict[bytes, FileVersion]:
         """The files that have changed, with their versions."""
         changed: dict[bytes, FileVersion] = {}
         for path, known in self._versions.items():  # no function per file: every call waits for this
@@ -115,9 +115,9 @@ class SecretFiles:
     def _read(
         self, changed: Iterable[bytes]
     ) -> tuple[dict[bytes, tuple[str, ...]], list[tuple[Path, list[str]]]]:
-        """The secrets in these files, and in the saved logins if they are among them."""
-        found = {path: Mask.of(self._readers[path]()).secrets for path in changed if path in self._readers}
-        return found, [*saved_credentials(self._logins)] if fsencode(self._logins) in changed else []
+        """The secrets in these files, by path; and those in each saved login, if the folder of logins has changed."""
+        by_path = {path: Mask.of(self._readers[path]()).secrets for path in changed if path in self._readers}
+        return by_path, [*saved_credentials(self._logins)] if fsencode(self._logins) in changed else []
 
 
 def _secrets_in_list(source: Source, file: Path) -> Iterator[str]:

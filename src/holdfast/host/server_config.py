@@ -156,7 +156,7 @@ def parse_servers(servers: ServerConfigs) -> AppServers:
 async def open_toolbox(
     toolbox: InProcessServer, name: str, context: "SessionContext"
 ) -> "AsyncIterator[Service]":
-    """Open a toolbox for one session: its tools learn the session, and its lifespan runs as long as the connection."""
+    """Open a toolbox for one session: its tools get the session's context, and its lifespan runs as long as the connection."""
     async with AsyncExitStack() as stack:
         what = f"The function {_name_of(toolbox)}, which makes its toolbox,"
         try:
@@ -177,6 +177,7 @@ async def open_toolbox(
 def _make_service(
     toolbox: InProcessServer, context: "SessionContext"
 ) -> "AbstractAsyncContextManager[Service]":
+    """The service of a toolbox for one session. If `toolbox` is a function, call it to make the toolbox."""
     from holdfast.toolkit.in_process import open_server
     from holdfast.toolkit.toolbox import Toolbox
 
@@ -225,13 +226,14 @@ def _check_toolbox(name: object, toolbox: object) -> Any:
     )
 
 
-def _keeps_state(box: object) -> bool:
+def _keeps_state(toolbox: object) -> bool:
     from holdfast.toolkit.toolbox import Toolbox
 
-    return isinstance(box, ServiceSource) or (isinstance(box, Toolbox) and not box.loses_state)
+    return isinstance(toolbox, ServiceSource) or (isinstance(toolbox, Toolbox) and not toolbox.loses_state)
 
 
 def _unknown_key(name: object, key: object) -> HoldfastError:
+    """The error for an unknown key, with the key that was probably meant."""
     other = _OTHER_NAMES.get(str(key).lower())
     close = [other] if other else get_close_matches(str(key)[:80], sorted(_KEYS), n=1)
     if key == "transport":
@@ -247,6 +249,7 @@ def _unknown_key(name: object, key: object) -> HoldfastError:
 
 
 def _to_json(name: object, config: Mapping[str, object]) -> Json:
+    """A copy of the configuration as plain JSON. Raise if that is not possible."""
     if not isinstance(name, str):
         raise _bad_servers(f"{name!r} is not a name")
     for key, value in config.items():

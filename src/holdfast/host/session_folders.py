@@ -37,7 +37,7 @@ def check_total_length(folders: Sequence[str]) -> None:
 
 
 def check_folder(name: str, value: Any, protected: Sequence[str]) -> str:
-    """Return the folder if it is absolute, readable and not one of Holdfast's own. Else raise BAD_ARGUMENT.
+    """Return the folder if its path is absolute, and it is readable and not one of Holdfast's own. Otherwise raise BAD_ARGUMENT.
 
     `name` is the parameter that the folder came from; the error message contains it.
     """

@@ -1,4 +1,4 @@
-"""The sessions of a workspace that work together: a session creates others, sends messages, and finds the others."""
+"""The sessions of a workspace as a team: a session can create others, send messages to them, and list and search them."""
 
 import asyncio
 import logging
@@ -66,7 +66,7 @@ class HostTeam:
         parent = self._require_member(caller)
         if facts.agent:
             raise HoldfastError(codes.NOT_PERMITTED, "A sub-agent cannot create sessions.")
-        with self._reserve_child(parent) as keep:
+        with self._reserve_child(parent) as keep_until_closed:
             outer = self._live.options_of(parent)
             options = replace(
                 inherit_options({"title": child.title}, parent, outer),
@@ -76,7 +76,7 @@ class HostTeam:
                 door=ParentDoor(parent.doors, child.title),
             )
             session = await self.opener.open(options)
-            keep(session)
+            keep_until_closed(session)
         if not child.detached:
             parent.own_child(session)
         session_id = session.context.session_id
@@ -89,10 +89,10 @@ class HostTeam:
         """Send a message. Return its id. Every target that the caller may not reach gives the same error."""
         sender = self._require_member(caller)
         try:
-            known = parse_session_id(target)
+            target_id = parse_session_id(target)
         except HoldfastError:
-            known = SessionId("")
-        message_id = await self._send(sender, facts, known, text)
+            target_id = SessionId("")
+        message_id = await self._send(sender, facts, target_id, text)
         if message_id is None:
             raise _no_such_session()
         return message_id
@@ -100,7 +100,7 @@ class HostTeam:
     async def read_inbox(self, caller: SessionId, limit: int) -> list[ReceivedMessage]:
         """The latest messages to the caller, including those that were delivered."""
         session = self._require_member(caller)
-        found = await session.record.read(
+        messages = await session.record.read(
             lambda tx: tx.inbox(session.context.session_id, only_undelivered=False, limit=limit)
         )
         return [
@@ -112,13 +112,13 @@ class HostTeam:
                 sent=message.sent,
                 delivered=bool(message.delivered),
             )
-            for message in found
+            for message in messages
         ]
 
     async def list_sessions(self, caller: SessionId, limit: int) -> list[SessionSummary]:
         """The other sessions of the workspace that the caller may reach, the latest first."""
         context = self._require_member(caller).context
-        query = SessionQuery(visibility=_visibility(context), limit=limit + 1)
+        query = SessionQuery(visibility=_visibility(context), limit=limit + 1)  # one may be the caller
         page = await self._store.sessions(query)
         return [
             SessionSummary(
@@ -209,14 +209,21 @@ class HostTeam:
 
     @contextmanager
     def _reserve_child(self, parent: Session) -> Iterator[Callable[[Session], None]]:
-        """Count one more child of the session at once, so that no other task can exceed the limit. It counts while the child is open."""
+        """Count one more child of the session, or raise if it has too many.
+
+        In the block, call the yielded function with the child. Then it counts until it is closed; otherwise only during the block.
+        """
         if depth_of(parent) >= self._max_depth:
             raise HoldfastError(
                 codes.TOO_MANY_CHILDREN,
                 f"Agents may start others {self._max_depth} levels deep (agents.max_depth), and this session is at that depth.",
                 hint=TOO_DEEP_HINT,
             )
-        children = self._children.setdefault(parent.context.session_id, _Children())
+        parent_id = parent.context.session_id
+        children = self._children.get(parent_id)
+        if children is None:
+            children = self._children[parent_id] = _Children()
+            parent.on_closed(lambda: self._forget_if_closed(parent_id))
         now = time.monotonic()
         if children.count >= MAX_CREATED_SESSIONS:
             raise HoldfastError(
@@ -230,25 +237,30 @@ class HostTeam:
             )
         children.count += 1
         children.last_creation = now
-        kept = False
+        is_kept = False
 
-        def keep(child: Session) -> None:
-            nonlocal kept
-            kept = True
-            child.on_closed(lambda: self._release_child(parent.context.session_id))
+        def keep_until_closed(child: Session) -> None:
+            nonlocal is_kept
+            is_kept = True
+            child.on_closed(lambda: self._release_child(parent_id))
 
         try:
-            yield keep
+            yield keep_until_closed
         finally:
-            if not kept:
-                self._release_child(parent.context.session_id)
+            if not is_kept:
+                self._release_child(parent_id)
 
     def _release_child(self, parent: SessionId) -> None:
         children = self._children.get(parent)
         if children is not None:
             children.count -= 1
-            if not children.count and self._live.find(parent) is None:
-                del self._children[parent]
+            self._forget_if_closed(parent)
+
+    def _forget_if_closed(self, parent: SessionId) -> None:
+        """Forget the children of a session when it and all of them are closed."""
+        children = self._children.get(parent)
+        if children is not None and not children.count and self._live.find(parent) is None:
+            del self._children[parent]
 
 
 def _visibility(context: SessionContext) -> Visibility:

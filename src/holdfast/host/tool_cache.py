@@ -13,10 +13,14 @@ from holdfast.wire.mcp.tools import Tool
 
 _MAX_SERVERS = 256
 _Key = tuple[str, str, str]
+"""A user's id, the name of a server, and the digest of its spec."""
 
 
 class ToolCache:
-    """The tools of the lazy servers of a host. Those of built-in servers are known; others are in memory or, if they are pinned, in the store."""
+    """The tools of the lazy servers of a host.
+
+    The tools of built-in servers are always known. Those of others are in memory or, if they are pinned, in the store.
+    """
 
     def __init__(self, approvals: Approvals) -> None:
         self._approvals = approvals

@@ -8,6 +8,9 @@ ENVELOPE_KEY: Final = "dev.holdfast/envelope"
 PREVIEW_KEY: Final = "dev.holdfast/preview"
 """The key in the `_meta` of a call that asks a built-in file tool for the change that it would make, without making it."""
 
+KIND_KEY: Final = "dev.holdfast/kind"
+"""The key in a built-in tool's `_meta` for the kind of tool in the Agent Client Protocol, such as `read` or `execute`."""
+
 READ_ONLY_KEY: Final = "dev.holdfast/read-only"
 """The key in the `_meta` of the roots of a sandboxed session, for a built-in server: the paths that the session may not change."""
 

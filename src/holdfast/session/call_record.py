@@ -205,7 +205,9 @@ class CallRecord:
             structured=result.data if whole else None,
             code=result.code,
         )
-        return mask_event(event, self._masks.stored, result.raw_parts if size <= _RAW_SEARCH_BYTES else None)
+        return mask_event(
+            event, self._masks.stored, result.raw_content if size <= _RAW_SEARCH_BYTES else None
+        )
 
     def _audit_call_callback(self, tool_call: ToolCall, result: ToolResult, seconds: float) -> OnAppend:
         return self._audit.append_callback(self._end_record(tool_call, result, seconds), self._masks.stored)

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from holdfast.agent.agent import ServerStatus
-from holdfast.agent.model.budget import NO_BUDGET, Budget, TurnTotal
+from holdfast.agent.model.budget import UNLIMITED_BUDGET, Budget, TurnTotal
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model.agent_definition import AgentDefinition
@@ -71,7 +71,7 @@ class SessionTurnContext:
         self.origin: Origin = OWN_AGENT
         self.sender = ""
         """The id of the session whose message started the turn; empty if a prompt did."""
-        self.budget: Budget = NO_BUDGET
+        self.budget: Budget = UNLIMITED_BUDGET
         self.total = TurnTotal()
         self.definition: AgentDefinition | None = None
         self.max_mode = Mode.AUTO

@@ -1,8 +1,9 @@
 """The declarations of all settings, by section.
 
-Each setting is one dataclass field with a `help` text in its metadata, and `min` and `max` for numbers. The section and
-the field name give the key and the variable: `links.call_seconds`, `HOLDFAST_LINKS_CALL_SECONDS`. The parser,
-`holdfast settings show` and docs/settings.md are all derived from these fields.
+Each setting is one dataclass field. Its metadata has a `help` text, `min` and `max` for numbers, and a `default` for the documentation
+where the real default depends on the machine. The section and the field name give the key and the environment variable:
+`links.call_seconds`, `HOLDFAST_LINKS_CALL_SECONDS`. The parser, `holdfast settings show` and docs/settings.md are all derived from
+these fields.
 """
 
 from collections.abc import Mapping
@@ -281,8 +282,8 @@ class ModelSettings(SettingsSection):
         default="",
         metadata={
             "help": "The address of an endpoint of your own, such as `http://127.0.0.1:8080/v1`. All models with the prefix `openai:`,"
-            " `openai-chat:`, `anthropic:` or `ollama:`, or without a prefix, are then used there, and no key but that of"
-            " `model.api_key_env` is sent to it."
+            " `openai-chat:`, `anthropic:` or `ollama:`, or without a prefix, are then used there. The only key that is sent to it is"
+            " that of `model.api_key_env`."
         },
     )
     api_key_env: str = field(
@@ -577,7 +578,7 @@ class AuditSettings(SettingsSection):
 
 
 class Origin(Struct, frozen=True, kw_only=True):
-    """Where a value comes from. `where` is the file or the variable; it is empty for a default."""
+    """Where a value comes from. `where` is the file or the environment variable; it is empty for a default."""
 
     kind: Literal["environment", "file", "default"]
     where: str = ""

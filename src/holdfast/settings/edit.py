@@ -13,7 +13,7 @@ _TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 def set_values(file: Path, section: str, values: Mapping[str, str]) -> None:
-    """Write strings to a section; an empty one removes its key. If the result is invalid, raise BAD_SETTINGS and change nothing."""
+    """Write strings to a section; an empty string removes its key. If the result is invalid, raise BAD_SETTINGS and change nothing."""
     file = file.resolve()  # if the file is a link, change the file that it leads to
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     changed = _with_values(text, section, values)
@@ -36,6 +36,7 @@ def set_values(file: Path, section: str, values: Mapping[str, str]) -> None:
 
 
 def _with_values(text: str, section: str, values: Mapping[str, str]) -> str:
+    """Return the text of the file with these values at the beginning of the section. Their old lines are removed."""
     header = re.search(rf"^[ \t]*\[[ \t]*{re.escape(section)}[ \t]*\][^\n]*\n?", text, re.MULTILINE)
     lines = "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items() if value)
     if header is None:

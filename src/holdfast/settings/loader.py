@@ -28,8 +28,10 @@ class Setting(Struct, frozen=True, kw_only=True):
     """One setting, derived from its dataclass field."""
 
     key: str
+    """Section and name, such as `links.call_seconds`."""
     declared: Field[Any]
     parse: Callable[[object], Any]
+    """Converts a TOML value, or the text of the environment variable. Raises ValueError."""
     default: Callable[[], Any]
 
     @property
@@ -70,7 +72,7 @@ def load(path: Path | None = None, environ: Mapping[str, str] = os.environ) -> S
 
 
 def settings_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """The settings file: the one that `HOLDFAST_CONFIG` names, else `config.toml` in the user's configuration folder."""
+    """Return the path of the settings file: the value of `HOLDFAST_CONFIG`, else `config.toml` in the user's configuration folder."""
     if path := environ.get("HOLDFAST_CONFIG"):
         return Path(path).expanduser()
     from platformdirs import user_config_path
@@ -79,7 +81,7 @@ def settings_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def setting_values(settings: Settings) -> tuple[SettingValue, ...]:
-    """Every setting with its value and origin, in the order of the documentation."""
+    """Return every setting with its value and origin, in the order of the documentation."""
     return tuple(
         SettingValue(
             setting=setting,
@@ -118,7 +120,7 @@ def _make_setting(key: str, declared: Field[Any]) -> Setting:
 
 
 def _build(kind: type[T], reader: "_SettingReader", prefix: str = "", **values: object) -> T:
-    """Make a dataclass from the values of its settings. `values` are those of its other fields."""
+    """Make a dataclass from the values of its settings. `values` are the values of the fields that are not settings."""
     for each in fields(cast(Any, kind)):
         key = prefix + each.name
         if is_dataclass(each.type):
@@ -261,7 +263,7 @@ class _SettingReader(Struct, kw_only=True):
         self.problems.sort()
 
     def get(self, setting: Setting) -> Any:
-        """The value of a setting. If it is invalid, add to `problems` and return the default."""
+        """Return the value of a setting. If it is invalid, add to `problems` and return the default."""
         location, raw = "", None
         if value := self.environ.get(setting.variable):
             location, raw = setting.variable, value
@@ -290,7 +292,7 @@ def _format_raw(raw: object) -> str:
 
 
 def _flatten(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    """The keys and values of nested tables, with keys joined by dots as in `Setting.key`."""
+    """Yield the keys and values of nested tables, with keys joined by dots as in `Setting.key`."""
     for name, value in table.items():
         key = prefix + name
         if isinstance(value, dict) and any(setting.key.startswith(f"{key}.") for setting in SETTINGS):
@@ -314,7 +316,7 @@ def _describe_unknown_key(key: str) -> str:
 
 
 def _find_line(key: str, text: str) -> int | None:
-    """The number of the line that sets a key, because tomllib does not report lines."""
+    """Return the number of the line that sets a key, which tomllib does not report."""
     section = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if header := re.match(r"\s*\[\s*([\w.\-]+)\s*\]", line):

@@ -1,4 +1,4 @@
-"""What you can import to test your own agents, tools and stores.
+"""Tools to test your own agents, MCP tools and stores.
 
 `FakeServer`, `host_of` and the assertions are here; `scripted_model` and `store_contract` are modules of their own.
 """

@@ -1,4 +1,4 @@
-"""What a test can assert about a session: its events, its calls, and the audit."""
+"""Assertions about a session's calls and the audit, and functions that return events, calls and audit records."""
 
 import itertools
 from collections.abc import Mapping
@@ -13,19 +13,19 @@ from holdfast.session.session import Session
 
 
 async def events_of(session: Session) -> list[Event]:
-    """All events of an open session so far, in order."""
+    """Return all events of an open session so far, in order."""
     last = session.record.events.last
-    found: list[Event] = []
+    events: list[Event] = []
     if last:
         async for stored in session.subscribe():
-            found.append(stored.event)
+            events.append(stored.event)
             if stored.seq >= last:
                 break
-    return found
+    return events
 
 
 async def calls_of(session: Session, name: str = "") -> list[tuple[ToolCalled, ToolEnded | None]]:
-    """The calls of a session, each with its end if it has ended; only those of `server.tool` if a name is given."""
+    """Return the calls of a session, each with its end, or None if it has not ended. With `name`, only the calls of this `server.tool`."""
     happened = await events_of(session)
     ended = {event.call_id: event for event in happened if isinstance(event, ToolEnded)}
     return [
@@ -38,7 +38,10 @@ async def calls_of(session: Session, name: str = "") -> list[tuple[ToolCalled, T
 async def assert_called(
     session: Session, name: str, arguments: Mapping[str, Any] | None = None, *, times: int | None = None
 ) -> None:
-    """Fail unless the session called `server.tool`: with these arguments and this many times, if they are given."""
+    """Fail unless the session called the tool `name`, a `server.tool`.
+
+    With `arguments`, only calls with exactly these arguments count. With `times`, there must be exactly so many.
+    """
     _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]
     matching = made if arguments is None else [one for one in made if one == dict(arguments)]
@@ -52,7 +55,7 @@ async def assert_called(
 
 
 async def assert_not_called(session: Session, name: str) -> None:
-    """Fail if the session called `server.tool`."""
+    """Fail if the session called the tool `name`, a `server.tool`."""
     _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]
     if made:
@@ -60,7 +63,7 @@ async def assert_not_called(session: Session, name: str) -> None:
 
 
 async def audit_records(host: Host, session: Session | None = None) -> list[AuditRecord]:
-    """The records of the audit, of one session or of all, oldest first."""
+    """Return the records of the audit, of one session or of all, oldest first."""
     session_id = None if session is None else session.context.session_id
     return await host.store.read(
         lambda tx: [decode_record(row.body) for row in tx.audit_rows(session_id=session_id)]
@@ -75,9 +78,9 @@ async def assert_audit_intact(host: Host) -> None:
 
 
 def _check_name(session: Session, name: str) -> None:
-    """Fail if no server of the session has this tool: `assert_not_called` would pass for a misspelled name.
+    """Fail if no server of the session has this tool. Without this check, `assert_not_called` would pass for a misspelled name.
 
-    A server that was refused, or whose tools are not known, may have any tool.
+    If a server was refused, or its tools are not known, every name that begins with the server's name passes.
     """
     listed = session.listed_names
     refused = {refusal.server for refusal in session.refusals}

@@ -1,4 +1,4 @@
-"""A server whose answers a test decides. It runs in the test's process and keeps the calls that it got."""
+"""A server for tests, which gives the answers that the test defines and keeps the calls that it got. It runs in the test's process."""
 
 import inspect
 import json
@@ -20,7 +20,7 @@ from holdfast.wire.messages import Notification, Raw
 from holdfast.wire.strict_json import decode_json
 
 FakeAnswer: TypeAlias = Any | Callable[[JsonObject], Awaitable[Any] | Any]
-"""A value, an exception, or a function of the arguments that returns a value or raises."""
+"""A value, an exception, or a function that takes the call's arguments and returns a value or raises."""
 _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
@@ -49,7 +49,7 @@ class _FakeTool:
 class FakeServer:
     """A server for tests: `FakeServer({"search": {"hits": 3}})`. Pass it to `host_of` or to `Host(servers=…)`.
 
-    An answer that is a text becomes a text block; any other value becomes JSON, as text and as structured content.
+    An answer that is a string becomes a text block. Any other value becomes JSON, as text and as structured content.
     """
 
     def __init__(self, tools: Mapping[str, FakeAnswer] | None = None, *, name: str = "fake") -> None:
@@ -69,18 +69,18 @@ class FakeServer:
         description: str = "A fake tool.",
         read_only: bool = False,
     ) -> None:
-        """Add a tool, or replace it. `schema` is the JSON Schema of its arguments; by default it takes any."""
+        """Add a tool, or replace it. `schema` is the JSON Schema of its arguments; by default, the tool takes any arguments."""
         self._tools[tool] = _FakeTool(
             answer=answer, schema=schema or _ANY_OBJECT, description=description, read_only=read_only
         )
 
     def calls_to(self, tool: str) -> list[JsonObject]:
-        """The arguments of the calls of one tool, in order."""
+        """Return the arguments of the calls of one tool, in order."""
         return [call.arguments for call in self.calls if call.tool == tool]
 
     @asynccontextmanager
     async def open_service(self, context: SessionContext) -> AsyncIterator[Service]:
-        """Open it for one session."""
+        """Open the server for one session. Called by the host."""
         yield _FakeService(self, context)
 
     def list_tools(self) -> list[JsonObject]:
@@ -95,7 +95,7 @@ class FakeServer:
         ]
 
     async def answer(self, call: FakeCall) -> JsonObject:
-        """The result of a call."""
+        """Return the result of a call, in the format of MCP."""
         tool = self._tools.get(call.tool)
         if tool is None:
             raise HoldfastError(codes.UNKNOWN_TOOL, f"There is no tool {call.tool[:80]!r}.")

@@ -84,7 +84,7 @@ __all__ = [
     "paginate",
 ]
 
-_MODULES = {
+_LAZY_MODULES = {
     "Completion": "holdfast.toolkit.completion",
     "Message": "holdfast.toolkit.message",
     "Root": "holdfast.toolkit.sampling",
@@ -98,8 +98,8 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import a name that few servers need when it is first used."""
-    if name not in _MODULES:
+    if name not in _LAZY_MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(import_module(_LAZY_MODULES[name]), name)

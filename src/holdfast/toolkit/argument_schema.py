@@ -22,6 +22,7 @@ from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error
 _EMPTY_SCHEMA: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
 _STRUCT_NAME = "Arguments"
 _STEP = re.compile(r"(?:^|\.)(?P<name>[^.\[\]]+)|\[(?P<index>[^\]]*)\]")
+"""One step in the name of a field such as `items[0].color`: a member, or an item of a list."""
 _MAX_ISSUES = 32  # reported per call
 
 # The fields of the session context, as `_normalize_name` returns them. A prompt injection may make a model send such
@@ -41,6 +42,7 @@ class ArgumentSchema:
     """The arguments that a tool takes. Makes the JSON Schema that clients see, and decodes the arguments of each call."""
 
     def __init__(self, parameters: Sequence[Parameter], *, lax: bool = False) -> None:
+        """If `lax`, strings are converted to the numbers and booleans that they represent."""
         self.parameters = {parameter.name: parameter for parameter in parameters}
         self._is_lax = lax
         self._default_factories = tuple(
@@ -71,8 +73,9 @@ class ArgumentSchema:
         )
 
     def parse(self, raw: Raw | bytes) -> dict[str, Any]:
-        """Decode the arguments of a call and return them by name: those that were sent, and those whose default is made for each call.
+        """Decode the arguments of a call, and return them by name.
 
+        An argument that was not sent is left out, unless its default has to be made for each call.
         Raises `BadArgumentsError` with the first 32 issues.
         """
         issues: list[Issue] = []
@@ -137,19 +140,21 @@ class ArgumentSchema:
 
     def _choices(self, field: str) -> str:
         """The choices for an argument, or for a part of one such as `items[0].color`, for a message; empty if there are none."""
-        parts: list[JsonObject] = [self.json_schema]
+        schemas: list[JsonObject] = [self.json_schema]
         for step in _STEP.finditer(field):
-            parts = [inner for part in self._alternatives(parts) for inner in _inner_schemas(part, step)]
-        choices = [choice for part in self._alternatives(parts) for choice in _enum_of(part)]
+            schemas = [
+                inner for schema in self._alternatives(schemas) for inner in _inner_schemas(schema, step)
+            ]
+        choices = [choice for schema in self._alternatives(schemas) for choice in _enum_of(schema)]
         return ", ".join(map(str, choices))
 
-    def _alternatives(self, parts: list[JsonObject]) -> list[JsonObject]:
+    def _alternatives(self, schemas: list[JsonObject]) -> list[JsonObject]:
         """The schemas, with references resolved and unions replaced by their members."""
         definitions = self.json_schema.get("$defs", {})
         assert isinstance(definitions, dict)
         found: list[JsonObject] = []
-        for part in parts:
-            target = definitions.get(str(part.get("$ref", "")).removeprefix("#/$defs/"), part)
+        for schema in schemas:
+            target = definitions.get(str(schema.get("$ref", "")).removeprefix("#/$defs/"), schema)
             if not isinstance(target, dict):
                 continue
             members = target.get("anyOf")
@@ -194,7 +199,7 @@ class ArgumentSchema:
             if parameter.uses_pydantic:
                 from holdfast.toolkit import pydantic_types
 
-                properties[parameter.name], more = _renamed(
+                properties[parameter.name], more = _rename_taken_definitions(
                     *pydantic_types.json_schema(parameter.annotation), taken=definitions
                 )
                 definitions |= more
@@ -236,8 +241,13 @@ def drop_repeated_titles(definitions: JsonObject) -> None:
             del definition["title"]
 
 
-def _renamed(schema: JsonObject, definitions: JsonObject, taken: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """The schema and its definitions. If one has the name of another type, each definition whose name is taken gets a number."""
+def _rename_taken_definitions(
+    schema: JsonObject, definitions: JsonObject, taken: JsonObject
+) -> tuple[JsonObject, JsonObject]:
+    """Add a number to the names of the definitions whose names are taken by other types.
+
+    Returns the schema with changed references, and the definitions. If no name means two types, both are unchanged.
+    """
     if all(taken.get(name, definition) == definition for name, definition in definitions.items()):
         return schema, definitions
     names: dict[str, str] = {}
@@ -270,15 +280,15 @@ def _object(value: Json) -> JsonObject:
 
 
 def _inner_schemas(schema: JsonObject, step: re.Match[str]) -> Iterator[JsonObject]:
-    """The schemas of a member of an object, or of an item of a list."""
+    """The possible schemas of the member or item that a step leads to."""
     properties, name = schema.get("properties"), step["name"]
     if name:
         inner = [properties.get(name) if isinstance(properties, dict) else None]
     else:
         prefix = schema.get("prefixItems")
         at = int(step["index"]) if step["index"].isdigit() else -1
-        first = prefix[at] if isinstance(prefix, list) and 0 <= at < len(prefix) else None
-        inner = [first, schema.get("items"), schema.get("additionalProperties")]
+        item = prefix[at] if isinstance(prefix, list) and 0 <= at < len(prefix) else None
+        inner = [item, schema.get("items"), schema.get("additionalProperties")]
     yield from (part for part in inner if isinstance(part, dict))
 
 
@@ -294,7 +304,7 @@ def _issue(field: str, code: str, message: str) -> Issue:
 def _issue_from_msgspec(name: str, message: str) -> Issue:
     """An issue made from an error message of msgspec, such as "Expected `int`, got `str` - at `$[0].size`"."""
     what, _, where = message.partition(" - at `")
-    in_key, _, key_path = where.partition("key` in `")
+    in_key, _, key_path = where.partition("key` in `")  # as in "Expected … - at `key` in `$.sizes`"
     if key_path and not in_key:
         what, where = f"A key of this object: {what[:1].lower()}{what[1:]}", key_path
     path = where.rstrip("`").removeprefix("$")

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MAX_QUERY = 2048  # characters; the query is parsed before the token is verified
+_LOGGED_ID_LENGTH = 13  # the prefix `sess_` and eight hexadecimal digits
 
 
 class CallerIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +63,10 @@ class Authenticator(Protocol):
     """Finds out who sent a request."""
 
     def authenticate(self, request: McpRequest, *, mutates: bool) -> CallerIdentity:
-        """The caller who sent this request; raises when the request's proof of identity is not valid."""
+        """The caller who sent this request; raises when the request's proof of identity is not valid.
+
+        `mutates` says whether the request may change something, which may need a stronger proof.
+        """
         ...
 
     def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
@@ -111,7 +115,11 @@ class EnvironmentAuthenticator(Authenticator):
     def log_identity_source(self) -> None:
         session = self.session
         # Shortened, because someone who reads the log must not be able to use the session.
-        _log_identity(f"{session.session_id[:13]}…", session.workspace_id or "(none)", session.trust_level)
+        _log_identity(
+            f"{session.session_id[:_LOGGED_ID_LENGTH]}…",
+            session.workspace_id or "(none)",
+            session.trust_level,
+        )
 
 
 class MetaAuthenticator(Authenticator):
@@ -137,7 +145,7 @@ class TokenCaller(HttpCaller, frozen=True, kw_only=True):
 
 
 _ANONYMOUS_CALLER = HttpCaller(caller_id="anonymous")
-"""Stands for all callers without a token, at a server that also has callers with a token. Together they have one caller's quotas."""
+"""At a server that also accepts callers without a token: all of those together, who share the quotas of one caller."""
 
 
 class TokenAuthenticator(Authenticator):

@@ -30,8 +30,9 @@ LEVELS: dict[str, int] = {
     "debug": 10, "info": 20, "notice": 25, "warning": 30,
     "error": 40, "critical": 50, "alert": 60, "emergency": 70,
 }  # fmt: skip
+"""MCP's log levels, with the numbers of the module `logging` where it has such a level."""
 SILENT = 100
-"""Higher than every level: the client gets no log messages."""
+"""A level higher than all others: the client gets no log messages."""
 
 _MEMBERS_OF_FASTMCP = {
     "elicit": "await call.ask(question, type)",
@@ -59,7 +60,7 @@ async def _discard(method: str, params: Any) -> None:
 
 
 class ResultMeta(msgspec.Struct):
-    """The members of the envelope's `_meta` that a running call can set."""
+    """The members that a running call can set in the `_meta` of its envelope."""
 
     session_id: str = ""
     """The id of the caller's session, or of the driven session that the call used."""
@@ -74,6 +75,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     uri: str = ""
     """The URI of the resource that is read; empty for tools and prompts."""
     call_id: Id = 0
+    """The id of the JSON-RPC request."""
     session: SessionContext | None = None
     """The caller's session; None for anonymous callers."""
     announced_workspace: str = ""
@@ -91,9 +93,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     connection: str = ""
     """The id of an anonymous caller's connection or MCP session; empty if several callers may share it."""
     notify: Notify = _discard
+    """Sends a notification to the client."""
     level: int = SILENT
     """The lowest level of log messages that the client wants."""
     result_meta: ResultMeta = msgspec.field(default_factory=ResultMeta)
+    """What the call adds to the `_meta` of its envelope."""
     client_requests: ClientRequests = NO_CLIENT
     """Sends the requests of `ask`, `sample` and `roots`."""
     state: Any = None

@@ -34,7 +34,7 @@ from holdfast.wire.strict_json import decode_json
 if TYPE_CHECKING:
     from holdfast.toolkit.toolbox import Toolbox
 
-_MAX_ROUNDS = 20
+_MAX_ROUNDS = 20  # of input that one request may ask for
 _LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
 Answer: TypeAlias = Callable[[JsonObject], "Awaitable[Any] | Any"]
@@ -59,7 +59,7 @@ class ClientOptions(TypedDict, total=False):
     elicit: Answer
     """Answers `call.ask`: the fields as a dictionary, a dataclass or a model; the value, if the tool asks for one value.
 
-    None declines, and True agrees to open a page. The whole result is also taken: `{"action": "cancel"}`.
+    None declines, and True agrees to open a page. It may also be the whole MCP result: `{"action": "cancel"}`.
     """
     sample: Answer
     """Answers `call.sample`: the model's text, or the whole result."""
@@ -118,7 +118,7 @@ class ClientResult:
 
 
 class BoxClient:
-    """A connected client. It keeps all notifications of the server."""
+    """A connected client for tests. It records all notifications of the server."""
 
     def __init__(self, answers: Mapping[str, Answer], roots: Sequence[str]) -> None:
         self.notifications: list[tuple[str, JsonObject]] = []
@@ -199,9 +199,9 @@ class BoxClient:
                 return result
             asked = result.get("inputRequests")
             answers = {
-                key: await self._answer(str(one["method"]), _object(one.get("params")))
-                for key, one in (asked.items() if isinstance(asked, dict) else ())
-                if isinstance(one, dict)
+                key: await self._answer(str(question["method"]), _object(question.get("params")))
+                for key, question in (asked.items() if isinstance(asked, dict) else ())
+                if isinstance(question, dict)
             }
             more = {"inputResponses": answers, "requestState": result.get("requestState")}
         raise HoldfastError(codes.BAD_ANSWER, f"{method} asked for input {_MAX_ROUNDS} times.")
@@ -275,7 +275,7 @@ def _era(name: str) -> Era:
 def _caller(
     box: "Toolbox", options: ClientOptions
 ) -> tuple[Authenticator, SessionContext | None, WorkspaceLookup | None]:
-    """Who calls, and where the caller's workspace is found."""
+    """The authenticator, the caller's session (None if anonymous), and what finds its workspace (None: the box's own look-up)."""
     if not any(key in options for key in ("trust", "user_id", "workspace", "session_id")):
         return AnonymousAuthenticator(box.aliases), None, None
     slug, lookup = _workspace(options.get("workspace", ""))
@@ -289,6 +289,7 @@ def _caller(
 
 
 def _workspace(given: str | Path | Workspace) -> tuple[str, WorkspaceLookup | None]:
+    """The slug of the workspace, and what finds it. None if only the slug is given: then the box's own look-up finds it."""
     if isinstance(given, str) and "/" in given:  # a folder, not a slug
         given = Path(given)
     if isinstance(given, Path):

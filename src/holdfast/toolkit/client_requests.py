@@ -22,7 +22,7 @@ class ClientRequests:
     """Sends the requests of one call. This base class is for calls without a client: each request fails."""
 
     can_send: ClassVar[bool] = False
-    """Whether it belongs to one call and can reach the client."""
+    """True if this object belongs to one call and can reach its client."""
 
     def __init__(self, capabilities: JsonObject = _NO_CAPABILITIES) -> None:
         self.capabilities = capabilities
@@ -31,7 +31,9 @@ class ClientRequests:
         self.waited = 0.0
         """Seconds that the call has waited for its client."""
         self._waiting = 0
+        """How many requests wait for an answer: a handler may send several at the same time."""
         self._seconds_left: float | None = None
+        """What was left of the deadline when it was paused."""
         self._numbers = itertools.count(1)
 
     def progress_token(self, meta: JsonObject) -> Any:
@@ -39,7 +41,11 @@ class ClientRequests:
         return meta.get("progressToken")
 
     async def request(self, method: str, params: JsonObject, *, needs: str, key: str = "") -> Raw:
-        """Send a request and wait for the result. Raise MISSING_CAPABILITY unless the client has what it `needs`."""
+        """Send a request and wait for the result.
+
+        Raises MISSING_CAPABILITY if the client did not declare the capability that the request `needs`, such as
+        `elicitation.url`. The `key` names the request in the modern era; by default requests are numbered.
+        """
         self._check_capability(needs)
         key = key or f"{needs.replace('.', '_')}_{next(self._numbers)}"
         loop = asyncio.get_running_loop()
@@ -56,7 +62,7 @@ class ClientRequests:
                 rpc_code=error.rpc_code,
             ) from None
         finally:
-            if self._waiting == 1:
+            if self._waiting == 1:  # requests at the same time count once
                 self.waited += loop.time() - started
             self._resume_deadline(loop)
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
-from holdfast.toolkit.feature_handler import BoxParts, build_handler
+from holdfast.toolkit.feature_handler import BoxContext, build_handler
 from holdfast.toolkit.signature import WORKSPACE
 from holdfast.toolkit.tool import Tool
 
@@ -17,7 +17,7 @@ _PARAMETERS = {"value", "arguments", WORKSPACE}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """Suggestions, for a function that knows that there are more than it returns."""
+    """Suggestions, and how many there are in all. A function that returns all suggestions can return a list instead."""
 
     values: list[str]
     total: int | None = None
@@ -37,9 +37,9 @@ class Completer:
         return "value" in self.tool.signature.arguments.parameters
 
 
-def build_completer(target: str, argument: str, handler: Callable[..., Any], parts: BoxParts) -> Completer:
+def build_completer(target: str, argument: str, handler: Callable[..., Any], box: BoxContext) -> Completer:
     """Check a completion function; raises BAD_TOOL when it is not valid."""
-    tool = build_handler(handler, f"{target} {argument}", {}, parts)
+    tool = build_handler(handler, f"{target} {argument}", {}, box)
     unknown = set(tool.signature.arguments.parameters) - _PARAMETERS
     if unknown:
         raise HoldfastError(

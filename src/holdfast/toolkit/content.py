@@ -1,4 +1,4 @@
-"""Content that a tool can return besides its data: text, images, audio, resources."""
+"""Content that a tool can return in addition to its data: text, images, audio, resources."""
 
 import base64
 from collections.abc import Sequence

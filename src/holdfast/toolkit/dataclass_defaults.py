@@ -48,6 +48,7 @@ def set_defaults(value: Any) -> None:
 
 
 def _complete(value: Any) -> None:
+    """Copy the missing fields of one dataclass into its `__dict__`."""
     members: dict[str, Any] | None = getattr(value, "__dict__", None)
     if members is None or all(name in members for name in _default_names(type(value))):
         return

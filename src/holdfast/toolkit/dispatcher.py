@@ -18,9 +18,9 @@ from holdfast.model.visible_text import to_line
 from holdfast.model.workspace import Workspace
 from holdfast.toolkit import envelope, meta_envelope
 from holdfast.toolkit.call import Call, bind_call
-from holdfast.toolkit.envelope import Result
+from holdfast.toolkit.envelope import ResultMembers
 from holdfast.toolkit.errors import CodeRegistry, ToolError
-from holdfast.toolkit.eval_gate import check_keywords
+from holdfast.toolkit.eval_keywords import check_keywords
 from holdfast.toolkit.failures import check_result_size, to_failure, unexpected_failure
 from holdfast.toolkit.guards import check_guards, needs_session
 from holdfast.toolkit.observers import Observation, Observer, notify_observers
@@ -54,10 +54,10 @@ class DispatchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DispatchResult(msgspec.Struct, frozen=True):
-    """The envelope of a call, and the members of the result of `tools/call` that contains it."""
+    """The outcome of a call, and the members of the `tools/call` result that reports it."""
 
     envelope: Envelope
-    members: Result
+    members: ResultMembers
 
     @property
     def result(self) -> Raw:
@@ -101,7 +101,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         self._observe(tool, call, arguments, result.envelope, started_at)
         return result
 
-    async def perform(
+    async def run_feature(
         self,
         tool: Tool,
         call: Call,
@@ -120,7 +120,7 @@ class Dispatcher(msgspec.Struct, frozen=True):
         outcome: T | Failed
         try:
             with bind_call(call):
-                outcome = convert(await self._complete_and_run(tool, call, parse()))
+                outcome = convert(await self._prepare_and_run(tool, call, parse()))
         except BaseException as error:
             outcome = to_failure(error, call.tool, tool)
         stats = _stats(call, start)
@@ -130,17 +130,20 @@ class Dispatcher(msgspec.Struct, frozen=True):
         self._observe(tool, call, sent, envelope, started_at)
         return outcome
 
-    async def check(self, tool: Tool, call: Call, address: str = "") -> None:
-        """Raise unless the guards of a resource or prompt admit this caller, and the caller may use the workspace with this address."""
+    async def check_access(self, tool: Tool, call: Call, address: str = "") -> None:
+        """Raise unless the guards of a resource or prompt admit this caller, and the caller may use the workspace.
+
+        `address` is the slug, the name or a path of the workspace; empty for the caller's own.
+        """
         guards = tool.definition.guards
         with bind_call(call):
-            completed = await self._with_state(tool, call)
+            prepared = await self._with_state(tool, call)
             # Without guards, a caller who has not chosen a workspace can still get completions for the `workspace` argument.
             if tool.signature.workspace and (guards or address):
-                workspace = self._resolve_workspace(tool, completed, address)
-                completed = msgspec.structs.replace(completed, workspace=workspace)
-            with bind_call(completed):
-                await check_guards(guards, completed)
+                workspace = self._resolve_workspace(tool, prepared, address)
+                prepared = msgspec.structs.replace(prepared, workspace=workspace)
+            with bind_call(prepared):
+                await check_guards(guards, prepared)
 
     async def _parse_and_run(self, tool: Tool, call: Call, arguments: Raw) -> object:
         raw = EMPTY_OBJECT if arguments == _NULL else arguments
@@ -152,20 +155,20 @@ class Dispatcher(msgspec.Struct, frozen=True):
                 codes.EVAL_DISABLED,
                 f"{tool.name} runs only if the server allows it (`--allow-eval`, or `allow_eval=True` in Python).",
             )
-        return await self._complete_and_run(tool, call, values)
+        return await self._prepare_and_run(tool, call, values)
 
-    async def _complete_and_run(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
+    async def _prepare_and_run(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         """Find the state and the workspace of the call, check the guards, and run the handler."""
-        completed = call
+        prepared = call
         if tool.definition.lifespan is not None:
-            completed = await self._with_state(tool, call)
+            prepared = await self._with_state(tool, call)
         if tool.signature.workspace:
             values[WORKSPACE] = workspace = self._resolve_workspace(tool, call, values.get(WORKSPACE, ""))
-            completed = msgspec.structs.replace(completed, workspace=workspace)
-        if completed is call:
+            prepared = msgspec.structs.replace(prepared, workspace=workspace)
+        if prepared is call:
             return await self._guard_and_run(tool, call, values)
-        with bind_call(completed):  # so that `current_call` has the state and the workspace, too
-            return await self._guard_and_run(tool, completed, values)
+        with bind_call(prepared):  # so that `current_call` has the state and the workspace, too
+            return await self._guard_and_run(tool, prepared, values)
 
     async def _guard_and_run(self, tool: Tool, call: Call, values: dict[str, Any]) -> object:
         if tool.definition.guards:

@@ -1,4 +1,4 @@
-"""The envelope in the content: `{…data, ok, _meta}` for every tool, as text and as structured content. The default."""
+"""The envelope in the content, which is the default: `{…data, ok, _meta}`, as text and as structured content."""
 
 from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
@@ -14,22 +14,24 @@ from holdfast.toolkit.outcome import CallStats, Failed
 from holdfast.toolkit.return_type import RESERVED_MEMBERS, ReturnType
 from holdfast.wire.messages import Raw
 
-Result: TypeAlias = dict[str, Raw]
-"""The members of a result of `tools/call`, each encoded."""
+ResultMembers: TypeAlias = dict[str, Raw]
+"""The members of a `tools/call` result, such as `content`, each encoded as JSON."""
 TRUE = Raw(b"true")
 
 _encode = msgspec.json.Encoder().encode
 _decode_members = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
-def encode_success(return_type: ReturnType, returned: object, stats: CallStats) -> tuple[bytes, Result]:
+def encode_success(
+    return_type: ReturnType, returned: object, stats: CallStats
+) -> tuple[bytes, ResultMembers]:
     """The data of a successful call, and the result of `tools/call` that contains it."""
     data, content = _split_content(return_type, returned)
     body = place_data(return_type.encode(data), return_type)
     return body, _make_result(_add_envelope(body, b"true", stats), content)
 
 
-def encode_failure(failed: Failed, registry: CodeRegistry) -> Result:
+def encode_failure(failed: Failed, registry: CodeRegistry) -> ResultMembers:
     """The result of `tools/call` for a call that failed."""
     body = _encode(describe_failure(failed, registry))
     return _make_result(_add_envelope(body, b"false", failed.stats)) | {"isError": TRUE}
@@ -53,7 +55,7 @@ def place_data(body: bytes, return_type: ReturnType) -> bytes:
 
 
 def describe_failure(failed: Failed, registry: CodeRegistry) -> dict[str, Any]:
-    """The members of a failure."""
+    """The members of a failure: `code`, `error`, `hint` and the rest."""
     code = registry.find(failed.code) or codes.INTERNAL_ERROR
     hint, details = split_hint(failed, code)
     failure: dict[str, Any] = {
@@ -79,7 +81,7 @@ def split_hint(failed: Failed, code: Code) -> tuple[str, JsonObject]:
 
 
 def encode_stats(stats: CallStats, size: int) -> bytes:
-    """The members of `_meta`, without the braces."""
+    """The members of `_meta` as JSON, without the braces. `size` is the number of bytes of the data."""
     # One token is about four characters of JSON. A client may use the estimate to decide whether to ask for less.
     session_id = _encode(stats.session_id) if stats.session_id else b'""'
     return b'"elapsed_ms":%a,"estimated_tokens":%d,"session_id":%b' % (
@@ -94,7 +96,7 @@ def _add_envelope(body: bytes, ok: bytes, stats: CallStats) -> bytes:
     return b'%b%b"ok":%b,"_meta":{%b}}' % (body[:-1], comma, ok, encode_stats(stats, len(body)))
 
 
-def _make_result(structured: bytes, content: Sequence[Content] = ()) -> Result:
+def _make_result(structured: bytes, content: Sequence[Content] = ()) -> ResultMembers:
     blocks = b'{"type":"text","text":%b}' % _encode(structured.decode())
     if content:
         blocks = b",".join((blocks, *(_encode(block.block()) for block in content)))

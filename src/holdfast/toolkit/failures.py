@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 # 64 KiB are left for the id and the other members of the message.
 MAX_RESULT_BYTES = DEFAULT_LIMITS.line_bytes - 64 * 1024
 
+# Frames of these files are removed from tracebacks that the author reads.
 _OWN_FILES = (
     str(Path(__file__).parents[1]) + os.sep,
     str(Path(asyncio.__file__).parent) + os.sep,
@@ -43,7 +44,7 @@ _TOOLKIT_CODES = frozenset(
 
 
 def to_failure(error: BaseException, name: str, tool: Tool | None) -> Failed:
-    """The failure of a call whose handler, guard or arguments raised this error. Raises it if the task is being cancelled."""
+    """The failure of a call in which this error was raised. Raises the error itself if the task is being cancelled."""
     if isinstance(error, BadArgumentsError):
         return _argument_failure(name, error)
     if isinstance(error, HoldfastError):
@@ -90,9 +91,9 @@ def unexpected_failure(error: BaseException, name: str, tool: Tool | None) -> Fa
 
 
 def drop_own_frames(error: BaseException) -> None:
-    """Remove the frames before the author's code from a traceback, and from those of the errors that led to it.
+    """Remove the toolkit's frames above the author's code from the traceback of an error, and of the errors that led to it.
 
-    A traceback without a frame of the author stays as it is, unless the error has a cause or is about what the author returned.
+    If no frame is the author's, the traceback stays, unless the error has a cause or is about what the author returned.
     """
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]

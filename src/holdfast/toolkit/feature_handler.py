@@ -33,14 +33,14 @@ class FeatureOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class BoxParts:
-    """What a handler needs of the box that it is added to."""
+class BoxContext:
+    """What the handler of a feature gets from its box: the codes that it may declare, and the lifespan."""
 
     codes: CodeRegistry
     lifespan: "Lifespan | None" = None
 
 
-def build_handler(handler: Callable[..., Any], name: str, options: FeatureOptions, parts: BoxParts) -> Tool:
+def build_handler(handler: Callable[..., Any], name: str, options: FeatureOptions, box: BoxContext) -> Tool:
     """Check a handler, and make a tool of it that the dispatcher can run. It is not listed among the tools."""
     definition = ToolDefinition(
         name=name,
@@ -52,7 +52,7 @@ def build_handler(handler: Callable[..., Any], name: str, options: FeatureOption
         guards=tuple(options.get("guards", ())),
         deadline=options.get("deadline"),
         meta=options.get("meta"),
-        lifespan=parts.lifespan,
+        lifespan=box.lifespan,
     )
     signature = read_signature(name, handler)
     return Tool(
@@ -62,19 +62,22 @@ def build_handler(handler: Callable[..., Any], name: str, options: FeatureOption
         signature=signature,
         return_type=ReturnType(Any),
         envelope="meta",
-        declared_codes=tuple(parts.codes.get(code, name) for code in definition.codes),
+        declared_codes=tuple(box.codes.get(code, name) for code in definition.codes),
         is_async=inspect.iscoroutinefunction(find_function(handler)),
     )
 
 
 class TextArguments:
-    """Arguments that clients send as text: those of prompts, and parts of URIs. The text for a list or an object is JSON."""
+    """Arguments that clients send as text: those of prompts, and the variables of URIs. A list or an object is sent as JSON."""
 
     def __init__(self, tool: Tool) -> None:
         self._schema = ArgumentSchema(list(tool.signature.arguments.parameters.values()), lax=True)
 
     def parse(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """The values of the arguments; raises `BadArgumentsError` as `ArgumentSchema.parse` does."""
+        """Decode the arguments; raises `BadArgumentsError`.
+
+        They are first read as plain text, because a text argument may look like JSON, and then as JSON.
+        """
         try:
             return self._schema.parse(msgspec.json.encode(texts))
         except BadArgumentsError as error:

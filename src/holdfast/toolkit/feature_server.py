@@ -15,10 +15,10 @@ from holdfast.toolkit.dispatcher import Dispatcher
 from holdfast.toolkit.envelope import split_hint
 from holdfast.toolkit.failures import check_result_size
 from holdfast.toolkit.features import Features
+from holdfast.toolkit.make_call import make_call
 from holdfast.toolkit.message import Messages, to_messages
 from holdfast.toolkit.outcome import Failed
 from holdfast.toolkit.prompt import ServedPrompt
-from holdfast.toolkit.request_call import make_call
 from holdfast.toolkit.resource import ServedResource, find_uri, to_contents
 from holdfast.toolkit.round_trips import Target
 from holdfast.toolkit.signature import WORKSPACE
@@ -30,12 +30,13 @@ from holdfast.wire.mcp.server import McpRequest
 from holdfast.wire.messages import EMPTY_OBJECT, PeerError, Raw, encode
 
 T = TypeVar("T")
+# The modern era has no JSON-RPC code of its own for an unknown resource.
 _MODERN_RPC_CODES = {codes.UNKNOWN_RESOURCE.rpc_code: codes.BAD_ARGUMENT.rpc_code}
 _RESULT_TOO_LARGE = codes.INTERNAL_ERROR.rpc_code  # the request itself is valid
 
 
-class RunWork(Protocol):
-    """Runs the handler of a request, which may ask the client in between."""
+class RunHandler(Protocol):
+    """Runs `work`, which calls the handler of a resource or prompt. The handler may ask the client questions."""
 
     async def __call__(
         self,
@@ -55,7 +56,7 @@ class FeatureServer:
         dispatcher: Dispatcher,
         authenticator: Authenticator,
         subscriptions: Subscriptions,
-        run: RunWork,
+        run: RunHandler,
     ) -> None:
         self._features = features
         self._dispatcher = dispatcher
@@ -111,7 +112,7 @@ class FeatureServer:
         served, texts = self._find_resource(request, uri)
 
         async def read(call: Call) -> dict[str, Raw]:
-            outcome = await self._dispatcher.perform(
+            outcome = await self._dispatcher.run_feature(
                 served.tool,
                 msgspec.structs.replace(call, uri=uri),
                 uri.encode(),
@@ -124,6 +125,7 @@ class FeatureServer:
         return await self._run(request, served.tool, Target(caller, request.method, uri, EMPTY_OBJECT), read)
 
     def _find_resource(self, request: McpRequest, uri: str) -> tuple[ServedResource, dict[str, str]]:
+        """The resource with this URI, and the values of the variables in the URI; raises UNKNOWN_RESOURCE."""
         found = find_uri(self._features.resources, uri) if len(uri) <= MAX_URI else None
         if found is None:
             failure = Failed(
@@ -140,7 +142,7 @@ class FeatureServer:
         target = Target(caller, request.method, prompt.name, Raw(msgspec.json.encode(arguments)))
 
         async def get(call: Call) -> dict[str, Any]:
-            outcome = await self._dispatcher.perform(
+            outcome = await self._dispatcher.run_feature(
                 prompt.tool,
                 call,
                 target.arguments,
@@ -165,30 +167,31 @@ class FeatureServer:
         """Suggest values for an argument. The guards of the prompt or the resource are checked first."""
         params = request.decode_params(_CompleteParams)
         caller = self._authenticator.authenticate(request, mutates=False)
-        target = self._find_target(params.ref)
+        feature = self._find_completed_feature(params.ref)
         name, value = params.argument.name, params.argument.value
-        if name not in target.tool.signature.arguments.parameters:
+        if name not in feature.tool.signature.arguments.parameters:
             raise HoldfastError(
-                codes.BAD_ARGUMENT, f"{target.tool.name[:200]!r} has no argument {name[:80]!r}."
+                codes.BAD_ARGUMENT, f"{feature.tool.name[:200]!r} has no argument {name[:80]!r}."
             )
         others = dict(params.context.arguments)
-        await self._check_guards(request, caller, target.tool, others)
-        completer = self._features.completers.get((target.tool.name, name))
+        await self._check_access(request, caller, feature.tool, others)
+        completer = self._features.completers.get((feature.tool.name, name))
         if completer is None:
-            return to_completion(find_choices(target.tool, name), value, filter_by_value=True)
-        known = completer.tool.signature.arguments
+            return to_completion(find_choices(feature.tool, name), value, filter_by_value=True)
+        schema = completer.tool.signature.arguments
         given: JsonObject = {"value": value, "arguments": {**others}, WORKSPACE: others.get(WORKSPACE, "")}
-        sent = msgspec.json.encode({each: given[each] for each in given if each in known.parameters})
-        outcome = await self._dispatcher.perform(
+        sent = msgspec.json.encode({each: given[each] for each in given if each in schema.parameters})
+        outcome = await self._dispatcher.run_feature(
             completer.tool,
             make_call(request, caller, completer.tool.name),
             sent,
-            lambda: known.parse(sent),
+            lambda: schema.parse(sent),
             lambda suggested: to_completion(suggested, value, filter_by_value=not completer.takes_value),
         )
         return self._result_or_error(request, outcome)
 
-    def _find_target(self, ref: "_Reference") -> ServedPrompt | ServedResource:
+    def _find_completed_feature(self, ref: "_Reference") -> ServedPrompt | ServedResource:
+        """The prompt or resource template that a completion request refers to."""
         if ref.type == "ref/prompt":
             return self._find_prompt(ref.name)
         resource = self._features.resources.get(ref.uri)
@@ -200,7 +203,7 @@ class FeatureServer:
         uri = request.decode_params(_UriParams).uri
         caller = self._authenticator.authenticate(request, mutates=True)
         served, texts = self._find_resource(request, uri)
-        await self._check_guards(request, caller, served.tool, texts)
+        await self._check_access(request, caller, served.tool, texts)
         self._subscriptions.add_uri(request, caller.session.session_id if caller.session else "", uri)
         return EMPTY_OBJECT
 
@@ -229,29 +232,30 @@ class FeatureServer:
         self, request: McpRequest, caller: CallerIdentity, tool: Tool, texts: Mapping[str, str]
     ) -> bool:
         try:
-            await self._check_guards(request, caller, tool, texts)
+            await self._check_access(request, caller, tool, texts)
         except PeerError:
             return False
         return True
 
-    async def _check_guards(
+    async def _check_access(
         self, request: McpRequest, caller: CallerIdentity, tool: Tool, texts: Mapping[str, str]
     ) -> None:
         """Raise unless the caller may use a prompt or a resource with these arguments."""
         try:
             call = make_call(request, caller, tool.name)
-            await self._dispatcher.check(tool, call, texts.get(WORKSPACE, ""))
+            await self._dispatcher.check_access(tool, call, texts.get(WORKSPACE, ""))
         except HoldfastError as error:
             failure = Failed(code=error.code.name, message=error.message, details=error.details)
             raise self._to_error(request, failure) from None
 
     def _result_or_error(self, request: McpRequest, outcome: T | Failed, **more: Json) -> T:
+        """The result; raises the JSON-RPC error of a failure, with `more` in its `data`."""
         if isinstance(outcome, Failed):
             raise self._to_error(request, outcome, **more)
         return outcome
 
     def _encode(self, request: McpRequest, name: str, value: list[JsonObject], **more: Json) -> Raw:
-        """The JSON of a result, if it fits into a message."""
+        """The JSON of a result; raises a JSON-RPC error if it is too large for a message."""
         encoded = encode(value)
         try:
             check_result_size(name, len(encoded))
@@ -261,7 +265,7 @@ class FeatureServer:
         return Raw(encoded)
 
     def _to_error(self, request: McpRequest, failed: Failed, **more: Json) -> PeerError:
-        """A failure as a JSON-RPC error. Its `data` has what the envelope of a tool has."""
+        """A failure as a JSON-RPC error. Its `data` has the members that a tool's envelope has, and those of `more`."""
         code = self._dispatcher.codes.find(failed.code) or codes.INTERNAL_ERROR
         hint, details = split_hint(failed, code)
         data: dict[str, Any] = {
@@ -287,7 +291,7 @@ class FeatureServer:
 
 
 def _message(failed: Failed) -> str:
-    """The message of a failure. Clients show only the message of an error, so it says what is wrong with each argument."""
+    """The message of a failure, with what is wrong with each argument: clients show only the message of an error."""
     issues = failed.details.get("issues")
     if failed.code != codes.BAD_ARGUMENT.name or not isinstance(issues, list):
         return failed.message

@@ -11,7 +11,7 @@ from holdfast.model.json import JsonObject
 
 if TYPE_CHECKING:
     from holdfast.toolkit.completion import Completer
-    from holdfast.toolkit.feature_handler import BoxParts
+    from holdfast.toolkit.feature_handler import BoxContext
     from holdfast.toolkit.prompt import PromptOptions, ServedPrompt
     from holdfast.toolkit.resource import ResourceOptions, ServedResource
     from holdfast.toolkit.tool import Tool
@@ -28,27 +28,27 @@ class Features:
         """By the URI template of the resource or the name of the prompt, and the name of the argument."""
 
     def add_resource(
-        self, uri: str, handler: Callable[..., Any], options: "ResourceOptions", parts: "BoxParts"
+        self, uri: str, handler: Callable[..., Any], options: "ResourceOptions", box: "BoxContext"
     ) -> None:
         """Add a resource; raises BAD_TOOL when it is not valid or its URI is taken."""
         from holdfast.toolkit.resource import build_resource
 
-        served = build_resource(uri, handler, options, parts)
+        served = build_resource(uri, handler, options, box)
         if uri in self.resources:
             raise HoldfastError(codes.BAD_TOOL, f"There are two resources with the URI {uri!r}.")
         self.resources[uri] = served
 
-    def add_prompt(self, handler: Callable[..., Any], options: "PromptOptions", parts: "BoxParts") -> None:
+    def add_prompt(self, handler: Callable[..., Any], options: "PromptOptions", box: "BoxContext") -> None:
         """Add a prompt; raises BAD_TOOL when it is not valid or its name is taken."""
         from holdfast.toolkit.prompt import build_prompt
 
-        served = build_prompt(handler, options, parts)
+        served = build_prompt(handler, options, box)
         if served.name in self.prompts:
             raise HoldfastError(codes.BAD_TOOL, f"There are two prompts with the name {served.name!r}.")
         self.prompts[served.name] = served
 
     def add_completer(
-        self, target: str, argument: str, handler: Callable[..., Any], parts: "BoxParts"
+        self, target: str, argument: str, handler: Callable[..., Any], box: "BoxContext"
     ) -> None:
         """Add a completion; raises BAD_TOOL when there is no such argument or it has a completion already."""
         from holdfast.toolkit.completion import build_completer
@@ -63,23 +63,23 @@ class Features:
             raise HoldfastError(codes.BAD_TOOL, f"{target!r} has no argument {argument!r} to complete.")
         if (target, argument) in self.completers:
             raise HoldfastError(codes.BAD_TOOL, f"{argument!r} of {target!r} has two completions.")
-        self.completers[target, argument] = build_completer(target, argument, handler, parts)
+        self.completers[target, argument] = build_completer(target, argument, handler, box)
 
     def remove_completers(self, target: str) -> None:
         """Remove the completions of a prompt or a resource template."""
         for key in [key for key in self.completers if key[0] == target]:
             del self.completers[key]
 
-    def include(self, other: "Features", prefix: str, parts: "BoxParts") -> None:
-        """Add those of another box: prompts as `<prefix>_<prompt>`, resources with their own URIs."""
+    def include(self, other: "Features", prefix: str, box: "BoxContext") -> None:
+        """Add the features of another box: prompts as `<prefix>_<prompt>`, resources with their own URIs."""
         for uri, resource in other.resources.items():
-            self.add_resource(uri, resource.handler, resource.options, _parts_of(resource, parts))
+            self.add_resource(uri, resource.handler, resource.options, _context_for(resource, box))
         for name, prompt in other.prompts.items():
             options = cast("PromptOptions", {**prompt.options, "name": f"{prefix}_{name}"})
-            self.add_prompt(prompt.handler, options, _parts_of(prompt, parts))
+            self.add_prompt(prompt.handler, options, _context_for(prompt, box))
         for (target, argument), completer in other.completers.items():
             name = f"{prefix}_{target}" if target in other.prompts else target
-            self.add_completer(name, argument, completer.handler, _parts_of(completer, parts))
+            self.add_completer(name, argument, completer.handler, _context_for(completer, box))
 
     def copy(self) -> "Features":
         copied = Features()
@@ -112,12 +112,12 @@ class Features:
         return capabilities
 
     def tools(self) -> "list[Tool]":
-        """The handlers of all features."""
+        """The handlers of all features, in the form of tools."""
         features = (*self.resources.values(), *self.prompts.values(), *self.completers.values())
         return [feature.tool for feature in features]
 
     def manifest(self) -> dict[str, Any]:
-        """Describe every resource, template and prompt with its error codes; only those that there are."""
+        """Describe every resource, template and prompt with its error codes. A kind that the box does not have is left out."""
         described: dict[str, Any] = {}
         for key, served in (
             ("resources", [each for each in self.resources.values() if not each.is_template]),
@@ -132,6 +132,6 @@ class Features:
         return described
 
 
-def _parts_of(feature: "ServedResource | ServedPrompt | Completer", parts: "BoxParts") -> "BoxParts":
-    """A feature keeps the lifespan of the box that it was first added to, if that box has one."""
-    return replace(parts, lifespan=feature.tool.definition.lifespan or parts.lifespan)
+def _context_for(feature: "ServedResource | ServedPrompt | Completer", box: "BoxContext") -> "BoxContext":
+    """The same context, but with the lifespan of the box that the feature was first added to, if that box has one."""
+    return replace(box, lifespan=feature.tool.definition.lifespan or box.lifespan)

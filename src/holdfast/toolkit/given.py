@@ -54,9 +54,11 @@ class Provider(msgspec.Struct, frozen=True, eq=False):
     call: str = ""
     """The name of its parameter of the type `Call`; empty if it has none."""
     session: str = ""
+    """The name of its parameter of the type `SessionContext`; empty if it has none."""
     needs_session: bool = False
     """Whether it cannot be called for a caller without a session."""
     given: "tuple[GivenParameter, ...]" = ()
+    """Its parameters whose values come from other providers."""
 
     @property
     def uses_call(self) -> bool:
@@ -84,6 +86,7 @@ def read_given(tool: str, name: str, given: Given) -> GivenParameter:
 
 
 def _read_provider(tool: str, given: Given, callers: tuple[Given, ...]) -> Provider:
+    """Check a provider, and those that it needs. `callers` are the providers that need this one."""
     function, per = given.provider, given.per
     name = getattr(function, "__name__", repr(function))
     if per not in _LIFETIME_ORDER:
@@ -139,11 +142,12 @@ def _read_provider(tool: str, given: Given, callers: tuple[Given, ...]) -> Provi
 
 
 def _read_kind(tool: str, name: str, function: Any) -> tuple[Callable[..., Any], ProviderKind]:
+    """What to call, and how it makes the value. A generator function is turned into a context manager."""
     if not callable(function):
         raise _bad_provider(tool, name, "it is not a function")
     plain: Any = function
     inner: Any = inspect.unwrap(plain)
-    is_decorated = inner is not plain  # it returns a context manager already
+    is_decorated = inner is not plain  # by `contextmanager`: it returns a context manager already
     if inspect.isasyncgenfunction(inner):
         return (plain if is_decorated else asynccontextmanager(plain)), ProviderKind.ASYNC_CONTEXT
     if inspect.isgeneratorfunction(inner):

@@ -13,7 +13,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.parse_text import parse_texts
 from holdfast.model.trust import Trust, parse_trust
 from holdfast.toolkit.health import HEALTH_PATH, send_health
-from holdfast.toolkit.http_auth import Auth, JwtIssuer, identified, make_authenticator, make_check
+from holdfast.toolkit.http_auth import Auth, JwtIssuer, current_http_session, make_authenticator, make_check
 from holdfast.wire.http import LOOPBACK, AllowedHosts, HttpApp
 from holdfast.wire.http.allowed_hosts import is_host_name
 from holdfast.wire.http.request import Receive, Send, read_headers
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})
+_LOOPBACK_PEERS = frozenset({"127.0.0.1", "::1", "testclient"})  # the last is that of Starlette's TestClient
 _FORWARDED = ("x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "forwarded", "x-real-ip")
 _ORIGIN = re.compile(r"https?://[^/\s]+", re.IGNORECASE)
 _PRIVATE_HEADERS = frozenset({"authorization", "cookie", "proxy-authorization", "holdfast-context"})
@@ -52,6 +52,7 @@ class HttpAppOptions(TypedDict, total=False):
     proxies: Sequence[str]
     """The addresses of reverse proxies whose `X-Forwarded-Host` is used."""
     allow_eval: bool
+    """Whether the tools that evaluate code are offered."""
 
 
 class BoxApp:
@@ -140,14 +141,14 @@ class BoxApp:
             missing = HoldfastError(codes.UNAUTHENTICATED, "The request has no valid credentials.")
             await send_error(send, missing, challenge=self._challenge)
             return
-        token = identified.set(session)
+        token = current_http_session.set(session)
         try:
             await self._app(scope, receive, send)
         finally:
-            identified.reset(token)
+            current_http_session.reset(token)
 
     async def _send_refusal(self, send: Send, error: HoldfastError) -> None:
-        """Send the error. A token without the scopes is a 403 that names them, so that a client can ask the issuer for them."""
+        """Send the error. If a token lacks scopes, the answer is a 403 that names them, so that the client can ask the issuer for them."""
         if isinstance(self._auth, JwtIssuer) and error.details.get("reason") == "scope":
             lacking = f'error="insufficient_scope", scope="{" ".join(self._auth.scopes)}"'
             await send_error(send, error, status=403, challenge=f"{self._challenge}, {lacking}")

@@ -19,7 +19,7 @@ from holdfast.toolkit.check_options import check_takes
 from holdfast.wire.mcp.server import HttpCaller, McpRequest
 
 _MIN_TOKEN_LENGTH = 16
-_MAX_USER_ID = 256
+_MAX_USER_ID = 256  # characters
 _MAKE_TOKEN = 'Make one: python -c "import secrets; print(secrets.token_urlsafe(32))"'
 
 AuthFunction: TypeAlias = Callable[
@@ -56,10 +56,8 @@ class Bearer:
         given = bearer_token(headers).encode()
         users = {self.tokens: "bearer"} if isinstance(self.tokens, str) else self.tokens
         found = None
-        for (
-            token,
-            user,
-        ) in users.items():  # always all of them, so that the time does not show which one matched
+        # Compare with all of them, so that the time does not show which one matched.
+        for token, user in users.items():
             if hmac.compare_digest(token.encode(), given):
                 found = user
         return found
@@ -67,13 +65,13 @@ class Bearer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JwtIssuer:
-    """The access tokens of an OAuth authorization server. Its keys are fetched from it."""
+    """Access tokens of an OAuth authorization server, the issuer. The keys to verify them are fetched from the issuer."""
 
     issuer: str
     audience: str
     """What the tokens are for: the URL of this server, or another name that the issuer gives it."""
     jwks_url: str = ""
-    """The address of its keys; by default, the issuer's metadata names the address."""
+    """The address of the keys; by default, the issuer's metadata names it."""
     scopes: tuple[str, ...] = ()
     """The scopes that a token must have."""
     url: str = ""
@@ -119,7 +117,7 @@ def _bad_auth(reason: str) -> HoldfastError:
 
 Auth: TypeAlias = Bearer | JwtIssuer | HoldfastTokens | AuthFunction
 
-identified: ContextVar[SessionContext | None] = ContextVar("holdfast_http_caller", default=None)
+current_http_session: ContextVar[SessionContext | None] = ContextVar("holdfast_http_caller", default=None)
 """The session of the caller of the current HTTP request, as the check of `make_check` found it."""
 
 
@@ -133,7 +131,7 @@ class AppAuthenticator(Authenticator):
     """For a box in an ASGI application: `BoxApp` has already found out who calls."""
 
     def identify(self, headers: Mapping[str, str], query: str) -> HttpCaller:
-        session = identified.get()
+        session = current_http_session.get()
         if session is None:
             raise HoldfastError(codes.UNAUTHENTICATED, "The request has no valid credentials.")
         return AppCaller(caller_id=session.session_id, session=session)
@@ -149,10 +147,11 @@ class AppAuthenticator(Authenticator):
 
 
 Check: TypeAlias = Callable[[Mapping[str, str]], Awaitable[SessionContext | None]]
+"""Gets the headers of a request. Returns the caller's session; None if there are no valid credentials."""
 
 
 def make_check(auth: Auth, trust: Trust) -> Check | None:
-    """A function that finds out who sends a request, or refuses it. None if the requests carry Holdfast's own tokens."""
+    """Make the function that finds out who sends a request. None for `HoldfastTokens`, which `TokenAuthenticator` checks."""
     match auth:
         case HoldfastTokens():
             return None
@@ -230,7 +229,7 @@ def _make_function_check(function: AuthFunction, trust: Trust) -> Check:
 
 
 def _session_of(user: str | None, trust: Trust) -> SessionContext | None:
-    """A session for a user. All requests of a user belong to the same one."""
+    """The session of a user: its id is made from the user's id, so that all requests of a user have the same session."""
     if not user:
         return None
     if len(user) > _MAX_USER_ID:

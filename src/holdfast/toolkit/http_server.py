@@ -32,9 +32,9 @@ WRITE_SECONDS = 30.0
 _CROWDED_WRITE_SECONDS = 2.0
 _UNREAD_BYTES = 32 * 1024 * 1024
 HEAD_BYTES = 64 * 1024
-MAX_HEAD_LINES = 600
+MAX_HEAD_LINES = 600  # each line takes time to parse, however short it is
 MAX_CONNECTIONS = 4096
-_SHUTDOWN_SECONDS = 3
+_SHUTDOWN_SECONDS = 3  # how long uvicorn waits for open connections when the server stops
 _PIECE_BYTES = 4 * 1024  # parsed at once: up to a millisecond of work
 _SLICE_SECONDS = 0.001  # how long to parse before the event loop does other work
 MAX_PIPELINED = 16
@@ -61,23 +61,25 @@ class ConnectionLimits:
     write_seconds: float = WRITE_SECONDS
     """How long a client may leave an answer unread."""
     crowded_write_seconds: float = _CROWDED_WRITE_SECONDS
-    """The same, while the unread answers of its caller have more than `unread_bytes` together."""
+    """How long, if all unread answers of the same caller have more than `unread_bytes` together."""
     unread_bytes: int = _UNREAD_BYTES
     connections: int = MAX_CONNECTIONS
+    """How many may be open at the same time."""
 
 
 class Connections:
     """The open connections of a server.
 
-    When there are too many, the one that has waited longest for a complete request from a known caller is closed.
+    When there are too many, the connection that has waited longest for a complete request from a known caller is closed.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self._throttles: dict[str, LoopThrottle] = {}  # by network; the one used last is last
+        self._throttles: dict[str, LoopThrottle] = {}  # by network; the most recently used is last
         self._open: dict[Peername, BoundedConnection] = {}
-        self._waiting: dict[BoundedConnection, None] = {}  # the one that has waited longest first
+        self._waiting: dict[BoundedConnection, None] = {}  # the connection that has waited longest is first
         self.unread = UnreadAnswers(limits.unread_bytes, limits.crowded_write_seconds)
+        """Closes connections of callers that leave too many bytes unread."""
 
     def add(self, connection: "BoundedConnection") -> None:
         if len(self._open) >= self.limits.connections:
@@ -133,23 +135,22 @@ class BoundedConnection(asyncio.Protocol):
         self._connections = connections
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._unread_caller: LoopThrottle | None = (
-            None  # the throttle of the caller that leaves an answer unread
-        )
+        self._unread_caller: LoopThrottle | None = None
+        """While an answer is unread: the throttle of the caller, as it was when the client stopped reading."""
         self._head_size = 0
         self._head_lines = 0
         self._last_bytes = b""  # of the previous piece, to find the end of the head across pieces
         self._running = 0  # requests that the application is answering
-        self._started = 0  # requests that it has begun to answer
+        self._started = 0  # requests that the application has begun to answer
         self._has_new_bytes = False  # whether bytes arrived since the last request began
         self._unparsed = b""
         self._is_parse_scheduled = False
         self.throttle = connections.throttle_of("")
         """Limits the time to parse this connection. All connections of one caller have the same throttle."""
-        self._throttle_of_turns = self.throttle
+        self._throttle_of_turns = self.throttle  # the throttle that `_turns` belongs to
         self._turns = self.throttle.task_turns  # kept, because it is read several times for each request
         self._is_new = True  # whether nothing was parsed yet
-        self._parseable = -1  # how many more bytes of a refused request are parsed; -1 means no limit
+        self._parse_budget = -1  # how many more bytes of a refused request are parsed; -1 means no limit
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the head timer at once, because a client may connect and send nothing."""
@@ -169,7 +170,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the data in pieces. While pieces wait, reading is paused, unless uvicorn resumes it."""
-        if self._parseable == 0:
+        if self._parse_budget == 0:
             self.throttle.charge(len(data) * _DISCARD_SECONDS_PER_BYTE)
         else:
             self._unparsed += data
@@ -211,10 +212,10 @@ class BoundedConnection(asyncio.Protocol):
 
         While the application runs, a piece belongs to the body or to the next request.
         """
-        if self._parseable >= 0:
-            piece = piece[: self._parseable]
-            self._parseable -= len(piece)
-            if not self._parseable:
+        if self._parse_budget >= 0:
+            piece = piece[: self._parse_budget]
+            self._parse_budget -= len(piece)
+            if not self._parse_budget:
                 self._unparsed = b""
         protocol = self._protocol
         if self._running:
@@ -280,7 +281,7 @@ class BoundedConnection(asyncio.Protocol):
         and discarded, because the client may read the answer only after it has sent its whole body.
         """
         if is_chunked:
-            self._parseable = _REFUSED_BYTES
+            self._parse_budget = _REFUSED_BYTES
         self.throttle.charge(_REFUSAL_SECONDS)
 
     def request_received(self) -> None:
@@ -290,9 +291,9 @@ class BoundedConnection(asyncio.Protocol):
     def request_finished(self) -> None:
         """Start the head timer if a part of the next request may have arrived already."""
         self._running -= 1
-        if self._parseable == 0:
+        if self._parse_budget == 0:
             self._transport.close()
-        self._parseable = -1
+        self._parse_budget = -1
         if not self._running:
             self._connections.set_waiting(self)
             if self._has_new_bytes and not self._transport.is_closing():
@@ -350,7 +351,8 @@ class _HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_head_complete:
             raise ValueError("a header after the head")  # the parser reports it as an error of the request
-        name = name.lower()  # what uvicorn does with a header: six calls less for each request
+        # The rest is what uvicorn's own method does. To call that one would take longer, for every header.
+        name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
@@ -364,7 +366,7 @@ class _Sender:
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
-        self._json_head: Any = None  # the head of such a response, until its body follows
+        self._json_head: Any = None  # the head of a JSON response, held back until the body follows
 
     async def send(self, message: Any) -> None:
         cycle, head = self._cycle, self._json_head
@@ -384,7 +386,7 @@ class _Sender:
             or cycle.disconnected
             or cycle.flow.write_paused
             or message.get("more_body")
-            or int(head["headers"][1][1]) != len(body)
+            or int(head["headers"][1][1]) != len(body)  # the content-length
         ):
             await cycle.send(head)
             await cycle.send(message)

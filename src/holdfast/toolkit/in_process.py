@@ -13,9 +13,9 @@ from holdfast.toolkit.toolbox import Toolbox
 async def open_server(
     box: Toolbox, session: SessionContext, *, authenticator: Authenticator | None = None
 ) -> AsyncIterator[ToolServer]:
-    """Start the box's lifespan, and end it, with everything that calls have used, when the block ends.
+    """Serve the box while the block runs. Starts its lifespan, and at the end closes it and everything that calls have used.
 
-    By default, every call is a call of this session.
+    Without an `authenticator`, every call is a call of this session.
     """
     server = box.server(authenticator or EnvironmentAuthenticator(session))
     try:

@@ -32,7 +32,7 @@ def is_finite(value: object) -> bool:
 
 
 def write_integers(raw: bytes) -> bytes:
-    """The JSON, with each whole number such as `2.0` or `2e3` written as an integer. A long JSON is returned as it is."""
+    """Write each whole number such as `2.0` or `2e3` as an integer. JSON of more than 64 KiB is returned unchanged."""
     return raw if len(raw) > _MAX_REWRITTEN else _STRING_OR_NUMBER.sub(_write_integer, raw)
 
 

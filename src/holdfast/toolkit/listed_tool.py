@@ -1,4 +1,4 @@
-"""A tool as `tools/list` shows it: in full, or as short as a model needs it."""
+"""A tool as `tools/list` shows it: in full, or only what a model needs."""
 
 from msgspec import UNSET, structs
 
@@ -9,6 +9,7 @@ from holdfast.wire.mcp.tools import Tool as WireTool
 from holdfast.wire.messages import Raw, encode
 
 _PROTOCOL_DEFAULTS = Annotations(read_only=False, destructive=True, idempotent=False, open_world=True)
+"""What a client assumes about a hint that is not sent."""
 _CHECKED_AT_THE_CALL = frozenset(
     {
         *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),

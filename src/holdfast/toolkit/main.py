@@ -125,7 +125,7 @@ def _print_how_to_connect(name: str, options: HttpOptions) -> None:
         lines.append(f"  Claude Code  claude mcp add --transport http {shlex.quote(name)} {shlex.quote(url)}")
         lines.append(f"  a browser    npx @modelcontextprotocol/inspector, then connect to {url}")
     else:
-        lines.append("  Only Holdfast's hosts can call it, with the tokens that they sign (--keys).")
+        lines.append("  Only the Holdfast host can call this server, with the tokens that it signs (--keys).")
     sys.stderr.write("\n".join((f"{name}: connect to {url}", *lines, "  Press Ctrl-C to stop.", "")))
     sys.stderr.flush()
 

@@ -23,17 +23,17 @@ class Message:
 Messages: TypeAlias = str | Content | Message | Sequence[str | Content | Message]
 
 
-def to_messages(said: Messages) -> list[JsonObject]:
+def to_messages(messages: Messages) -> list[JsonObject]:
     """The messages in MCP's form. A text or other content is a message of the user."""
-    parts = cast("Sequence[Any]", said) if isinstance(said, list | tuple) else (said,)
-    return [_to_message(part).block() for part in parts]
+    listed = cast("Sequence[Any]", messages) if isinstance(messages, list | tuple) else (messages,)
+    return [_to_message(message).block() for message in listed]
 
 
-def _to_message(part: object) -> Message:
-    if isinstance(part, Message):
-        return part
-    if isinstance(part, str | Content):
-        return Message(part)
+def _to_message(message: object) -> Message:
+    if isinstance(message, Message):
+        return message
+    if isinstance(message, str | Content):
+        return Message(message)
     raise TypeError(
-        f"A message must be a str, a Message or content such as Image, not {type(part).__name__}."
+        f"A message must be a str, a Message or content such as Image, not {type(message).__name__}."
     )

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.model.meta_keys import ENVELOPE_KEY
 from holdfast.toolkit.content import CONTENT_TYPES, Reply, Text, has_content
-from holdfast.toolkit.envelope import TRUE, Result, describe_failure, encode_stats
+from holdfast.toolkit.envelope import TRUE, ResultMembers, describe_failure, encode_stats
 from holdfast.toolkit.errors import CodeRegistry
 from holdfast.toolkit.json_values import encode_json
 from holdfast.toolkit.outcome import CallStats, Failed
@@ -17,7 +17,9 @@ from holdfast.wire.messages import Raw
 _encode = msgspec.json.Encoder().encode
 
 
-def encode_success(return_type: ReturnType, returned: object, stats: CallStats) -> tuple[bytes, Result]:
+def encode_success(
+    return_type: ReturnType, returned: object, stats: CallStats
+) -> tuple[bytes, ResultMembers]:
     """The data of a successful call, and the result of `tools/call` that contains it."""
     if return_type.may_have_content and has_content(returned):
         blocks = [_encode_item(item) for item in returned]
@@ -40,7 +42,7 @@ def encode_success(return_type: ReturnType, returned: object, stats: CallStats) 
     return body, result
 
 
-def encode_failure(failed: Failed, registry: CodeRegistry) -> Result:
+def encode_failure(failed: Failed, registry: CodeRegistry) -> ResultMembers:
     """The result of `tools/call` for a call that failed: text with the code, the message, the details and the hint."""
     failure = describe_failure(failed, registry)
     block = _encode({"type": "text", "text": "\n".join(_failure_lines(failure))})
@@ -48,7 +50,8 @@ def encode_failure(failed: Failed, registry: CodeRegistry) -> Result:
     return _make_result([block], members, failed.stats) | {"isError": TRUE}
 
 
-def _make_result(blocks: list[bytes], members: bytes, stats: CallStats) -> Result:
+def _make_result(blocks: list[bytes], members: bytes, stats: CallStats) -> ResultMembers:
+    """`members` are the first members of the envelope, as JSON text that ends with a comma."""
     content = b"[%b]" % b",".join(blocks)
     envelope = b'{"%b":{%b%b}}' % (_KEY, members, encode_stats(stats, len(content)))
     return {"content": Raw(content), "_meta": Raw(envelope)}

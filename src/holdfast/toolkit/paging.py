@@ -11,7 +11,7 @@ from holdfast.toolkit.errors import ToolError
 T = TypeVar("T")
 
 CURSOR_HELP = "Pass it as `cursor` to get the next page."
-_MAX_DIGITS = 15
+_MAX_DIGITS = 15  # of a cursor: more than any list needs, and quick to parse
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):

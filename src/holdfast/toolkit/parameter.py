@@ -100,8 +100,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 def read_parameter(tool: str, name: str, annotation: Any, default: object = REQUIRED) -> Parameter:
     """Read one parameter of a handler; raises BAD_TOOL when its type or its default is not understood."""
     try:
-        kind, read = read_default(annotation, default)
-        parameter = _read_type(tool, name, kind, read)
+        kind, parsed_default = read_default(annotation, default)
+        parameter = _read_type(tool, name, kind, parsed_default)
         parameter.check_default()
     except BadDefaultError as error:
         raise HoldfastError(
@@ -116,7 +116,7 @@ def read_parameter(tool: str, name: str, annotation: Any, default: object = REQU
 
 
 def parameter_with_hidden_default(name: str, annotation: Any) -> Parameter:
-    """An optional parameter whose default is not shown, because the dispatcher decides it."""
+    """An optional parameter whose default is not in the schema, because the dispatcher determines it."""
     return Parameter(name=name, annotation=_expand_shorthand(annotation), default=Default(UNSET))
 
 

@@ -38,22 +38,22 @@ def read_default(annotation: Any, default: Any) -> tuple[Any, Default]:
     Raises `BadDefaultError` if the default is not a value for the argument and not a way to declare one.
     """
     if _is_pydantic_field(default):
-        kind, read = Annotated[annotation, default], _read_pydantic_field(default)
+        kind, found = Annotated[annotation, default], _read_pydantic_field(default)
     elif default is REQUIRED:
-        kind, read = annotation, _find_annotated_default(annotation)
+        kind, found = annotation, _find_annotated_default(annotation)
     elif isinstance(default, _MSGSPEC_FIELD | dataclasses.Field):
-        kind, read = annotation, _read_field(default)
+        kind, found = annotation, _read_field(default)
     elif default is Ellipsis:
         raise BadDefaultError("is `...`. Leave it out to make the argument required")
     else:
-        kind, read = annotation, _plain_default(default)
-    if read.value is None and not _accepts_none(kind):
+        kind, found = annotation, _plain_default(default)
+    if found.value is None and not _accepts_none(kind):
         kind = _or_none(kind)
-    return kind, read
+    return kind, found
 
 
 def _or_none(annotation: Any) -> Any:
-    """The type or None. Limits are kept outside, because what is in `Annotated[…]` may not be hashable."""
+    """The type `annotation | None`, with the metadata of an `Annotated[…]` around the union: some of it may not be hashable."""
     if get_origin(annotation) is Annotated:
         kind, *metadata = get_args(annotation)
         return Annotated[(Optional[kind], *metadata)]  # noqa: UP045

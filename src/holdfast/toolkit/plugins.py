@@ -28,6 +28,7 @@ def load_plugin(name: str) -> "Toolbox":
             f"{name[:80]!r} is not a valid plugin name: use letters, digits, '_', '-' and '.'.",
         )
     installed = entry_points(group=ENTRY_POINT_GROUP)
+    # By value and package, so that an entry point that is listed twice counts once.
     found = {(entry.value, _package_name(entry)): entry for entry in installed if entry.name == name}
     if len(found) != 1:
         known = (

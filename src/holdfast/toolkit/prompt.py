@@ -10,7 +10,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.toolkit.check_options import check_options
 from holdfast.toolkit.content import CONTENT_TYPES
-from holdfast.toolkit.feature_handler import BoxParts, FeatureOptions, TextArguments, build_handler
+from holdfast.toolkit.feature_handler import BoxContext, FeatureOptions, TextArguments, build_handler
 from holdfast.toolkit.message import Message
 from holdfast.toolkit.return_type import union_members
 from holdfast.toolkit.tool import NAME_RULE, TOOL_NAME, Tool
@@ -55,7 +55,7 @@ class ServedPrompt:
         return described
 
 
-def build_prompt(handler: Callable[..., Any], options: PromptOptions, parts: BoxParts) -> ServedPrompt:
+def build_prompt(handler: Callable[..., Any], options: PromptOptions, box: BoxContext) -> ServedPrompt:
     """Check a prompt; raises BAD_TOOL when it is not valid."""
     check_options("@box.prompt", options, PromptOptions.__annotations__)
     name = options.get("name") or getattr(handler, "__name__", "")
@@ -63,7 +63,7 @@ def build_prompt(handler: Callable[..., Any], options: PromptOptions, parts: Box
         raise HoldfastError(codes.BAD_TOOL, f"{handler!r} has no name: write @box.prompt(name=…).")
     if not TOOL_NAME.fullmatch(name):
         raise HoldfastError(codes.BAD_TOOL, f"{name[:80]!r} is not a valid prompt name: {NAME_RULE}.")
-    tool = build_handler(handler, name, options, parts)
+    tool = build_handler(handler, name, options, box)
     if not all(map(_may_be_messages, union_members(replace_object(tool.signature.returns)))):
         raise HoldfastError(
             codes.BAD_TOOL,

@@ -31,7 +31,7 @@ _LIMITS = frozenset(
         "decimal_places",
     }
 )
-"""What limits a value, in pydantic's description of a type."""
+"""The keys of pydantic's core schema that limit a value."""
 _LIMIT_ERRORS = frozenset(
     {
         *("greater_than", "greater_than_equal", "less_than", "less_than_equal", "multiple_of"),
@@ -218,12 +218,13 @@ def _without_class_name(schema: dict[str, Any], kind: Any) -> dict[str, Any]:
 
 
 def _split_schema(schema: dict[str, Any]) -> tuple[JsonObject, JsonObject]:
+    """The schema without its `$defs`, and the `$defs`."""
     definitions = schema.pop("$defs", {})
     return cast("JsonObject", schema), cast("JsonObject", definitions)
 
 
 def _core_schemas(annotation: Any) -> Iterator[dict[str, Any]]:
-    """All parts of pydantic's own description of a type."""
+    """All parts of pydantic's core schema of a type."""
     waiting: list[Any] = [_adapter(annotation).core_schema]
     while waiting:
         part = waiting.pop()

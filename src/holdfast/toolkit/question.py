@@ -19,11 +19,12 @@ from holdfast.toolkit.type_support import expand_names
 from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
-_FIELD = "value"
-_MAX_DESCRIBED = 5
+_FIELD = "value"  # the only field of a form that asks for one value
+_MAX_DESCRIBED = 5  # issues in a message
 _NOT_ALLOWED = "This value is not one of the choices."
 _FORMATS = ("email", "uri", "date", "date-time")
 _COMMON = ("title", "description", "default")
+# By type: the keywords of JSON Schema that MCP allows in a form.
 _KEYWORDS: dict[str, tuple[str, ...]] = {
     "string": (*_COMMON, "minLength", "maxLength", "format", "enum", "enumNames", "oneOf"),
     "number": (*_COMMON, "minimum", "maximum"),

@@ -9,7 +9,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.toolkit.check_options import check_options
 from holdfast.toolkit.content import Resource
-from holdfast.toolkit.feature_handler import BoxParts, FeatureOptions, TextArguments, build_handler
+from holdfast.toolkit.feature_handler import BoxContext, FeatureOptions, TextArguments, build_handler
 from holdfast.toolkit.json_values import encode_json
 from holdfast.toolkit.signature import WORKSPACE
 from holdfast.toolkit.tool import Tool
@@ -61,12 +61,12 @@ class ServedResource:
 
 
 def build_resource(
-    uri: str, handler: Callable[..., Any], options: ResourceOptions, parts: BoxParts
+    uri: str, handler: Callable[..., Any], options: ResourceOptions, box: BoxContext
 ) -> ServedResource:
     """Check a resource; raises BAD_TOOL when its URI and its handler do not fit together."""
     template = read_template(uri)
     check_options("@box.resource", options, ResourceOptions.__annotations__)
-    tool = build_handler(handler, uri, options, parts)
+    tool = build_handler(handler, uri, options, box)
     parameters = tool.signature.arguments.parameters
     for name in template.variables:
         if name not in parameters:

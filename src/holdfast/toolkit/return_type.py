@@ -44,11 +44,11 @@ EnvelopeKind: TypeAlias = Literal["content", "meta"]
 
 RESERVED_MEMBERS = frozenset({"ok", "_meta"})
 FAILURE_MEMBERS = frozenset({"code", "error", "hint", "retryable", "http", "next_actions", "details"})
-"""The members of a failure, besides those of `RESERVED_MEMBERS`, which every envelope in the content has."""
+"""The members that only failures have. `RESERVED_MEMBERS` are in every envelope in the content."""
 _NO_DATA = (NoneType, None, NoReturn)
 _UNCHECKED = (Any, Reply)
-_EXACT_TYPES = (str, int, bool)
-_MAX_INLINED_PARTS = 5000
+_EXACT_TYPES = (str, int, bool)  # a value of exactly such a type needs no check
+_MAX_INLINED_PARTS = 5000  # a longer schema keeps its references
 
 
 class ReturnType:
@@ -69,6 +69,7 @@ class ReturnType:
 
     @property
     def returns_nothing(self) -> bool:
+        """Whether the declared type is `None` or `NoReturn`."""
         return self.annotation in _NO_DATA
 
     def encode(self, returned: object) -> bytes:
@@ -126,7 +127,7 @@ class ReturnType:
 
     @cached_property
     def wraps(self) -> bool:
-        """Whether the data is not always an object, so that it is sent as `{"result": …}` if the envelope is in `_meta`."""
+        """Whether the data is sent as `{"result": …}` if the envelope is in `_meta`: it is, unless it is always an object."""
         return self.is_declared and not _is_object(*self._schema)
 
     def output_schema(self, envelope: EnvelopeKind) -> JsonObject | None:
@@ -152,7 +153,7 @@ class ReturnType:
 
     @cached_property
     def _schema_with_envelope(self) -> JsonObject | None:
-        """The schema of the data with `ok` and `_meta`. What does not hold for a failure is declared for successes only."""
+        """The schema of the data with `ok` and `_meta`. What is true only for successes is under `if` and `then`."""
         if self.annotation is Any:
             return None
         schema: JsonObject = {
@@ -163,7 +164,7 @@ class ReturnType:
         if self.returns_nothing:
             return schema
         data, definitions = self._schema
-        then = _place(data, definitions)
+        then = _place_schema(data, definitions)
         declared = then.pop("properties", None)
         if isinstance(declared, dict):
             # In a failure, members with these names mean something else. All others are declared at the top, because clients
@@ -206,7 +207,7 @@ def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> Retu
     if get_origin(peel(annotation)) is Reply:
         (annotation,) = get_args(peel(annotation))
     kind = peel(annotation)
-    _check_foreign(tool, annotation)
+    _check_foreign_types(tool, annotation)
     if kind in _UNCHECKED or any(map(_has_content, union_members(kind))):
         return UNDECLARED
     if envelope == "content":
@@ -224,7 +225,7 @@ def read_return_type(tool: str, annotation: Any, envelope: EnvelopeKind) -> Retu
         ) from None
 
 
-def _check_foreign(tool: str, annotation: Any) -> None:
+def _check_foreign_types(tool: str, annotation: Any) -> None:
     """Raise BAD_TOOL for content types of another toolkit. They would be sent as data."""
     for part in walk_annotation(annotation):
         if isinstance(part, type) and part.__module__.partition(".")[0] in ("fastmcp", "mcp", "mcp_types"):
@@ -329,6 +330,7 @@ def _decode_as_one_of(decoders: list[Callable[[bytes], Any]]) -> Callable[[bytes
 
 
 def _msgspec_schema(annotation: Any) -> tuple[JsonObject, JsonObject]:
+    """The JSON Schema that msgspec makes of a type, without its `$defs`, and the `$defs`."""
     members = tuple(union_members(annotation))
     schema: JsonObject
     try:
@@ -394,12 +396,12 @@ def _with_definitions(schema: JsonObject, definitions: JsonObject) -> JsonObject
     return {**schema, "$defs": definitions} if definitions else schema
 
 
-def _place(schema: JsonObject, definitions: JsonObject) -> JsonObject:
+def _place_schema(schema: JsonObject, definitions: JsonObject) -> JsonObject:
     """The schema of an envelope that contains data with this schema, as `envelope.place_data` puts it there."""
     target = _resolve(schema, definitions)
     alternatives = target.get("anyOf")
     if isinstance(alternatives, list):
-        return {"anyOf": [_place(cast("JsonObject", part), definitions) for part in alternatives]}
+        return {"anyOf": [_place_schema(cast("JsonObject", part), definitions) for part in alternatives]}
     match target.get("type"):
         case "object":
             # The envelope adds `ok` and `_meta`, and a dict that has such a member is put under `result`.

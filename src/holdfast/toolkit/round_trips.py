@@ -20,14 +20,15 @@ from holdfast.wire.mcp.server import McpRequest
 from holdfast.wire.messages import Raw
 from holdfast.wire.strict_json import DECODE_ERRORS
 
-MAX_WAITING = 1024  # calls of all callers that wait for their client
-MAX_WAITING_PER_CALLER = 64  # if the server can tell its callers apart
+MAX_WAITING = 1024  # calls, of all callers together
+MAX_WAITING_PER_CALLER = 64  # only if the server can tell its callers apart
 MAX_WAITING_BYTES = 64 * 1024 * 1024  # of the params of all calls that wait
 MAX_WAITING_BYTES_PER_CALLER = 8 * 1024 * 1024
 _KEPT_SECONDS = ANSWER_SECONDS + 60.0  # a call whose client does not continue it is cancelled after this time
-_STATE_BYTES = 24
+_STATE_BYTES = 24  # random bytes, so that no client can guess the `requestState` of another one
 
 Answers: TypeAlias = Mapping[str, Raw]
+"""The client's answers, by the keys of the questions."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -62,9 +63,11 @@ class RoundTrips(ClientRequests):
         self.newest: McpRequest | None = request
         """The newest request of the client; None while the call waits for one."""
         self.size = len(request.params)
-        """The bytes of the request, which are kept while the call waits."""
+        """The size of the request's params, which are kept in memory while the call waits."""
         self._early_answers = dict(answers)
+        """Answers that came with the first request, before the handler asked."""
         self.questions: dict[str, _Question] = {}
+        """The questions that the handler waits for, by key."""
         self.on_ask: Callable[[], None] = _do_nothing
         """Called when there is a new question."""
 
@@ -127,7 +130,7 @@ class _WaitingCall(msgspec.Struct, eq=False):
 
 
 class WaitingCalls:
-    """The calls of one server that wait for their client, by the state that the client must send back."""
+    """The calls of one server that wait for their clients, by the `requestState` that the client must send back."""
 
     def __init__(self) -> None:
         self._calls: dict[str, _WaitingCall] = {}
@@ -149,7 +152,7 @@ class WaitingCalls:
         self._remove(state)
         if call.trips.deliver(request, answers) or call.task.done():
             return await self._wait(call)
-        return self._keep(call)
+        return self._keep(call)  # the handler still waits for other answers
 
     async def close(self) -> None:
         """Cancel the calls that wait."""
@@ -188,7 +191,7 @@ class WaitingCalls:
         caller = call.target.caller
         own = [other.trips.size for other in self._calls.values() if other.target.caller == caller]
         size = sum(other.trips.size for other in self._calls.values()) + call.trips.size
-        is_known = caller.session is not None or caller.connection
+        is_known = caller.session is not None or caller.connection  # and not one of several anonymous callers
         is_over_share = len(own) >= MAX_WAITING_PER_CALLER or (
             sum(own) + call.trips.size > MAX_WAITING_BYTES_PER_CALLER
         )
@@ -217,7 +220,7 @@ class WaitingCalls:
 
 
 def _drop(call: _WaitingCall) -> None:
-    """Cancel a call that no client waits for. Its result or error is lost."""
+    """Cancel a call that its client does not continue. Its error, if it has one, is not logged."""
     call.task.cancel()
     call.task.add_done_callback(lambda task: None if task.cancelled() else task.exception())
 

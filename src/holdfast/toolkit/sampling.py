@@ -1,4 +1,4 @@
-"""What a call asks of its client besides questions: an answer of the client's model, and the client's roots."""
+"""Two things that a call can ask of its client: an answer of the client's model (sampling), and the client's roots."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +16,14 @@ from holdfast.wire.strict_json import DECODE_ERRORS
 if TYPE_CHECKING:
     from pathlib import Path
 
+_DEFAULT_MAX_TOKENS = 1024
+
 
 class SampleOptions(TypedDict, total=False):
     """The options of `call.sample`."""
 
     max_tokens: int
+    """1024 by default."""
     system: str
     """The system prompt."""
     temperature: float
@@ -60,7 +63,10 @@ class Root:
 
 def sample_params(messages: Messages, options: SampleOptions) -> JsonObject:
     """The params of `sampling/createMessage`."""
-    params: dict[str, Any] = {"messages": to_messages(messages), "maxTokens": options.get("max_tokens", 1024)}
+    params: dict[str, Any] = {
+        "messages": to_messages(messages),
+        "maxTokens": options.get("max_tokens", _DEFAULT_MAX_TOKENS),
+    }
     if "system" in options:
         params["systemPrompt"] = options["system"]
     if "temperature" in options:

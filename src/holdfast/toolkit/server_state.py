@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LifespanFunction: TypeAlias = Callable[["Toolbox"], AbstractAsyncContextManager[Any] | AsyncIterator[Any]]
-Open: TypeAlias = Callable[[AsyncExitStack], Awaitable[Any]]
+MakeValue: TypeAlias = Callable[[AsyncExitStack], Awaitable[Any]]
+"""Makes a value, and registers with the stack what closes it."""
 
-CLOSE_SECONDS = 5.0  # how long the values of a process or a session may take to close
+CLOSE_SECONDS = 5.0  # how long the values of the process, or of one session, may take to close
 MAX_SESSIONS = 1024  # whose values are kept
 IDLE_SECONDS = 3600.0  # after which the values of a session are closed
 
@@ -61,35 +62,36 @@ def read_lifespan(function: LifespanFunction, box: "Toolbox") -> Lifespan:
 
 
 class KeptValues:
-    """Values that are made once and kept. One task opens and closes all of them, because cancel scopes require that."""
+    """Values that are made once and kept. One task makes and closes all of them, because anyio's cancel scopes require that."""
 
     def __init__(self, context: Context) -> None:
         self._values: dict[Hashable, asyncio.Future[Any]] = {}
-        self._inbox: asyncio.Queue[tuple[Open, asyncio.Future[Any]] | None] = asyncio.Queue()
+        self._to_make: asyncio.Queue[tuple[MakeValue, asyncio.Future[Any]] | None] = asyncio.Queue()
+        """The values to make. None ends the task."""
         self._task: asyncio.Task[None] | None = None
-        self._is_opening = False
+        self._is_making = False
         self._context = context
 
-    async def get(self, key: Hashable, opened_by: Open) -> Any:
-        """The value with this key; the first caller has it opened. If that fails, the next caller tries again."""
+    async def get(self, key: Hashable, make: MakeValue) -> Any:
+        """The value with this key, which is made for the first caller. If that fails, it is made for the next caller."""
         future = self._values.get(key)
         if future is not None and future.done() and not future.cancelled() and future.exception() is None:
             return future.result()
         if future is None or future.done():
             future = self._values[key] = asyncio.get_running_loop().create_future()
-            self._inbox.put_nowait((opened_by, future))
+            self._to_make.put_nowait((make, future))
             if self._task is None:
-                self._task = asyncio.create_task(self._open_and_close_values(), context=self._context.copy())
+                self._task = asyncio.create_task(self._make_and_close_values(), context=self._context.copy())
         return await asyncio.shield(future)
 
     async def close(self) -> None:
-        """Close all values, the last one first. One that is still being opened is cancelled."""
+        """Close all values, the last one first. If one is still being made, that is cancelled."""
         task, self._task = self._task, None
         if task is None:
             return
-        if self._is_opening:
+        if self._is_making:
             task.cancel()
-        self._inbox.put_nowait(None)
+        self._to_make.put_nowait(None)
         await asyncio.wait([task], timeout=CLOSE_SECONDS)
         if not task.done():
             log.error("values did not close in time", extra={"seconds": CLOSE_SECONDS})
@@ -98,14 +100,14 @@ class KeptValues:
         for future in self._values.values():
             future.cancel()
 
-    async def _open_and_close_values(self) -> None:
+    async def _make_and_close_values(self) -> None:
         try:
             async with AsyncExitStack() as stack:
-                while (wanted := await self._inbox.get()) is not None:
-                    opened_by, future = wanted
-                    self._is_opening = True
+                while (wanted := await self._to_make.get()) is not None:
+                    make, future = wanted
+                    self._is_making = True
                     try:
-                        value = await opened_by(stack)
+                        value = await make(stack)
                     except (Exception, asyncio.CancelledError) as error:
                         if is_task_cancelled():
                             raise
@@ -114,7 +116,7 @@ class KeptValues:
                         if not future.done():
                             future.set_result(value)
                     finally:
-                        self._is_opening = False
+                        self._is_making = False
         except Exception:
             log.exception("a value could not be closed")
 
@@ -125,20 +127,21 @@ class _SessionValues(KeptValues):
     def __init__(self, context: Context, session: SessionContext | None) -> None:
         super().__init__(context)
         self.session = session
-        self.users = 0
-        """Calls that use the values now."""
+        self.running_calls = 0
+        """How many calls use the values now."""
         self.is_unused = asyncio.Event()
+        """Set while no call uses the values."""
         self.is_unused.set()
         self.last_used = time.monotonic()
 
-    def add_user(self) -> None:
-        self.users += 1
+    def call_started(self) -> None:
+        self.running_calls += 1
         self.is_unused.clear()
 
-    def remove_user(self) -> None:
-        self.users -= 1
+    def call_ended(self) -> None:
+        self.running_calls -= 1
         self.last_used = time.monotonic()
-        if not self.users:
+        if not self.running_calls:
             self.is_unused.set()
 
     async def close_when_unused(self) -> None:
@@ -154,7 +157,7 @@ class ServerState:
 
     def __init__(self) -> None:
         self._process: KeptValues | None = None
-        self._sessions: dict[str, _SessionValues] = {}  # by owner; the one used last is last
+        self._sessions: dict[str, _SessionValues] = {}  # by owner; the most recently used is last
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -162,7 +165,7 @@ class ServerState:
         self._context = copy_context()
 
     async def start(self, lifespan: Lifespan) -> Any:
-        """What the lifespan yields. The first caller starts it."""
+        """Return what the lifespan yields. The lifespan is started for the first caller."""
 
         async def enter(stack: AsyncExitStack) -> Any:
             return await stack.enter_async_context(lifespan.open())
@@ -172,7 +175,7 @@ class ServerState:
     async def provide(
         self, parameters: Iterable[GivenParameter], call: Call, stack: AsyncExitStack
     ) -> dict[str, Any]:
-        """The values of given parameters, by name. What is kept for this call only is closed with `stack`."""
+        """The values of given parameters, by name. A value that is kept for one call only is closed with `stack`."""
         made: dict[Hashable, Any] = {}
         return {
             parameter.name: await self._value_of(parameter.provider, call, stack, made)
@@ -198,9 +201,12 @@ class ServerState:
         if process is not None:
             await process.close()
 
-    def _process_values(self) -> KeptValues:
+    def _check_is_open(self) -> None:
         if self._is_closed:
             raise HoldfastError(codes.CONNECTION_CLOSED, "The server is being stopped.")
+
+    def _process_values(self) -> KeptValues:
+        self._check_is_open()
         if self._process is None:
             self._process = KeptValues(self._context)
         return self._process
@@ -221,8 +227,8 @@ class ServerState:
         if provider.session:
             arguments[provider.session] = call.session
 
-        async def make(opened: AsyncExitStack) -> Any:
-            return await _make(provider, arguments, opened)
+        async def make(closing: AsyncExitStack) -> Any:
+            return await _make(provider, arguments, closing)
 
         match provider.per:
             case "call":
@@ -238,15 +244,15 @@ class ServerState:
 
     def _session_values(self, call: Call, stack: AsyncExitStack) -> _SessionValues:
         """The values of the caller's session. They are not closed to make room while this call runs."""
-        self._process_values()
+        self._check_is_open()
         owner = call.owner
         if owner in self._sessions and self._sessions[owner].session != call.session:
             # What was made for a direct session is not for the same session when it is sandboxed.
             self.end_session(owner)
         values = self._sessions.pop(owner, None) or _SessionValues(self._context, call.session)
         self._sessions[owner] = values
-        values.add_user()
-        stack.callback(values.remove_user)
+        values.call_started()
+        stack.callback(values.call_ended)
         self._close_unused()
         if self._idle_timer is None:
             self._idle_timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._on_idle_timer)
@@ -267,7 +273,7 @@ class ServerState:
         for owner, values in list(self._sessions.items()):
             if now - values.last_used < IDLE_SECONDS and surplus <= 0:
                 break  # the others were used later
-            if not values.users:
+            if not values.running_calls:
                 self.end_session(owner)
                 surplus -= 1
 
@@ -277,8 +283,8 @@ class ServerState:
         task.add_done_callback(self._closing.discard)
 
 
-def _in_session(session: SessionContext | None, make: Open) -> Open:
-    """Make the value with this session as the current one."""
+def _in_session(session: SessionContext | None, make: MakeValue) -> MakeValue:
+    """The same function, but while it runs, `session` is the current session."""
     if session is None:
         return make
 
@@ -290,7 +296,7 @@ def _in_session(session: SessionContext | None, make: Open) -> Open:
 
 
 async def _make(provider: Provider, arguments: dict[str, Any], stack: AsyncExitStack) -> Any:
-    """Call a provider, and let the stack clean up after it. What is not async runs in a thread."""
+    """Call a provider, and let the stack clean up after it. Providers that are not async run in a thread."""
     match provider.kind:
         case ProviderKind.COROUTINE:
             return await provider.make(**arguments)
@@ -304,6 +310,7 @@ async def _make(provider: Provider, arguments: dict[str, Any], stack: AsyncExitS
 
 @asynccontextmanager
 async def _in_threads(provider: Provider, arguments: dict[str, Any]) -> AsyncIterator[Any]:
+    """Enter and exit the blocking context manager of a provider in threads."""
     context = provider.make(**arguments)
     value = await run_in_thread(context.__enter__, {})
     try:
@@ -322,8 +329,9 @@ def _exit(context: Any, error: BaseException | None) -> bool:
 
 
 def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    """Let the callers who wait for the value get this error."""
     if not future.done():
-        # A future cannot carry these.
+        # A future cannot carry a StopIteration, and a CancelledError would look as if the caller were cancelled.
         if not isinstance(error, Exception) or isinstance(error, StopIteration):
             error = RuntimeError(f"a provider raised {type(error).__name__}")
         future.set_exception(error)

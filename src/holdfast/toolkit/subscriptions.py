@@ -1,7 +1,7 @@
 """Who is told when a list or a resource changes.
 
 A handshake-era client is told about the lists that it has asked for, and about the resources that it subscribed to. A modern
-client opens a stream (`subscriptions/listen`) and says what it wants to hear.
+client opens a stream (`subscriptions/listen`) and names the lists and resources.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Subscriber:
-    """What one client wants to hear, and the changes that it has not been told of yet. It is told of equal changes once."""
+    """The lists and resources that one client subscribed to, and the changes to announce to it. Equal changes are announced once."""
 
     def __init__(self, session_id: str) -> None:
         self.lists: set[ListName] = set()
@@ -86,7 +86,7 @@ class Subscriptions:
         self.can_lists_change = can_lists_change
         """Whether the server announces changes of its lists."""
         self._by_connection: dict[str, tuple[Subscriber, Notify]] = {}
-        self._streams: dict[Subscriber, str] = {}  # with their owners
+        self._streams: dict[Subscriber, str] = {}  # with the callers that they belong to
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_closed = False
 
@@ -94,7 +94,7 @@ class Subscriptions:
         return len(self._by_connection) + len(self._streams)
 
     def publish(self, change: Change) -> None:
-        """Tell every subscriber who wants to hear of this change, without waiting. Can be called from any thread."""
+        """Announce a change to every client that subscribed to it, without waiting. Can be called from any thread."""
         loop = self._loop
         if loop is None:
             return
@@ -169,7 +169,10 @@ class Subscriptions:
     # Modern era
 
     async def listen(self, request: McpRequest, owner: str, wanted: Subscriber) -> JsonObject:
-        """Tell a modern client of the changes that it wants to hear, until it cancels the request or the server ends."""
+        """Announce changes to a modern client, until it cancels the request or the server ends.
+
+        `owner` is the id of the caller's session or connection; empty if the server cannot tell its callers apart.
+        """
         own = sum(other == owner for other in self._streams.values()) if owner else 0
         if self._is_closed or len(self._streams) >= MAX_STREAMS or own >= MAX_STREAMS_PER_CALLER:
             raise HoldfastError(codes.BUSY, "There are too many subscriptions.")
@@ -222,7 +225,7 @@ class ListenParams(msgspec.Struct):
 
 
 def _describe(lists: Iterable[ListName], uris: Iterable[str]) -> dict[str, Any]:
-    """The changes that a client is told of, in the form of MCP's filter."""
+    """The lists and resources that were accepted, in the form of the request's `notifications`."""
     described: dict[str, Any] = {_LIST_FIELDS[name]: True for name in sorted(lists)}
     if kept := sorted(uris):
         described["resourceSubscriptions"] = kept

@@ -32,7 +32,7 @@ Handler = Callable[..., Any]
 
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 NAME_RULE = "use 1 to 128 letters (a-z, A-Z), digits, '_', '-' and '.'"
-_ANY_OBJECT = object()
+_ANY_OBJECT = object()  # stands for the object of a method whose types are read
 
 
 class ToolOptions(TypedDict, total=False):
@@ -232,7 +232,7 @@ def _read_method_types(
 def include_tool(tool: Tool, name: str, lifespan: "Lifespan | None") -> Tool:
     """The tool of another box under another name; raises BAD_TOOL when the name is not valid.
 
-    Without a lifespan of its own box, it gets the one of the box that includes it.
+    If its own box has no lifespan, the tool gets the lifespan of the box that includes it.
     """
     _check_name(name)
     definition = replace(tool.definition, name=name, lifespan=tool.definition.lifespan or lifespan)

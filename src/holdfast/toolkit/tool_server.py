@@ -15,11 +15,11 @@ from holdfast.toolkit.call import LEVELS, SILENT, Call
 from holdfast.toolkit.client_requests import NO_CALL_PARAMETER, NO_CLIENT, ClientRequests, DirectRequests
 from holdfast.toolkit.dispatcher import Dispatcher
 from holdfast.toolkit.driven_sessions import DrivenSessions
-from holdfast.toolkit.envelope import Result
+from holdfast.toolkit.envelope import ResultMembers
 from holdfast.toolkit.features import Features
 from holdfast.toolkit.listed_tool import to_wire
+from holdfast.toolkit.make_call import make_call
 from holdfast.toolkit.outcome import Failed
-from holdfast.toolkit.request_call import make_call
 from holdfast.toolkit.round_trips import RoundTrips, Target, WaitingCalls, read_answers
 from holdfast.toolkit.server_state import Lifespan
 from holdfast.toolkit.subscriptions import Change, Subscriptions
@@ -80,7 +80,7 @@ class ToolServer:
         await self._dispatcher.server_state.close()
 
     def publish(self, change: Change) -> None:
-        """Tell the clients who want to hear of it that a list or a resource has changed."""
+        """Tell the clients that subscribed to a list or a resource that it has changed."""
         is_unlisted = change.list_name == "tools" and self._tool_list is None
         if change.list_name == "tools":
             self._tool_list = None
@@ -114,7 +114,7 @@ class ToolServer:
 
     @cached_property
     def _feature_server(self) -> "FeatureServer":
-        """Made when it is needed: most servers have tools only."""
+        """Imported and made at the first request that needs it: most servers have tools only."""
         from holdfast.toolkit.feature_server import FeatureServer
 
         return FeatureServer(
@@ -153,14 +153,14 @@ class ToolServer:
         caller = self._authenticator.authenticate(request, mutates=tool is None or tool.operation.mutates)
         if tool is not None and tool.definition.required_capabilities:
             _check_capabilities(tool.definition.required_capabilities, request.client.capabilities)
-        asks = tool is not None and bool(request.client.capabilities) and tool.may_ask
-        if tool is not None and (asks or params.request_state is not None):
+        may_ask = tool is not None and bool(request.client.capabilities) and tool.may_ask
+        if tool is not None and (may_ask or params.request_state is not None):
             target = Target(caller, request.method, tool.name, params.arguments)
             return await self._run(request, tool, target, partial(self._dispatch, params.arguments))
         call = make_call(request, caller, params.name, _no_requests(request), level=self._log_level(request))
         return await self._dispatch(params.arguments, call)
 
-    async def _dispatch(self, arguments: Raw, call: Call) -> Result:
+    async def _dispatch(self, arguments: Raw, call: Call) -> ResultMembers:
         dispatched = await self._dispatcher.dispatch(call, arguments)
         envelope = dispatched.envelope
         if isinstance(envelope, Failed) and envelope.code == codes.UNKNOWN_TOOL.name:
@@ -174,7 +174,7 @@ class ToolServer:
         target: Target,
         work: Callable[[Call], Coroutine[Any, Any, Any]],
     ) -> Any:
-        """Run a call that may ask its client, in the way of the client's era."""
+        """Run a call that may ask its client: with requests in the handshake era, with repeated calls in the modern era."""
         caller = target.caller
         client, level = request.client, self._log_level(request)
         may_ask = bool(client.capabilities) and tool.may_ask
@@ -227,7 +227,7 @@ class _ListParams(msgspec.Struct):
 
 
 def _no_requests(request: McpRequest) -> ClientRequests:
-    """For a call that cannot ask: its client has no capabilities, or its handler does not get the call."""
+    """What refuses the requests of a call that cannot ask: its client has no capabilities, or its handler does not get the call."""
     return NO_CALL_PARAMETER if request.client.capabilities else NO_CLIENT
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from holdfast.toolkit.client import BoxClient, ClientOptions
-    from holdfast.toolkit.feature_handler import BoxParts
+    from holdfast.toolkit.feature_handler import BoxContext
     from holdfast.toolkit.http_app import BoxApp, HttpAppOptions
     from holdfast.toolkit.prompt import PromptOptions
     from holdfast.toolkit.resource import ResourceOptions
@@ -84,7 +84,7 @@ class Toolbox:
         self.envelope: EnvelopeKind = _one_of("envelope", envelope, ("content", "meta"))
         """Where `ok`, `code`, `elapsed_ms` and the rest are: in the content of a result, or in its `_meta`."""
         self.arguments: Literal["strict", "lax"] = _one_of("arguments", arguments, ("strict", "lax"))
-        """Whether the string "2" is taken for a number (lax) or not."""
+        """Whether strings such as "2" are converted to numbers where a tool needs a number (`lax`), or refused (`strict`)."""
         self.listing: Literal["full", "short"] = _one_of("listing", listing, ("full", "short"))
         """Whether `tools/list` has everything, or leaves out what a model can do without. The manifest has everything."""
         self.deadline = 120.0
@@ -110,7 +110,7 @@ class Toolbox:
 
     @property
     def loses_state(self) -> bool:
-        """Whether the tools use something that ends with a server of this box: a lifespan, given values that are kept, driven sessions."""
+        """Whether state is lost when a server of this box ends: that of a lifespan, given values that are kept, or driven sessions."""
         given = (parameter for tool in self._tools.values() for parameter in tool.signature.given)
         return bool(
             self._lifespans or self._driven or any(parameter.provider.per != "call" for parameter in given)
@@ -185,7 +185,7 @@ class Toolbox:
         """Decorator: add the function to the box as a prompt. It returns a string, a `Message`, content, or a list of them."""
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
-            self._features.add_prompt(handler, options, self._parts())
+            self._features.add_prompt(handler, options, self._context())
             self._publish(Change(list_name="prompts"))
             return handler
 
@@ -204,7 +204,7 @@ class Toolbox:
             raise HoldfastError(codes.BAD_TOOL, 'A resource needs a URI: write @box.resource("shop://menu").')
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
-            self._features.add_resource(uri, handler, options, self._parts())
+            self._features.add_resource(uri, handler, options, self._context())
             self._publish(Change(list_name="resources"))
             return handler
 
@@ -217,7 +217,7 @@ class Toolbox:
         """
 
         def decorate(handler: Callable[P, T]) -> Callable[P, T]:
-            self._features.add_completer(target, argument, handler, self._parts())
+            self._features.add_completer(target, argument, handler, self._context())
             return handler
 
         return decorate
@@ -229,10 +229,10 @@ class Toolbox:
             ("resources", resource, self._features.resources),
             ("prompts", prompt, self._features.prompts),
         ]
-        for list_name, name, items in removals:
+        for list_name, name, registered in removals:
             if not name:
                 continue
-            if items.pop(name, None) is None:
+            if registered.pop(name, None) is None:
                 raise HoldfastError(codes.BAD_TOOL, f"There is no {list_name[:-1]} {name[:200]!r} to remove.")
             if list_name != "tools":
                 self._features.remove_completers(name)
@@ -249,15 +249,16 @@ class Toolbox:
         for server in list(self._servers):
             server.publish(change)
 
-    def _parts(self) -> "BoxParts":
-        from holdfast.toolkit.feature_handler import BoxParts
+    def _context(self) -> "BoxContext":
+        """What the handlers of resources, prompts and completions get from this box."""
+        from holdfast.toolkit.feature_handler import BoxContext
 
-        return BoxParts(self._codes, self._lifespan)
+        return BoxContext(self._codes, self._lifespan)
 
     def include(self, box: "Toolbox", prefix: str) -> None:
         """Add the tools and prompts of another box, as `<prefix>_<tool>`, and its resources, whose URIs stay the same.
 
-        The tools keep their envelope, their listing and how strict their arguments are. The box's codes, observers, lifespan and
+        The tools keep the options `envelope`, `listing` and `arguments` of their own box. Its codes, observers, lifespan and
         driven sessions are also added. If a name is taken, nothing is added.
         """
         codes_before, tools_before = self._codes.custom_codes(), dict(self._tools)
@@ -266,7 +267,7 @@ class Toolbox:
             self._codes.include(box._codes.custom_codes())
             for included in box.tools.values():
                 self._add_built(include_tool(included, f"{prefix}_{included.name}", self._lifespan))
-            self._features.include(box._features, prefix, self._parts())
+            self._features.include(box._features, prefix, self._context())
         except HoldfastError:
             self._codes.restore(codes_before)
             self._tools.clear()
@@ -371,8 +372,8 @@ class Toolbox:
         Resources, templates and prompts are described as clients see them.
         """
         manifest = _build_manifest(self.name, self.version, self._tools.values()) | self._features.manifest()
-        more = {code.name: code for tool in self._features.tools() for code in tool.codes}
-        manifest["codes"] |= {name: _describe_code(more[name]) for name in more}
+        feature_codes = {code.name: code for tool in self._features.tools() for code in tool.codes}
+        manifest["codes"] |= {name: _describe_code(code) for name, code in feature_codes.items()}
         manifest["codes"] = dict(sorted(manifest["codes"].items()))
         return manifest
 

@@ -10,7 +10,7 @@ _LOCALS = ".<locals>."
 
 
 def read_type_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The types of the parameters and the result, with what is in `Annotated[…]`, and without the names of type aliases.
+    """The types of the parameters and the result. `Annotated[…]` stays, and type aliases are replaced by what they stand for.
 
     A name in a text may be a local variable of the function in which this one is defined, as in a function that makes a
     toolbox. Raises `NameError` with what to do if a name is not found.

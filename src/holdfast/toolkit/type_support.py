@@ -63,17 +63,20 @@ def find_library(annotation: Any) -> Library:
 
 
 def is_simple(annotation: Any) -> bool:
-    """Whether a type is one that msgspec surely supports. Most are, and to look closer takes time at every start."""
+    """Whether a type is one of those that msgspec supports for certain. Most are, and the full check slows every start."""
     return annotation is Any or (isinstance(annotation, type) and annotation in SIMPLE_TYPES)
 
 
 def walk_annotation(annotation: Any, inside: tuple[Any, ...] = ()) -> Iterator[Any]:
-    """The annotation and all its parts, also of the types that its names stand for. The fields of classes are not parts of it."""
+    """The annotation and all its parts, but not the fields of classes. A type alias is followed to the type that it stands for.
+
+    `inside` are the type aliases that were followed to get here.
+    """
     yield annotation
     if isinstance(annotation, type) or annotation in inside:
         return  # a class, or a type alias that contains itself
-    if (meant := _meant_by(annotation)) is not None:
-        yield from walk_annotation(meant, (*inside, annotation))
+    if (aliased := _aliased_type(annotation)) is not None:
+        yield from walk_annotation(aliased, (*inside, annotation))
     for part in get_args(annotation):
         yield from walk_annotation(part, inside)
 
@@ -81,21 +84,21 @@ def walk_annotation(annotation: Any, inside: tuple[Any, ...] = ()) -> Iterator[A
 def expand_names(annotation: Any) -> Any:
     """The annotation with each type alias and each `NewType` replaced by the type that it stands for.
 
-    What is in its `Annotated[…]` would be overlooked otherwise. A type alias that contains itself, or text, stays: the library
-    that handles the type reads it.
+    Otherwise the metadata of an `Annotated[…]` in an alias would be overlooked. A type alias that contains itself or text stays:
+    the library that handles the type reads it.
     """
     if isinstance(annotation, type):
         return annotation
-    meant = _meant_by(annotation)
-    if meant is not None:
-        stays = annotation in walk_annotation(meant, (annotation,)) or _has_text(meant)
-        return annotation if stays else expand_names(meant)
+    aliased = _aliased_type(annotation)
+    if aliased is not None:
+        stays = annotation in walk_annotation(aliased, (annotation,)) or _has_text(aliased)
+        return annotation if stays else expand_names(aliased)
     parts = get_args(annotation)
     expanded = tuple(map(expand_names, parts))
     return annotation if all(map(operator.is_, parts, expanded)) else rebuild(annotation, expanded)
 
 
-def _meant_by(annotation: Any) -> Any:
+def _aliased_type(annotation: Any) -> Any:
     """The type that a type alias or a `NewType` stands for; None for other types."""
     if isinstance(annotation, NewType):
         return annotation.__supertype__
@@ -121,8 +124,8 @@ def peel(annotation: Any) -> Any:
     while True:
         if get_origin(annotation) is Annotated:
             annotation = get_args(annotation)[0]
-        elif (meant := _meant_by(annotation)) is not None:
-            annotation = meant
+        elif (aliased := _aliased_type(annotation)) is not None:
+            annotation = aliased
         else:
             return annotation
 

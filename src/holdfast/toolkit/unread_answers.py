@@ -21,10 +21,10 @@ class WritingConnection(Protocol):
 
 
 class UnreadAnswers:
-    """The connections whose answers are not read, by caller. The throttle that a caller's connections share stands for the caller.
+    """The connections whose clients do not read an answer, by caller. A caller is identified by the throttle of its connections.
 
-    If the unread answers of a caller have more than `max_bytes` together, the connections with the oldest are closed, but
-    not before these were unread for `seconds`. A client that reads is faster than that.
+    If the unread answers of a caller have more than `max_bytes` together, the connections with the oldest ones are closed, but
+    not before an answer was unread for `seconds`. A client that reads is faster than that.
     """
 
     def __init__(self, max_bytes: int, seconds: float) -> None:

@@ -113,7 +113,7 @@ def read_template(text: str) -> UriTemplate:
 def _match_forwards(
     path: tuple[Variable, ...], rest: str, *, is_end: bool
 ) -> tuple[dict[str, str] | None, str]:
-    """Match variables of one segment from the left. Return their values and what is left, or None."""
+    """Match variables of one segment from the left. Return their values (None if they do not match), and the rest of the URI."""
     values: dict[str, str] = {}
     for index, variable in enumerate(path):
         is_last = is_end and index == len(path) - 1
@@ -129,7 +129,10 @@ def _match_forwards(
 
 
 def _match_multiple(variable: Variable, others: tuple[Variable, ...], rest: str) -> dict[str, str] | None:
-    """Match, from the right, the variables that follow the one that may have several segments; it gets what is left."""
+    """Match a variable of several segments and the variables after it.
+
+    The others are matched from the right, because each of them is one segment; `variable` gets what is left.
+    """
     values: dict[str, str] = {}
     for index in range(len(others) - 1, -1, -1):
         other, before = others[index], (variable, *others)[index]

@@ -33,7 +33,7 @@ class WorkspaceLookup(Protocol):
         ...
 
     def find(self, address: str) -> Workspace | None:
-        """The workspace with this slug or name, or that contains this path; None when there is none."""
+        """The workspace with this address (its slug, its name, or a path in it); None when there is none."""
         ...
 
 
@@ -86,8 +86,8 @@ class LocalWorkspaces:
     def find_or_register(self, address: str) -> Workspace | None:
         """Find a workspace. If the operator allows it, a folder that belongs to none is registered.
 
-        Raise if the folder names a workspace that the user has not agreed to yet. If it were registered as another workspace, it could not
-        join that one.
+        Raise if a file in the folder names a workspace, and the user has not agreed to it yet: a folder that is registered
+        itself cannot join that workspace.
         """
         found = self._registry.find(address)
         if found is not None or not address.startswith("/"):
@@ -114,7 +114,11 @@ class LocalWorkspaces:
 def resolve_workspace(
     tool: str, address: str, session: SessionContext | None, announced: str, registry: WorkspaceLookup
 ) -> Workspace:
-    """The workspace of a call; raises if the call has none, if it is unknown, or if the session may not use it."""
+    """The workspace of a call; raises if the call has none, if it is unknown, or if the session may not use it.
+
+    `address` is the argument `workspace` of the call: a slug, a name or a path, or empty. `announced` is the workspace that
+    an anonymous client announced.
+    """
     address = address.strip()
     if session is None and address:
         return _find_for_anonymous_argument(tool, address, announced, registry)
@@ -140,7 +144,7 @@ def resolve_workspace(
 def _find_for_anonymous_argument(
     tool: str, address: str, announced: str, registry: WorkspaceLookup
 ) -> Workspace:
-    """The workspace of the argument. The announced one is not used, so it may be unknown, and its folder is not registered."""
+    """The workspace in the argument of an anonymous call. A different announced workspace is only logged."""
     found = _find_for_anonymous(address, registry)
     if announced:
         try:
@@ -200,7 +204,7 @@ def _find_own(
 
 
 def _find_for_anonymous(address: str, registry: WorkspaceLookup) -> Workspace:
-    """The workspace that an anonymous caller names. The operator may allow that its folder is registered now."""
+    """The workspace that an anonymous caller names. If the operator allows it, a folder that belongs to none is registered now."""
     if isinstance(registry, LocalWorkspaces):
         found = registry.find_or_register(address)
         why = registry.why_not_registered(address) if found is None else ""
@@ -219,7 +223,7 @@ def _require(address: str, found: Workspace | None, why: str = "") -> Workspace:
             codes.UNKNOWN_WORKSPACE,
             f"{address[:200]!r} belongs to no workspace.{reason}",
             # The same for every path: a remote caller does not learn from it where Holdfast's data is.
-            hint="Register the folder, or one above it, but not one that contains Holdfast's data, as a home does: "
+            hint="Register the folder, or one above it, but not one that contains Holdfast's data, such as a home folder: "
             + shlex.join(["holdfast", "workspaces", "add", address[:200]]),
         )
     if found is None:

@@ -1,4 +1,4 @@
-"""The registry of workspaces: registered folders, and what a session in each may use."""
+"""The registry of workspaces: registered folders, and what the sessions in each of them may use."""
 
 from holdfast.workspaces.registry import WORKSPACES_FOLDER, InvalidWorkspace, Registry
 

@@ -17,9 +17,9 @@ MAX_REGISTERED = 100
 
 
 def register_if_allowed(registry: Registry, path: str, settings: Settings) -> Workspace | None:
-    """Register the folder as a sandboxed workspace. None if the settings do not allow it.
+    """Register the folder as a sandboxed workspace. Returns None if the settings do not allow it.
 
-    Raise if it overlaps with a workspace, or if there are too many.
+    Raises if the folder overlaps with a workspace, or if there are too many workspaces.
     """
     if why_refused(path, settings) or not settings.workspaces.auto_register:
         return None
@@ -33,7 +33,7 @@ def register_if_allowed(registry: Registry, path: str, settings: Settings) -> Wo
 
 
 def why_refused(path: str, settings: Settings) -> str:
-    """Why the folder is not registered, for a message; empty if it may be, or if nothing is registered automatically."""
+    """Say why the folder is not registered. Empty if it may be registered, or if the setting is empty."""
     if not settings.workspaces.auto_register:
         return ""
     try:
@@ -58,14 +58,14 @@ def _why_not_allowed(folder: Path, parents: list[Path], settings: Settings) -> s
     if not folder.is_dir():
         return "it is not an existing folder"
     if _is_private(folder, above, settings):
-        return "it is hidden, contains your home, or overlaps with Holdfast's own folders"
+        return "it is hidden, contains your home folder, or overlaps with Holdfast's own folders"
     return ""
 
 
 def _find_project(folder: Path, parents: list[Path], settings: Settings) -> Path:
-    """The folder to register: the root of the git repository that contains the folder, else the folder itself.
+    """Return the folder to register: the root of the git repository that contains the folder, else the folder itself.
 
-    For a git worktree, it is the worktree's repository, so that all worktrees are one workspace.
+    For a git worktree, return the repository that it belongs to, so that all of its worktrees are one workspace.
     """
     for root in (folder, *folder.parents):
         if _why_not_allowed(root, parents, settings):
@@ -79,6 +79,7 @@ def _find_project(folder: Path, parents: list[Path], settings: Settings) -> Path
 
 
 def _is_private(folder: Path, above: list[Path], settings: Settings) -> bool:
+    """Return whether the folder is hidden below one of `above`, contains the home folder, or overlaps with Holdfast's own folders."""
     own = (settings.data_dir, settings.file.parent, settings.servers.user_file.parent)
     resolved = [Path(real_path(str(path.absolute()))) for path in own]
     return (

@@ -1,6 +1,6 @@
-"""Folders outside of a workspace's own folder that belong to it, because the user agreed.
+"""Further folders of a workspace: the user can bind any folder to a workspace, so that it belongs to the workspace, too.
 
-A repository can name its workspace in `.holdfast/workspace.toml`. That has no effect until the user has agreed.
+A repository can announce its workspace in `.holdfast/workspace.toml`. This has no effect until the user agrees.
 """
 
 import json
@@ -29,7 +29,7 @@ _MAX_ANNOUNCEMENT_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """A folder whose file names a workspace."""
+    """A folder whose file `.holdfast/workspace.toml` names a workspace."""
 
     folder: str
     """The real path of the folder."""
@@ -39,12 +39,14 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bindings:
-    """The user's answers: the slug of a workspace, by the real path of a folder."""
+    """Which folders belong to which workspaces."""
 
     bound: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The slug of the workspace to which the user has bound a folder, by the folder's real path."""
     declined: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The slug of the workspace that a folder announced, and to which the user does not want to bind it, by the folder's real path."""
     slug_folders: Mapping[str, str] = field(default_factory=dict[str, str])
-    """By slug: the folder of the workspace that has or had this slug."""
+    """The folder of the workspace that has a slug or had it before it was removed, by slug."""
 
     def bind(self, folder: str, slug: str) -> "Bindings":
         return replace(self, bound={**self.bound, folder: slug}, declined=_without(self.declined, folder))
@@ -56,24 +58,23 @@ class Bindings:
         return replace(self, bound=_without(self.bound, folder), declined=_without(self.declined, folder))
 
     def forget_workspace(self, slug: str) -> "Bindings":
-        kept = (
-            {path: of for path, of in answers.items() if of != slug}
+        bound, declined = (
+            {path: other for path, other in answers.items() if other != slug}
             for answers in (self.bound, self.declined)
         )
-        bound, declined = kept
         return replace(self, bound=bound, declined=declined)
 
     def with_slug_folder(self, slug: str, path: str) -> "Bindings":
-        """Note which folder a slug belongs to. An empty path does not replace a known one."""
+        """Add which folder a slug belongs to. An empty path does not replace a known one."""
         return replace(
             self, slug_folders={**self.slug_folders, slug: path or self.slug_folders.get(slug, "")}
         )
 
 
 def read_bindings(registry_folder: Path) -> Bindings:
-    """Read the stored answers.
+    """Read the stored bindings.
 
-    Raise if the file is damaged or others can change it: without it, bound folders would have no limits.
+    Raises if the file is damaged or other users can change it. Without it, the workspace's limits would not apply in bound folders.
     """
     file = registry_folder / _FILE
     try:
@@ -97,14 +98,14 @@ def read_bindings(registry_folder: Path) -> Bindings:
         raise _bad_file(file, "it is not a JSON object")
     table = cast("dict[str, object]", content)
     return Bindings(
-        bound=_slugs(file, table.get("bound")),
-        declined=_slugs(file, table.get("declined")),
-        slug_folders=_folders(file, table.get("used")),
+        bound=_parse_slugs(file, table.get("bound")),
+        declined=_parse_slugs(file, table.get("declined")),
+        slug_folders=_parse_slug_folders(file, table.get("used")),
     )
 
 
 def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
-    """Replace the stored answers. The caller holds the registry's lock."""
+    """Replace the stored bindings. The caller must hold the registry's lock."""
     descriptor, temporary = mkstemp(prefix=".new-", dir=registry_folder)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -123,7 +124,7 @@ def write_bindings(registry_folder: Path, bindings: Bindings) -> None:
 
 
 def read_announcement(folder: Path) -> Announcement | None:
-    """The workspace that this (resolved) folder names, or the nearest parent that names one.
+    """Read which workspace a folder or its nearest parent with such a file announces. Links in the path must be resolved.
 
     The search ends at the root of the repository, or else at the root of the file system.
     """
@@ -136,7 +137,10 @@ def read_announcement(folder: Path) -> Announcement | None:
 
 
 def find_announcement_problem(folder: Path) -> str:
-    """What is wrong with the file that names the workspace of this (resolved) folder; empty if it is valid or missing."""
+    """Say what is wrong with the file that announces a folder's workspace. Empty if the file is valid or missing.
+
+    Links in the folder's path must be resolved.
+    """
     for above in (folder, *folder.parents):
         if os.path.lexists(above / ANNOUNCEMENT):
             _, problem = _read_name(above)
@@ -147,7 +151,7 @@ def find_announcement_problem(folder: Path) -> str:
 
 
 def _read_name(folder: Path) -> tuple[str, str]:
-    """The name in the folder's file, and what is wrong with the file."""
+    """Return the workspace's name in the folder's file, and what is wrong with the file. One of them is empty."""
     import tomllib
 
     try:
@@ -164,7 +168,7 @@ def _read_name(folder: Path) -> tuple[str, str]:
     return name.strip(), ""
 
 
-def _slugs(file: Path, raw: object) -> dict[str, str]:
+def _parse_slugs(file: Path, raw: object) -> dict[str, str]:
     table: dict[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
     slugs = {folder: slug for folder, slug in table.items() if isinstance(slug, str) and is_slug(slug)}
     if raw is not None and (not isinstance(raw, dict) or len(slugs) != len(table)):
@@ -172,7 +176,7 @@ def _slugs(file: Path, raw: object) -> dict[str, str]:
     return slugs
 
 
-def _folders(file: Path, raw: object) -> dict[str, str]:
+def _parse_slug_folders(file: Path, raw: object) -> dict[str, str]:
     table: dict[str, object] = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
     folders = {slug: path for slug, path in table.items() if is_slug(slug) and isinstance(path, str)}
     if raw is not None and (not isinstance(raw, dict) or len(folders) != len(table)):

@@ -1,4 +1,4 @@
-"""The registry of workspaces: one TOML file for each."""
+"""The registry of workspaces: a folder with one TOML file for each workspace."""
 
 import fcntl
 import os
@@ -31,7 +31,7 @@ from holdfast.workspaces.bindings import (
     read_bindings,
     write_bindings,
 )
-from holdfast.workspaces.document import check_name, format_workspace, guess_path, parse_workspace
+from holdfast.workspaces.workspace_file import check_name, format_workspace, guess_path, parse_workspace
 from holdfast.workspaces.worktree import find_repository
 
 WORKSPACES_FOLDER = "workspaces"
@@ -50,13 +50,13 @@ class InvalidWorkspace:
     file: Path
     message: str
     path: str = ""
-    """The workspace's folder; empty if it is not known. Then no session can be opened in any folder."""
+    """The workspace's folder; empty if it is not known. While it is not known, no session can be opened in any folder."""
 
     def to_error(self) -> HoldfastError:
         return HoldfastError(codes.BAD_WORKSPACE_FILE, f"{self.file}: {self.describe()}")
 
     def describe(self) -> str:
-        """What is wrong with the file, and what this prevents."""
+        """Say what is wrong with the file, and what this prevents."""
         if self.path:
             return self.message
         return (
@@ -78,7 +78,7 @@ class Overlap:
     """The workspace's trust; `sandboxed` if its file is invalid."""
 
     def describe(self) -> str:
-        """Why the session is sandboxed, and what to do about it."""
+        """Say why the session is sandboxed, and what to do about it."""
         slug = self.file.stem
         if self.root == self.folder:
             relation = f"This folder belongs to the workspace {slug!r}"
@@ -93,10 +93,12 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Entry:
+class _RegistryEntry:
+    """One file of the registry."""
+
     content: Workspace | InvalidWorkspace
     folder: Path | None
-    """The real path of the workspace's folder at this moment; None if it is not known. Such an entry is invalid."""
+    """The current real path of the workspace's folder; None if it is not known, because the file is invalid."""
 
 
 class Registry:
@@ -117,9 +119,9 @@ class Registry:
         tools: Allowlist = ALLOW_ALL,
         model: str | None = None,
     ) -> Workspace:
-        """Register a folder. A folder that was registered before gets its earlier slug.
+        """Register a folder. A folder that was registered before gets its earlier slug again.
 
-        Otherwise the slug is made from `name` or the folder's name, with a number if it is taken.
+        The slug of any other folder is made from `name` or the folder's name, with a number if it is taken.
         """
         folder = self._check_folder(path)
         display_name = _parse_name(folder.name if name is None else name)
@@ -138,9 +140,9 @@ class Registry:
             return self._create_unique(new)
 
     def add_below(self, path: Path, parents: Iterable[Path], *, at_most: int) -> Workspace:
-        """Register a folder below one of `parents`, sandboxed.
+        """Register a folder below one of `parents` as a sandboxed workspace.
 
-        Raise if it overlaps with another workspace, or once `at_most` workspaces lie below these folders.
+        Raises if it overlaps with another workspace, or if `at_most` workspaces lie below these parents already.
         """
         folder = self._check_folder(path)
         allowed = [_resolve(str(parent)) for parent in parents]
@@ -165,35 +167,35 @@ class Registry:
             return self._create_unique(Workspace(slug=slugify(name), name=name, path=str(folder)))
 
     def bind(self, folder: str, slug: str) -> Workspace:
-        """Make a (resolved) folder a part of a workspace. Raise if it is a workspace itself."""
+        """Bind a folder to a workspace. Links in the path must be resolved. Raises if the folder is a workspace itself."""
         workspace = self.get(slug)
         self._check_unregistered(self._check_folder(Path(folder)))
         self._change_bindings(lambda bindings: bindings.bind(folder, slug))
         return workspace
 
     def decline_binding(self, folder: str, slug: str) -> None:
-        """Store that the user does not want this folder to be a part of the workspace."""
+        """Store that the user does not want to bind this folder to the workspace."""
         self._change_bindings(lambda bindings: bindings.decline(folder, slug))
 
     def unbind(self, folder: str) -> str:
-        """Forget the answer about a folder. Return the slug of the workspace that it was bound to; empty if there is none."""
+        """Forget what the user decided about a folder. Return the slug of the workspace that it was bound to; empty if it was not bound."""
         slug = read_bindings(self._folder).bound.get(folder, "")
         self._change_bindings(lambda bindings: bindings.forget(folder))
         return slug
 
     def bound_folders(self, slug: str) -> tuple[str, ...]:
-        """The folders that are bound to a workspace."""
+        """Return the folders that are bound to a workspace."""
         bound = read_bindings(self._folder).bound
         return tuple(sorted(folder for folder, other in bound.items() if other == slug))
 
     def earlier_folder(self, slug: str) -> str:
-        """The folder of the removed workspace that had this slug; empty if there was none."""
+        """Return the folder of the removed workspace that had this slug; empty if there was none."""
         return "" if self._entry_of(slug) else read_bindings(self._folder).slug_folders.get(slug, "")
 
     def find_announced(self, folder: str) -> tuple[Announcement, Workspace] | None:
-        """The registered workspace that a (resolved) folder names in its file, if the user has not answered yet.
+        """Return the registered workspace that a folder announces, if the user has not declined it.
 
-        None if the folder belongs to a workspace already.
+        Returns None if the folder already belongs to a workspace. Links in the path must be resolved.
         """
         if not self._scan():
             return None
@@ -210,7 +212,7 @@ class Registry:
         return None if declined == workspace.slug else (announced, workspace)
 
     def list(self) -> tuple[Workspace, ...]:
-        """All valid workspaces, sorted by slug."""
+        """Return all valid workspaces, sorted by slug."""
         return tuple(entry.content for entry in self._scan() if isinstance(entry.content, Workspace))
 
     @property
@@ -219,14 +221,14 @@ class Registry:
         return tuple(entry.content for entry in self._scan() if isinstance(entry.content, InvalidWorkspace))
 
     def get(self, slug: str) -> Workspace:
-        """The workspace with this slug. Raise UNKNOWN_WORKSPACE if there is none, BAD_WORKSPACE_FILE if its file is invalid."""
+        """Return the workspace with this slug. Raises UNKNOWN_WORKSPACE if there is none, BAD_WORKSPACE_FILE if its file is invalid."""
         entry = self._entry_of(slug)
         if entry is None:
             raise HoldfastError(codes.UNKNOWN_WORKSPACE, f"There is no workspace {slug!r}.")
         return _require_valid(entry)
 
     def file_of(self, slug: str) -> Path:
-        """The path of a workspace's file, which need not exist."""
+        """Return the path of a workspace's file, which need not exist."""
         return self._folder / f"{parse_slug(slug)}{SUFFIX}"
 
     def remove(self, slug: str) -> None:
@@ -244,10 +246,11 @@ class Registry:
         self._parsed.pop(file.name, None)
 
     def find(self, address: str) -> Workspace | None:
-        """Find a workspace by its slug, its name, or an absolute path in it, in a folder bound to it, or in one of their git worktrees.
+        """Find a workspace by its address: its slug, its name, or an absolute path in it.
 
-        Return the innermost of nested workspaces, and None if none matches. Raise for a relative path, and if the workspace's file
-        is invalid. If the folder of any workspace is unknown, raise for every path, which could be in that folder.
+        A path may also be in a folder that is bound to the workspace, or in a git worktree of a repository in one of these folders. Of
+        nested workspaces, return the innermost one; None if no workspace matches. Raises for a relative path, and if the workspace's
+        file is invalid. If the folder of any workspace is unknown, raises for every path, because it could be in that folder.
         """
         address = address.strip()
         if not address:
@@ -266,9 +269,9 @@ class Registry:
         return self._find_by_slug_or_name(address)
 
     def find_overlaps(self, roots: Iterable[str]) -> tuple[Overlap, ...]:
-        """Every overlap of these (resolved) folders with a workspace or a bound folder. A git worktree is part of its repository.
+        """Return every overlap of these folders with a workspace or a bound folder. A git worktree counts as part of its repository.
 
-        Raise if the folder of any workspace is unknown.
+        Links in the paths must be resolved. Raises if the folder of any workspace is unknown.
         """
         entries = [(str(folder), entry) for folder, entry in self._folders()]
         if not entries:
@@ -304,7 +307,7 @@ class Registry:
         return _require_single(named, name) if named else None
 
     def _find_by_path(self, path: Path) -> Workspace | None:
-        by_folder: dict[Path, tuple[_Entry, ...]] = {}
+        by_folder: dict[Path, tuple[_RegistryEntry, ...]] = {}
         for folder, entry in self._folders():
             by_folder[folder] = (*by_folder.get(folder, ()), entry)
         if not by_folder:
@@ -319,8 +322,8 @@ class Registry:
                         return _require_single(entries, str(above))
         return None
 
-    def _folders(self) -> Iterator[tuple[Path, _Entry]]:
-        """The folder of each workspace, and the folders that are bound to it. Raise if a folder is unknown."""
+    def _folders(self) -> Iterator[tuple[Path, _RegistryEntry]]:
+        """Yield the folder of each workspace, and the folders that are bound to it. Raises if a folder is unknown."""
         entries = self._scan()
         own = set[Path]()
         for folder, entry in _require_folders(entries):
@@ -333,11 +336,10 @@ class Registry:
             if slug in by_slug and Path(folder) not in own:
                 yield Path(folder), by_slug[slug]
 
-    def _scan(self) -> tuple[_Entry, ...]:
-        """All files, sorted by slug."""
+    def _scan(self) -> tuple[_RegistryEntry, ...]:
+        """Return an entry for each file, sorted by slug."""
         try:
-            with os.scandir(self._folder) as items:
-                names = [item.name for item in items if item.name.endswith(SUFFIX)]
+            names = [name for name in os.listdir(self._folder) if name.endswith(SUFFIX)]  # noqa: PTH208
         except FileNotFoundError:
             return ()
         except OSError as error:  # an empty result would drop the limits of all workspaces
@@ -350,11 +352,11 @@ class Registry:
         entries = (self._load(name) for name in names if not name.startswith("."))
         return tuple(entry for entry in entries if entry is not None)
 
-    def _entry_of(self, slug: str) -> _Entry | None:
+    def _entry_of(self, slug: str) -> _RegistryEntry | None:
         return self._load(self.file_of(slug).name)
 
-    def _load(self, name: str) -> _Entry | None:
-        """The entry of a file, which is read again only if it has changed; None if there is no such file."""
+    def _load(self, name: str) -> _RegistryEntry | None:
+        """Return the entry of a file, which is read again only if it has changed; None if there is no such file."""
         file = self._folder / name
         for _ in range(_MAX_READS):
             version = _version(file)
@@ -372,19 +374,19 @@ class Registry:
             content = InvalidWorkspace(file=file, message="It changes too often to be read.")
         return self._locate(content, file)
 
-    def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _Entry:
+    def _locate(self, content: Workspace | InvalidWorkspace, file: Path) -> _RegistryEntry:
         """Find the folder of a workspace. This is not cached, because a link in its path can change at any time."""
         if not content.path:
-            return _Entry(content=content, folder=None)
+            return _RegistryEntry(content=content, folder=None)
         try:
             folder = _resolve(content.path)
         except HoldfastError as error:
-            return _Entry(content=InvalidWorkspace(file=file, message=error.message), folder=None)
+            return _RegistryEntry(content=InvalidWorkspace(file=file, message=error.message), folder=None)
         try:
             self._check_outside_data_folder(folder)
         except HoldfastError as error:
             content = InvalidWorkspace(file=file, message=error.message, path=content.path)
-        return _Entry(content=content, folder=folder)
+        return _RegistryEntry(content=content, folder=folder)
 
     def _check_folder(self, path: Path) -> Path:
         if not path.is_absolute():
@@ -409,7 +411,7 @@ class Registry:
         return folder
 
     def can_add(self, path: Path) -> bool:
-        """Whether this folder could be a workspace."""
+        """Return whether this folder could be a workspace."""
         try:
             self._check_folder(path)
         except HoldfastError:
@@ -439,9 +441,9 @@ class Registry:
             write_bindings(self._folder, change(read_bindings(self._folder)))
 
     def _create_unique(self, new: Workspace) -> Workspace:
-        """Create the file, under another slug if this one is taken or was another folder's. The caller holds the lock.
+        """Create the file, with another slug if this slug belongs or belonged to another folder. The caller must hold the lock.
 
-        A folder that was registered before keeps its slug.
+        A folder that was registered before keeps its earlier slug.
         """
         bindings = read_bindings(self._folder)
         registered = {_slug(entry).lower() for entry in self._scan()}
@@ -490,7 +492,7 @@ def _parse_name(name: str) -> str:
 
 
 def _version(file: Path) -> tuple[int, ...] | None:
-    """A value that changes when the file is written, replaced or given to another user; None if there is no file."""
+    """Return a value that changes when the file is written, replaced or given to another user; None if there is no file."""
     try:
         status = os.lstat(file)
     except FileNotFoundError:
@@ -508,8 +510,8 @@ def _parse_file(file: Path) -> Workspace | InvalidWorkspace:
         return InvalidWorkspace(file=file, message=error.message, path=guess_path(text))
 
 
-def _require_folders(entries: Iterable[_Entry]) -> Iterator[tuple[Path, _Entry]]:
-    """Each entry with its folder. Raise if a folder is unknown, because a session in it would not have its limits."""
+def _require_folders(entries: Iterable[_RegistryEntry]) -> Iterator[tuple[Path, _RegistryEntry]]:
+    """Yield each entry with its folder. Raises if a folder is unknown, because the workspace's limits could not be applied in it."""
     for entry in entries:
         if entry.folder is None:
             assert isinstance(entry.content, InvalidWorkspace)
@@ -517,7 +519,7 @@ def _require_folders(entries: Iterable[_Entry]) -> Iterator[tuple[Path, _Entry]]
         yield entry.folder, entry
 
 
-def _require_single(entries: tuple[_Entry, ...], address: str) -> Workspace:
+def _require_single(entries: tuple[_RegistryEntry, ...], address: str) -> Workspace:
     first, *others = entries
     if others:
         slugs = ", ".join(map(_slug, entries))
@@ -527,24 +529,25 @@ def _require_single(entries: tuple[_Entry, ...], address: str) -> Workspace:
     return _require_valid(first)
 
 
-def _require_valid(entry: _Entry) -> Workspace:
+def _require_valid(entry: _RegistryEntry) -> Workspace:
     if isinstance(entry.content, InvalidWorkspace):
         raise entry.content.to_error()
     return entry.content
 
 
-def _trust(entry: _Entry) -> Trust:
+def _trust(entry: _RegistryEntry) -> Trust:
     return entry.content.trust if isinstance(entry.content, Workspace) else Trust.SANDBOXED
 
 
 def _repositories(path: Path) -> Iterator[str]:
+    """Yield the repositories of the git worktrees that contain this path."""
     budget = StepBudget()
     for folder in (path, *path.parents):
         if repository := find_repository(folder, budget):
             yield str(repository)
 
 
-def _slug(entry: _Entry) -> str:
+def _slug(entry: _RegistryEntry) -> str:
     return entry.content.slug if isinstance(entry.content, Workspace) else entry.content.file.stem
 
 

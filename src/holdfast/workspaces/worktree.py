@@ -10,25 +10,26 @@ _MAX_FILE_BYTES = 4096
 
 
 def find_repository(folder: Path, budget: StepBudget | None = None) -> Path | None:
-    """The repository that this (resolved) folder is a worktree of; None if it is not a worktree.
+    """Return the repository of a git worktree; None if the folder is not a worktree. Links in its path must be resolved.
 
-    Any folder can have a `.git` file that names another repository, so the repository must list the worktree: an entry in
+    Any folder can have a `.git` file that names another repository, so the repository must list the worktree: a subfolder of
     its `worktrees/` folder must point back at this folder. Once the `budget` is used up, the result is None.
     """
-    link = _read_line(folder / ".git")
-    if not link.startswith("gitdir:"):
+    dot_git = _read_line(folder / ".git")
+    if not dot_git.startswith("gitdir:"):
         return None
-    entry = _follow(folder, link.removeprefix("gitdir:").strip(), budget)
-    if entry is None:
+    git_dir = _follow(folder, dot_git.removeprefix("gitdir:").strip(), budget)
+    if git_dir is None:
         return None
-    common = _follow(entry, _read_line(entry / "commondir"), budget)
-    back = _follow(entry, _read_line(entry / "gitdir"), budget)
-    if common is None or entry.parent != common / "worktrees" or back != folder / ".git":
+    common_dir = _follow(git_dir, _read_line(git_dir / "commondir"), budget)
+    back = _follow(git_dir, _read_line(git_dir / "gitdir"), budget)
+    if common_dir is None or git_dir.parent != common_dir / "worktrees" or back != folder / ".git":
         return None
-    return common.parent if common.name == ".git" else common
+    return common_dir.parent if common_dir.name == ".git" else common_dir
 
 
 def _follow(base: Path, target: str, budget: StepBudget | None) -> Path | None:
+    """Return the real path of a target that is absolute or relative to `base`; None if it cannot be resolved within the budget."""
     if not target or "\0" in target:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Split an endpoint's answer into server-sent events, and check each event before the provider's library decodes it.
+"""Splits an endpoint's answer into server-sent events, and checks each event before the provider's library decodes it.
 
-The libraries decode events on the event loop. Some build an object for every value of an event, which takes up to 25 microseconds;
-some copy all that they have of an event whenever more of it arrives. So they get whole events only, with few lines and a
-limited number of values.
+The libraries decode events on the event loop. Some build an object for every value of an event, which takes up to 25 microseconds.
+Some copy what has arrived of an event each time that more of it arrives. So they get whole events only, with few lines and a limited
+number of values.
 """
 
 import re
@@ -19,9 +19,10 @@ LONG_EVENT_BYTES = 256 * 1024
 _MAX_LINES = 100  # of one event
 # Some endpoints repeat the definitions of tools: the longer the request, the more values are allowed.
 _BYTES_PER_VALUE = 20
-_FREE_VALUES = 1000  # an event with more values is followed by a pause
+# An event with more values is followed by a pause, so that other sessions are not delayed.
+_VALUES_WITHOUT_PAUSE = 1000
 _PAUSE_SECONDS_PER_VALUE = 40e-6
-_LONGEST_END = 4
+_LONGEST_END = 4  # bytes that `_END` matches at most
 _END = re.compile(rb"\n\n|\r\n\r\n")  # some libraries do not end an event at other line ends
 _LINE_END = re.compile(rb"[\r\n]+")
 _LONG_NUMBER = re.compile(rb"[0-9]{%d}" % (DEFAULT_LIMITS.digits + 1))
@@ -39,14 +40,13 @@ class EventSplitter:
         self._is_first = True
 
     def add(self, chunk: bytes) -> list[bytes]:
-        """The events that are complete with this chunk."""
+        """Add the next bytes. Return the events that are complete now."""
         begin = max(0, len(self._unfinished) - _LONGEST_END + 1)
         self._unfinished += chunk
         if self._is_first and len(self._unfinished) >= len(BOM_UTF8):
             self._is_first = False
-            if self._unfinished.startswith(
-                BOM_UTF8
-            ):  # allowed, but the libraries would not know the first event
+            # A byte order mark is allowed, but the libraries would not recognise the first event after it.
+            if self._unfinished.startswith(BOM_UTF8):
                 del self._unfinished[: len(BOM_UTF8)]
         events: list[bytes] = []
         start = 0
@@ -60,12 +60,15 @@ class EventSplitter:
         return events
 
     def take_rest(self) -> list[bytes]:
-        """What is left when the answer has ended."""
+        """Return what is left when the answer has ended: an event without an end, or nothing."""
         return [bytes(self._unfinished)] if self._unfinished else []
 
 
 def check_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
-    """How many seconds to wait after this event. Raise `LimitReachedError` if it would take too long to decode."""
+    """Return how many seconds to wait after this event. Raises `LimitReachedError` if it would take too long to decode.
+
+    `sent_bytes` is the size of the request.
+    """
     if len(event) <= SMALL_DOCUMENT_BYTES:
         return 0.0
     lines = _LINE_END.split(event, _MAX_LINES + 1)
@@ -75,7 +78,7 @@ def check_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
     max_values = limits.max_event_values + repeated
     without_strings = b""
     for line in lines:
-        # At such a character, a library may end the line inside what looks like a string here: so no strings are skipped.
+        # At such a character, a library may end the line inside of what looks like a string here. So strings are checked, too.
         text = line.replace(b'"', b"") if _OTHER_LINE_END.search(line) else line
         if has_more_values(text, max_values):
             raise _too_many_values(max_values)
@@ -87,11 +90,11 @@ def check_event(event: bytes, limits: ModelLimits, sent_bytes: int) -> float:
         raise failures.too_large(f"a number has more than {DEFAULT_LIMITS.digits} digits")
     if _depth(without_strings) > DEFAULT_LIMITS.depth:
         raise failures.too_large(f"one event is nested more than {DEFAULT_LIMITS.depth} levels deep")
-    return _PAUSE_SECONDS_PER_VALUE * values if values > max(_FREE_VALUES, repeated) else 0.0
+    return _PAUSE_SECONDS_PER_VALUE * values if values > max(_VALUES_WITHOUT_PAUSE, repeated) else 0.0
 
 
 def _depth(without_strings: bytes) -> int:
-    """How deep the text is nested. A decoder may fail because of the depth before it sees that brackets are not closed."""
+    """Return how deep the text is nested. A decoder may fail because of the depth before it sees that brackets are not closed."""
     brackets = without_strings.translate(None, _NOT_BRACKETS)
     opening = brackets.count(b"[") + brackets.count(b"{")
     # A decoder stops at the first bracket that closes nothing.

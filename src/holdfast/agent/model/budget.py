@@ -8,7 +8,7 @@ from holdfast.agent.model.usage import Usage
 
 
 class Budget(Protocol):
-    """Counts what runs use. All methods but `add_usage` raise BUDGET_EXHAUSTED once the budget is used up."""
+    """Counts what runs use. All methods except `add_usage` raise BUDGET_EXHAUSTED once the budget is used up."""
 
     def start_request(self, tokens: int = 0) -> None:
         """Called before each request to a model, with an estimate of its tokens. They count as used until `add_usage` is called."""
@@ -51,4 +51,4 @@ class UnlimitedBudget:
         return nullcontext()
 
 
-NO_BUDGET = UnlimitedBudget()
+UNLIMITED_BUDGET = UnlimitedBudget()

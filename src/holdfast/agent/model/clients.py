@@ -20,7 +20,8 @@ from holdfast.tracing import Tracer
 _CONNECT_SECONDS = 10.0
 _READ_SECONDS = 24 * 60 * 60.0  # `limit_time` ends requests earlier
 _CUSTOM_FORMATS = ("openai", "openai-responses", "openai-chat", "ollama", "anthropic")
-_WITHOUT_HTTPX = ("bedrock", "xai")  # refused even if their libraries are not installed
+# Providers whose libraries do not use httpx. Named here, so that the message does not ask to install their libraries first.
+_WITHOUT_HTTPX = ("bedrock", "xai")
 _CUSTOM_ENDPOINT = "own"
 """The provider name of `model.base_url` in stored messages. Reasoning is sent back only to the provider that wrote it."""
 
@@ -42,11 +43,11 @@ class ModelClients:
         await self._http.aclose()
 
     def has(self, config: ModelConfig) -> bool:
-        """Whether the client of a model was made. If not, `get` imports a library, which takes a second or two."""
+        """Return whether the client of a model was made. If not, `get` imports a library, which takes a second or two."""
         return _key(config) in self._models
 
     def get(self, config: ModelConfig) -> Model:
-        """The client of a model. If it cannot be made, raise an error that says what to set."""
+        """Return the client of a model. If it cannot be made, raise an error that says what to set."""
         key = _key(config)
         if key not in self._models:
             model = self._make_or_explain(config)
@@ -63,7 +64,7 @@ class ModelClients:
         except ImportError as error:
             raise failures.missing_library(config, error.name or "") from None
         except Exception as error:
-            # For a missing key, each provider's client raises an error of its own, which only names a variable.
+            # For a missing key, each provider's client raises another kind of error, which only names a variable.
             raise _explain(config, error) from None
 
     def _make_client(self, config: ModelConfig) -> Model:
@@ -92,7 +93,7 @@ class ModelClients:
         return provider
 
     def _at_custom_endpoint(self, config: ModelConfig) -> Model:
-        """A client for `model.base_url`. Keys and headers that the environment has for other endpoints are not sent there."""
+        """Make a client for `model.base_url`. Keys and headers that the environment has for other endpoints are not sent there."""
         base_url = config.base_url or os.environ.get("OLLAMA_BASE_URL", "") or f"{OLLAMA}/v1"
         failures.check_base_url(base_url, "model.base_url" if config.base_url else "OLLAMA_BASE_URL")
         prefix = _custom_format(config.name)
@@ -130,7 +131,7 @@ class ModelClients:
 
 
 def _key_variable(config: ModelConfig) -> str:
-    """The environment variable with the key of the model's provider; empty if none is set."""
+    """Return the environment variable with the key of the model's provider; empty if none is set."""
     names = KEY_VARIABLES.get(config.name.partition(":")[0], ())
     return next((name for name in names if os.environ.get(name)), "")
 
@@ -148,7 +149,7 @@ def _key(config: ModelConfig) -> tuple[str, str, str]:
 
 
 def _custom_format(name: str) -> str:
-    """The API format of a model at `model.base_url`, as a prefix; empty if the model's name begins with another provider."""
+    """Return the API format of a model at `model.base_url`, as a prefix of model names; empty if the name begins with another provider."""
     prefix, colon, _ = name.partition(":")
     if not colon or prefix not in {*KEY_VARIABLES, "ollama"}:
         return "openai-chat"  # a name such as qwen3:8b has no prefix

@@ -1,4 +1,4 @@
-"""Replaces the beginning of a long conversation with a summary, in what the model sees. The stored events are not changed."""
+"""Replaces the beginning of a long conversation with a summary for the model. The stored events are not changed."""
 
 from dataclasses import replace
 
@@ -73,7 +73,7 @@ async def _summarize(
     *,
     raises_if_full: bool = False,
 ) -> tuple[str, Usage]:
-    """The summary and its usage. The summary is empty if the model could not write it."""
+    """Return the summary, and what making it used. The summary is empty if the model could not write one."""
     run = ModelRun(clients, turn, replace(options, may_call=False), messages, is_shown=False)
     try:
         result = await run.run([{"type": "text", "text": _SUMMARY_PROMPT}])

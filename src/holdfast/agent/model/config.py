@@ -41,8 +41,8 @@ class ModelLimits:
 class ModelConfig:
     """A model, its endpoint, its key and its limits.
 
-    An agent's definition may name one of the models in the settings. All else comes from the user's settings and choices, never from a
-    project's files.
+    An agent definition may name one of the models in the settings. Everything else comes from the user's settings and choices, never
+    from a project's files.
     """
 
     name: str
@@ -57,12 +57,12 @@ class ModelConfig:
 
 
 def read_key(variable: str) -> str:
-    """The key in an environment variable, without the line break that `$(cat FILE)` or an editor may leave at its end."""
+    """Return the key in an environment variable, without white space around it, such as a line break from a file."""
     return os.environ.get(variable, "").strip()
 
 
 def make_config(settings: ModelSettings, name: str = "") -> ModelConfig:
-    """The configuration of the model with this name; by default, of `model.name`."""
+    """Make the configuration of the model with this name; by default, of `model.name`."""
     return ModelConfig(
         name=name or settings.name,
         base_url=settings.base_url,
@@ -79,7 +79,7 @@ def make_config(settings: ModelSettings, name: str = "") -> ModelConfig:
 
 
 def _is_key_for(settings: ModelSettings, name: str) -> bool:
-    """Whether `model.api_key_env` is for this model. Without `model.base_url`, it is the key of the provider of `model.name`."""
+    """Return whether `model.api_key_env` is for this model. Without `model.base_url`, it is for the provider of `model.name`."""
     if settings.base_url or not settings.name:
         return True
     key_provider, provider = settings.name.partition(":")[0], name.partition(":")[0]

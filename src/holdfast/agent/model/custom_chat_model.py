@@ -1,4 +1,4 @@
-"""Reads streams of Chat Completions as endpoints other than OpenAI's send them."""
+"""Corrects streams of the Chat Completions API that endpoints other than OpenAI's send."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,10 @@ from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
 
 @dataclass
 class _CustomStream(OpenAIStreamedResponse):
-    """Some endpoints send several calls with the same index, and some repeat the id and the name of a call in each of its pieces."""
+    """Gives each call an index of its own, and leaves out repeated names.
+
+    Some endpoints send several calls with the same index, and some repeat the id and the name of a call in each of its pieces.
+    """
 
     _indexes: dict[int, int] = field(default_factory=dict[int, int], init=False)
     """For each index that was sent: the index of the latest call with it."""
@@ -21,7 +24,7 @@ class _CustomStream(OpenAIStreamedResponse):
 
     def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
         for call in choice.delta.tool_calls or ():
-            if "index" not in call.model_fields_set:  # the library does without one
+            if "index" not in call.model_fields_set:  # the library handles calls without an index
                 continue
             index = self._indexes.get(call.index, call.index)
             function = call.function

@@ -1,4 +1,7 @@
-"""The errors for a model that cannot answer. Each says what happened and what to set, and never repeats text from the endpoint."""
+"""Makes the errors for a model that cannot answer. A function's docstring says when to raise its error.
+
+Each error says what happened and what to set, and never repeats text from the endpoint.
+"""
 
 import shlex
 from importlib.metadata import metadata
@@ -57,7 +60,7 @@ def bad_key(config: ModelConfig, variable: str) -> HoldfastError:
 
 
 def check_base_url(url: str, setting: str = "model.base_url") -> None:
-    """Raise an error if this cannot be the address of an endpoint. The error does not repeat it: it may have a password in it."""
+    """Raise an error if this cannot be the address of an endpoint. The error does not repeat the address, which may contain a password."""
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -93,7 +96,7 @@ def unknown_model(config: ModelConfig) -> HoldfastError:
 
 
 def unsupported_provider(config: ModelConfig) -> HoldfastError:
-    """The provider does not use httpx, so the limits of the transport would not apply to its requests."""
+    """The provider's library does not use httpx, so the limits of the transport would not apply to its requests."""
     provider = config.name.partition(":")[0]
     return _unavailable(
         f"Models of {provider[:100]!r} are not supported, because Holdfast cannot limit their answers. Use another provider,"

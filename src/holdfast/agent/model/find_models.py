@@ -31,7 +31,7 @@ class FoundModel:
 
 
 def find_by_keys(environ: Mapping[str, str]) -> list[FoundModel]:
-    """One model of each provider whose key is in the environment."""
+    """Return one model of each provider whose key is in the environment."""
     reasons: dict[str, str] = {}
     for variable, name in _SUGGESTED.items():
         if environ.get(variable):
@@ -40,7 +40,7 @@ def find_by_keys(environ: Mapping[str, str]) -> list[FoundModel]:
 
 
 def find_in_ollama(address: str = OLLAMA) -> list[FoundModel]:
-    """The models of Ollama, if it runs on this machine."""
+    """Return the models of Ollama, if it runs on this machine."""
     return [
         FoundModel(name=f"ollama:{name}", reason=f"Ollama runs at {address}")
         for name in _ollama_models(address)

@@ -41,8 +41,8 @@ from holdfast.model.visible_text import replace_surrogates
 from holdfast.store.types import StoredEvent
 
 _RESPONSE = TypeAdapter(ModelResponse)
-# In these formats, every complete answer says why it ends. They are the names of the library's classes: the module of a class is
-# imported only if it is used.
+# Formats in which every complete answer says why it ends, by the names of the library's classes. The classes themselves are not
+# imported here: each is in a module that is imported only if it is used.
 _FORMATS_WITH_REASON = frozenset(
     {"OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel", "CustomChatModel"}
 )
@@ -66,7 +66,7 @@ def decode_response(stored: JsonObject) -> ModelResponse:
 
 
 async def load_history(events: AsyncIterator[StoredEvent], max_result: int) -> "History":
-    """The conversation so far, from the session's events."""
+    """Rebuild the conversation so far from the session's events."""
     history = History(max_result)
     async for stored in events:
         if not stored.origin.agent:
@@ -84,8 +84,11 @@ class History:
         self._max_result = max_result
         self._turn_id = ""
         self._partial = ""
+        """What has arrived of an answer that is not complete."""
         self._calls: dict[str, ToolCallPart] = {}
+        """The calls of the last answer, by Holdfast's id of the call."""
         self._results: dict[str, list[ModelRequestPart]] = {}
+        """The results of these calls that have arrived, by the same ids."""
 
     def _add_message(self, message: MessageReceived) -> None:
         """Add another agent's message, which started a turn or arrived during one."""
@@ -167,7 +170,7 @@ class History:
 
 
 def user_request(blocks: Sequence[JsonObject]) -> ModelRequest:
-    """The message for a prompt."""
+    """Make the message for a prompt."""
     return ModelRequest(
         parts=[UserPromptPart(content=_content(part)) for part in prompt_parts(blocks) or [""]]
     )
@@ -180,13 +183,13 @@ def _content(part: str | PromptImage) -> str | list[UserContent]:
 
 
 def summary_request(summary: str) -> ModelRequest:
-    """The message for a summary of the beginning of the conversation."""
+    """Make the message for a summary of the beginning of the conversation."""
     text = tag_author("Holdfast: a summary of the conversation so far", summary)
     return ModelRequest(parts=[UserPromptPart(content=text)])
 
 
 def tool_return(call: ToolCallPart, text: str, outcome: Outcome) -> ToolReturnPart:
-    """The result of a call, as a part of a message. The text says if the call failed, because not every API format has a field for that."""
+    """Make the result of a call as a part of a message. The text says if the call failed, because not every API format has a field for it."""
     text = text or "(The result is empty.)"  # Anthropic rejects an empty text
     content = text if outcome is Outcome.COMPLETED else f"Failed: {text}"
     return ToolReturnPart(tool_name=call.tool_name, content=content, tool_call_id=call.tool_call_id)
@@ -195,7 +198,7 @@ def tool_return(call: ToolCallPart, text: str, outcome: Outcome) -> ToolReturnPa
 def call_result(
     call: ToolCallPart, content: Sequence[JsonObject], outcome: Outcome, limit: int
 ) -> list[ModelRequestPart]:
-    """The result of a call: its text, and a part with its images. Not every API format has images in results, but all have them in prompts."""
+    """Make the result of a call: its text, and a prompt with its images, because not every API format allows images in results."""
     text, images = result_parts(content, limit)
     shown: list[UserContent] = [BinaryContent(data=each.data, media_type=each.media_type) for each in images]
     label = tag_author("a tool, not the user", "The images of the result above:")
@@ -206,25 +209,25 @@ def call_result(
 
 
 def join_results(results: Sequence[Sequence[ModelRequestPart]]) -> list[ModelRequestPart]:
-    """The results of all calls of an answer, in one message. API formats require that the results precede all prompts."""
+    """Join the results of all calls of an answer for one message. API formats require that the results precede all prompts."""
     parts = [part for result in results for part in result]
     return sorted(parts, key=lambda part: not isinstance(part, ToolReturnPart))
 
 
 def text_of(response: ModelResponse) -> str:
-    """The words of an answer. A part without content is one that the library does not know."""
+    """Return the text of an answer. A part of a kind that the library does not know has no content."""
     return "".join(part.content or "" for part in response.parts if isinstance(part, TextPart))
 
 
 def ends_properly(response: ModelResponse, model: Model) -> bool:
-    """Whether the endpoint said why the answer ends. If not, it was cut off, even if the connection was closed properly."""
+    """Return whether the endpoint said why the answer ends. If not, the answer was cut off, even if the connection was closed properly."""
     if type(model).__name__ not in _FORMATS_WITH_REASON:
         return True
     return not {"finish_reason", "refusal"}.isdisjoint(response.provider_details or {})
 
 
 def clean_response(response: ModelResponse) -> ModelResponse:
-    """Prepare an answer to be stored: make the ids of calls unique and their arguments JSON objects, and leave out reasoning without a signature."""
+    """Prepare an answer for the store: make the ids of calls unique and their arguments JSON objects; drop reasoning without a signature."""
     seen: set[str] = set()
     parts: list[ModelResponsePart] = []
     for part in response.parts:
@@ -256,7 +259,7 @@ def _clean_call(part: ToolCallPart, seen: set[str]) -> ToolCallPart:
 
 
 def parse_arguments(raw: str | dict[str, object] | None) -> dict[str, object]:
-    """The arguments of a call. Text that is not a JSON object becomes the argument `invalid_json`."""
+    """Return the arguments of a call. Text that is not a JSON object becomes the argument `invalid_json`."""
     if isinstance(raw, dict):
         return raw if is_all_finite(raw) else {"invalid_json": str(raw)[:1000]}
     raw = replace_surrogates(raw or "")

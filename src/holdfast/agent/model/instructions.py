@@ -18,12 +18,12 @@ and tell the user what you could not do."""
 
 
 def make_instructions(context: SessionContext, status: ServerStatus, project: str = "", own: str = "") -> str:
-    """The instructions: general ones, the agent's `own`, facts about the session, and the text of the `project`'s AGENTS.md."""
+    """Make the instructions: general ones, the agent's `own`, facts about the session, and the text of the `project`'s AGENTS.md."""
     return "\n\n".join(filter(None, (_BASE, own, "\n".join(_session_facts(context, status)), project)))
 
 
 def tag_author(author: str, text: str) -> str:
-    """Put text into a tag that names its author, and that the text cannot close, so that the model does not take it for the user's."""
+    """Put a text into a tag that names its author, so that the model does not think the user wrote it. The text cannot close the tag."""
     body = escape_from_tags(text)
     return f'<from author="{author}">\n{body}\n</from>'
 
@@ -31,7 +31,7 @@ def tag_author(author: str, text: str) -> str:
 def _session_facts(context: SessionContext, status: ServerStatus) -> Iterator[str]:
     if context.cwd:
         yield f"The session's folder: {quote_line(context.cwd, _MAX_PATH)}"
-    # Quoted: whoever made a folder chose its name, which may have line breaks in it.
+    # Quoted, because a folder's name may have line breaks in it.
     other_roots = [quote_line(root, _MAX_PATH) for root in context.roots if root != context.cwd]
     if other_roots:
         yield f"Other folders it may use: {', '.join(other_roots)}"

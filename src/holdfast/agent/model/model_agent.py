@@ -1,4 +1,4 @@
-"""The agent of a session: it runs slash commands, and lets a model answer all other prompts."""
+"""The agent of a session with a model: it runs slash commands, and lets the model answer all other prompts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from holdfast.agent.model.config import ModelConfig, make_config
 from holdfast.agent.model.instructions import make_instructions
 from holdfast.agent.model.usage import Usage, describe_usage, sum_usage
 from holdfast.agent.parse_commands import is_command
-from holdfast.agent.slash_commands import ManualAgent
+from holdfast.agent.slash_commands import SlashCommandAgent
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import StopReason
@@ -51,7 +51,7 @@ class Models:
         self._file_version = _version_of(self.file)
 
     def explain_change(self) -> str:
-        """A sentence that says that the settings file has changed since it was read, and what to do; empty if it has not."""
+        """If the settings file has changed since it was read, return a sentence that says so and what to do; else an empty string."""
         if self.file is None or _version_of(self.file) == self._file_version:
             return ""
         return (
@@ -59,7 +59,7 @@ class Models:
         )
 
     async def clients(self, config: ModelConfig) -> "ModelClients":
-        """The clients of all models used so far, and of this one. If it cannot be made, raise an error that says what to set.
+        """Return the clients of all models used so far and of this one. If its client cannot be made, raise an error that says what to set.
 
         pydantic-ai and the library of the model's provider are imported in a thread, because that takes a second or two.
         """
@@ -83,7 +83,7 @@ class Models:
 
 
 class ModelAgent:
-    """Answers the prompts of one session with a model; if it has none, with the list of slash commands."""
+    """Answers the prompts of one session with a model. If the session has no model, the answer is the list of slash commands."""
 
     commands = COMMANDS
 
@@ -91,12 +91,14 @@ class ModelAgent:
         self._models = models
         self.model_name = name
         """The session's model; empty if it has none."""
-        self._manual = ManualAgent({"/model": self._model_command, "/usage": self._usage_command})
+        self._slash_commands = SlashCommandAgent(
+            {"/model": self._model_command, "/usage": self._usage_command}
+        )
         self._history: History | None = None
         """The conversation so far; None if it must be loaded from the store."""
         self._cost = 0.0
         self.choose_with = ""
-        """What an application writes to choose a model, for messages; empty for a user, who types `/model`."""
+        """How an application chooses a model, for messages, such as "`model=` in Python"; empty if a user chooses it by typing `/model`."""
 
     @property
     def model_names(self) -> tuple[str, ...]:
@@ -117,14 +119,14 @@ class ModelAgent:
     async def _run_turn(self, blocks: Sequence[JsonObject], turn: TurnContext) -> StopReason:
         is_from_user = not turn.sender and not turn.origin.agent
         if (is_from_user and is_command(blocks)) or not self.model_name:
-            return await self._manual.run_turn(blocks, turn)
+            return await self._slash_commands.run_turn(blocks, turn)
         definition = turn.definition
-        # The model in the definition of the session's own agent was used when the session was opened; the user may have chosen
-        # another one since.
+        # Only for a sub-agent. The session's own agent got the model of its definition when the session was opened, and the user may
+        # have chosen another one since.
         sub_agent_model = definition.model if definition is not None and turn.origin.agent else ""
         config = self._config(sub_agent_model or self.model_name)
         clients = await self._models.clients(config)  # before the time is counted: the first call takes long
-        if turn.origin.agent:  # the session limits its time
+        if turn.origin.agent:  # the session limits the sub-agent's time
             return await self._run_sub_agent(blocks, turn, config)
         async with turn.budget.limit_time():
             return await self._answer(blocks, turn, config, clients)
@@ -180,7 +182,7 @@ class ModelAgent:
         if result.reason is StopReason.REFUSAL and not result.text:
             await turn.reply(f"{config.name} refused to answer, without a reason.\n")
         is_empty = result.reason is StopReason.END_TURN and not result.text and not run.usage.calls
-        if is_empty and not turn.sender:  # another agent's message needs no answer
+        if is_empty and not turn.sender:  # a message of another agent needs no answer
             raise failures.empty_answer(config)
         return result.reason
 
@@ -262,7 +264,10 @@ def _version_of(file: Path | None) -> tuple[int, ...] | None:
 
 
 def _usage_report(usage: Usage, used: int, size: int, cost: float) -> JsonObject:
-    """What a turn used. How full the context is (`used` of `size`) is left out if no answer said it: a failed request does not empty it."""
+    """Describe what a turn used, and how full the model's context is (`used` of `size` tokens).
+
+    `used` is 0 if no answer has reported it. Then it is left out, because the context is not empty.
+    """
     described = {**usage.to_json(), **({"used": used, "size": size} if used else {})}
     return {**described, "cost": {"amount": round(cost, 6), "currency": "USD"}} if cost else described
 
@@ -271,7 +276,8 @@ def _import_clients() -> "type[ModelClients]":
     try:
         from importlib import import_module
 
-        import_module("holdfast.agent.model.compaction")  # it imports everything that the first prompt needs
+        # This module imports everything that the first prompt needs.
+        import_module("holdfast.agent.model.compaction")
         from holdfast.agent.model.clients import ModelClients
     except ImportError as error:
         if (error.name or "").startswith("holdfast"):

@@ -1,4 +1,4 @@
-"""Prompts and the results of tools, as the model sees them."""
+"""Converts prompts and the results of tools to the texts and images that a model gets."""
 
 import base64
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,12 +24,12 @@ class PromptImage:
 
 
 def prompt_parts(blocks: Sequence[JsonObject]) -> list[str | PromptImage]:
-    """The texts and images of a prompt. Attached texts are marked with their addresses."""
+    """Return the texts and images of a prompt. Attached texts are marked with their addresses."""
     return [part for block in blocks if (part := _image(block) or _text(block))]
 
 
 def _image(block: JsonObject) -> PromptImage | None:
-    """The image in a block; None if the block has no image that models accept."""
+    """Return the image in a block; None if the block has no image that models accept."""
     match block:
         case {"type": "image", "data": str() as data, "mimeType": str() as media_type} if (
             media_type in _IMAGE_TYPES and len(data) <= _MAX_IMAGE
@@ -43,14 +43,14 @@ def _image(block: JsonObject) -> PromptImage | None:
 
 
 def shown_blocks(content: Sequence[JsonObject], structured: Json) -> Sequence[JsonObject]:
-    """The blocks of a result that the model gets. Some servers send only structured content, without the same content as text."""
+    """Return the blocks of a result that the model gets. Some servers send structured content without the same content as text."""
     if content or structured is None:
         return content
     return [{"type": "text", "text": msgspec.json.encode(structured).decode()}]
 
 
 def result_parts(content: Iterable[JsonObject], limit: int) -> tuple[str, list[PromptImage]]:
-    """The content blocks of a tool's result, as one text of at most about `limit` characters, and its first images."""
+    """Return a tool's result as one text of at most about `limit` characters, and its first images."""
     texts: list[str] = []
     images: list[PromptImage] = []
     for block in content:

@@ -18,7 +18,7 @@ _PROVIDERS = {"google": "gcp.gemini", "google-gla": "gcp.gemini", "google-vertex
 
 @contextmanager
 def trace_request(tracer: Tracer, config: ModelConfig, model: Model, session_id: str) -> Iterator[Span]:
-    """A span that is current inside the block. If the request fails, the span gets the code of the error."""
+    """Start a span that is the current one inside the block. If the request fails, the span gets the code of the error."""
     name = model.model_name
     span = tracer.start(
         f"chat {name}",

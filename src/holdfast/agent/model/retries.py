@@ -1,4 +1,4 @@
-"""Decide whether a request to a model is sent again, and after which delay."""
+"""Decides whether a request to a model is sent again, and after which delay."""
 
 import random
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ _FIRST_RETRY_SECONDS = 0.5
 
 
 def retry_delay(response: httpx2.Response, attempts: int, limits: ModelLimits) -> float | None:
-    """How many seconds to wait before the next attempt; None if the request is not sent again."""
+    """Return how many seconds to wait before the next attempt; None if the request is not sent again."""
     if response.status_code not in _RETRIED_STATUSES or attempts > limits.retries:
         return None
     seconds = _retry_after(response.headers.get("retry-after", ""))
@@ -24,7 +24,7 @@ def retry_delay(response: httpx2.Response, attempts: int, limits: ModelLimits) -
 
 
 def _retry_after(header: str) -> float | None:
-    """The pause that an endpoint asks for, as seconds or as a date; None if it asks for none."""
+    """Return how many seconds an endpoint asks to wait, in the header `Retry-After`; None if it does not."""
     try:
         return max(0.0, float(header))
     except ValueError:

@@ -33,7 +33,7 @@ from pydantic_ai.settings import ModelSettings
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.model import failures
 from holdfast.agent.model.answer_size import AnswerSize
-from holdfast.agent.model.budget import NO_BUDGET, Budget
+from holdfast.agent.model.budget import UNLIMITED_BUDGET, Budget
 from holdfast.agent.model.clients import ModelClients
 from holdfast.agent.model.config import ModelConfig
 from holdfast.agent.model.failures import LimitReachedError
@@ -79,14 +79,14 @@ class RunOptions:
     instructions: str = ""
     may_call: bool = True
     """Whether the model may call the session's tools."""
-    budget: Budget = NO_BUDGET
+    budget: Budget = UNLIMITED_BUDGET
     take_messages: Callable[[], Awaitable[Sequence[str]]] | None = None
     """Called between two requests. Returns messages of other agents, already marked as theirs, for the next request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """How a run ended, its last message, and what it used."""
+    """How a run ended, the text of its last message, and what it used."""
 
     reason: StopReason
     text: str
@@ -115,7 +115,7 @@ class ModelRun:
         self.unstored_usage = Usage()
         """What was used by requests whose answer is not stored: they failed, were cancelled, or had an empty answer."""
         self.context_tokens = 0
-        """How many tokens the last request and its answer had."""
+        """How many tokens the last request and its answer had together."""
         self.has_answer = False
         """Whether an answer has arrived, whole or in part."""
         self._last_usage = Usage()
@@ -200,7 +200,7 @@ class ModelRun:
         return response
 
     async def _add_refusal(self, response: ModelResponse) -> None:
-        """Show why the model refuses to answer. Some formats have a field of its own for that."""
+        """Show why the model refuses to answer. Some API formats have a separate field for the reason."""
         refusal = (response.provider_details or {}).get("refusal")
         if isinstance(refusal, str) and refusal and not text_of(response):
             response.parts = [*response.parts, TextPart(content=replace_surrogates(refusal))]
@@ -292,7 +292,7 @@ class ModelRun:
             exchange.last_progress = loop.time()
             match event:
                 case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
-                    if not text:  # None, if the endpoint sends a kind of delta that the library does not know
+                    if not text:  # None if the library does not know the kind of delta
                         continue
                     await turn.reply(text)
                 case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=text)):
@@ -312,7 +312,7 @@ class ModelRun:
                 case _:
                     continue
             if text and not size.characters:
-                await turn.flush()  # decoding more of the answer would delay its first words
+                await turn.flush()  # publish the first words before more of the answer is decoded
             size.add_text(text)
 
     def _count_usage(self, stream: StreamedResponse | None, exchange: Exchange) -> None:
@@ -337,12 +337,12 @@ class ModelRun:
         self._options.budget.add_usage(counted)
 
     def _explain(self, error: Exception, exchange: Exchange) -> HoldfastError:
-        """The error to report. The library's own message is not used: it may repeat what the endpoint sent."""
+        """Return the error to report. The library's own message is not used, because it may repeat what the endpoint sent."""
         if exchange.failure is not None:
             return exchange.failure
         if isinstance(error, ModelHTTPError):  # an error that the endpoint reports within its answer
             return failures.http_error(self._options.model, error.status_code, _host(self._model))
-        # The traceback is not logged either.
+        # For the same reason, the traceback is not logged.
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
         log.warning("model's answer not readable", extra={"kind": type(error).__name__, "where": where})
@@ -351,7 +351,7 @@ class ModelRun:
     async def _make_calls(
         self, calls: Sequence[ToolCallPart], ids: dict[str, str], tools: ToolList
     ) -> list[ModelRequestPart]:
-        """Make all calls at once, and collect what other sessions sent while they ran."""
+        """Make all calls at the same time, and collect the messages that other sessions sent in this time."""
         limits = [self._count_call() for _ in calls]
         work = [
             self._call(call, ids[call.tool_call_id], tools, limit)
@@ -359,7 +359,7 @@ class ModelRun:
         ]
         results = [await work[0]] if len(work) == 1 else await _run_together(work)
         for limit in filter(None, limits):
-            raise limit  # after the calls that were within it
+            raise limit  # only now: the calls that were within the limit are made first
         take_messages = self._options.take_messages
         texts = () if take_messages is None else await take_messages()
         return [*join_results(results), *(UserPromptPart(content=text) for text in texts)]
@@ -392,7 +392,7 @@ class ModelRun:
     async def _reject(
         self, part: ToolCallPart, call_id: str, tool: CatalogTool | None, limit: HoldfastError | None
     ) -> ToolResult:
-        """Refuse a call that cannot be made. It is recorded, so that people see that the model tried."""
+        """Refuse a call that cannot be made. The call is recorded, so that people see that the model tried."""
         if tool is None:
             server, name = "", to_line(part.tool_name[: 2 * _MAX_NAME])[:_MAX_NAME]
             message = f"There is no tool {name!r}. Use one of those that are listed."
@@ -415,7 +415,7 @@ def _host(model: Model) -> str:
 
 
 async def _run_together(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Run all at the same time. If one fails or the caller is cancelled, cancel the others, and wait for them before raising."""
+    """Run coroutines at the same time. If one fails or the caller is cancelled, cancel the others, and wait for them before raising."""
     tasks = [asyncio.create_task(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

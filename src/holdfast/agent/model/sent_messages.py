@@ -1,4 +1,4 @@
-"""The conversation as it is sent to a model: in a form that its provider accepts, without what it does not take, and not too long."""
+"""Adapts a conversation before it is sent to a model: to the rules of its provider, without images if it takes none, and shortened."""
 
 import re
 from collections.abc import Sequence
@@ -28,10 +28,10 @@ _MAX_NAME = 64
 
 
 def fit_provider(messages: Sequence[ModelMessage], model: Model) -> list[ModelMessage]:
-    """The messages as the model's provider accepts them.
+    """Return the messages in a form that the model's provider accepts.
 
-    The provider would reject reasoning of another provider or API, and reasoning at the end of an answer. It would also reject
-    ids of another provider's calls that are used twice, or that have other characters than its own ids.
+    The provider would reject reasoning of another provider or API, and reasoning at the end of an answer. If another provider gave the
+    calls their ids, it would also reject ids that are used twice, or that have other characters than its own ids.
     """
     fitted: list[ModelMessage] = []
     used: set[str] = set()
@@ -59,7 +59,7 @@ def _is_accepted(part: ModelResponsePart, message: ModelResponse, model: Model) 
         return True
     if message.provider_name != model.system:
         return False
-    # By name: the module of a class is imported only if it is used. One provider can have both APIs.
+    # By the name of the class, whose module is imported only if it is used. One provider can have both APIs.
     api = type(model).__name__
     if api.endswith("ResponsesModel"):
         encrypted = model.profile.get("openai_supports_encrypted_reasoning_content") is True
@@ -68,7 +68,7 @@ def _is_accepted(part: ModelResponsePart, message: ModelResponse, model: Model) 
 
 
 def _new_ids(calls: Sequence[ToolCallPart], used: set[str]) -> dict[str, str]:
-    """New ids for the calls of an answer whose ids may be rejected."""
+    """Return new ids for those calls of an answer whose ids the provider may reject."""
     new: dict[str, str] = {}
     taken = {*used, *(call.tool_call_id for call in calls)}
     for call in calls:
@@ -103,12 +103,12 @@ def _with_new_ids(message: ModelRequest, new_ids: dict[str, str]) -> ModelReques
 
 
 def has_images(messages: Sequence[ModelMessage]) -> bool:
-    """Whether a prompt or a result has an image."""
+    """Return whether a prompt or a result has an image."""
     return any(_is_image(part) for message in messages for part in message.parts)
 
 
 def without_images(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages, with a note in place of each image."""
+    """Return the messages with a note in place of each image."""
     return [
         replace(
             message,
@@ -130,7 +130,7 @@ def _is_image(part: ModelRequestPart | ModelResponsePart) -> bool:
 
 
 def elide_results(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-    """The messages, with a note in place of each long result of an earlier call, and of its images."""
+    """Return the messages with a note in place of each long result of an earlier call, and in place of its images."""
     requests = [index for index, message in enumerate(messages) if isinstance(message, ModelRequest)]
     kept = {*requests[-_KEPT_REQUESTS:]}
     return [

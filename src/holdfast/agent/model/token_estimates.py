@@ -1,4 +1,4 @@
-"""Estimates of tokens: of a request before it is sent, and of one whose endpoint reports none."""
+"""Estimates how many tokens a request has, before it is sent or if the endpoint does not report it."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 def expected_tokens(messages: Sequence[ModelMessage], tools: ToolList, instructions: str) -> int:
-    """About how many tokens a request will have. Images and the arguments of earlier calls are left out."""
+    """Estimate how many tokens a request will have. Images and the arguments of earlier calls are not counted."""
     texts = (
         len(part.content)
         for message in messages
@@ -30,7 +30,7 @@ def expected_tokens(messages: Sequence[ModelMessage], tools: ToolList, instructi
 
 
 def used_tokens(stream: StreamedResponse, exchange: Exchange) -> tuple[int, int]:
-    """The tokens of a request and of its answer, for endpoints that report none. Without them, no budget would limit such an endpoint."""
+    """Estimate the tokens of a request and of its answer, so that budgets also limit endpoints that report no tokens."""
     written = sum(
         len(str(part.args) if isinstance(part, ToolCallPart) else part.content)
         for part in stream.get().parts

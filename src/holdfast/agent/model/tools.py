@@ -20,17 +20,17 @@ class ToolList:
     definitions: list[ToolDefinition]
     by_name: dict[str, CatalogTool]
     size: int
-    """How many characters the definitions have, about."""
+    """About how many characters the definitions have."""
 
 
 class Toolset:
-    """Lists the tools before each request. The list is cached as long as the session's tools are the same."""
+    """Makes the list of tools for each request. The list is cached while the session's tools are the same."""
 
     def __init__(self) -> None:
         self._last: ToolList | None = None
 
     def list(self, tools: tuple[CatalogTool, ...]) -> ToolList:
-        """The tools that the model may call now."""
+        """Return the list of the tools that the model may call now."""
         if self._last is None or self._last.tools is not tools:
             self._last = _make_list(tools)
         return self._last

@@ -19,7 +19,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.wire.parse_threads import PARSE_THREADS
 
 _MAX_ERROR_BYTES = 64 * 1024
-_EVENTS_AT_ONCE = 16  # the provider's library decodes these before the event loop does other work
+_EVENTS_AT_ONCE = 16  # how many events the provider's library decodes before the event loop does other work
 _FORMAT_HEADERS = frozenset(
     {
         "host",
@@ -150,10 +150,10 @@ class _LimitedStream(httpx2.AsyncByteStream):
                 size += len(chunk)
                 if size > limits.max_response_bytes:
                     raise failures.too_large(f"it has more than {limits.max_response_bytes} bytes")
-                found = splitter.add(chunk)
-                if found:
-                    exchange.last_event = found[-1]
-                async for events in self._checked(found):
+                complete = splitter.add(chunk)
+                if complete:
+                    exchange.last_event = complete[-1]
+                async for events in self._checked(complete):
                     yield events
             rest = splitter.take_rest()
             exchange.last_event = rest[-1] if rest else exchange.last_event
@@ -165,7 +165,7 @@ class _LimitedStream(httpx2.AsyncByteStream):
             raise _fail(exchange, failures.cut_off(self._host)) from error
 
     async def _checked(self, events: list[bytes]) -> AsyncIterator[bytes]:
-        """These events, some at a time, with pauses in which the event loop does other work."""
+        """Check these events, and yield a few at a time, with pauses in which the event loop does other work."""
         exchange = self._exchange
         ready: list[bytes] = []
         pause = 0.0
@@ -192,7 +192,7 @@ class _LimitedStream(httpx2.AsyncByteStream):
 
 
 async def _check_response(response: httpx2.Response, exchange: Exchange, host: str) -> httpx2.Response:
-    """The answer with a limited body. Only the status of an error is passed on: its body may repeat the key or the conversation."""
+    """Return the answer with a limited body. Of an error, only the status is passed on: its body may repeat the key or the conversation."""
     body = response.stream
     assert isinstance(body, httpx2.AsyncByteStream)
     status = response.status_code
@@ -238,7 +238,7 @@ async def _read_start(body: httpx2.AsyncByteStream) -> bytes:
 
 
 def _why_unreachable(error: httpx2.TransportError) -> str:
-    """Why there is no answer. The library's own text is not used: it differs between versions."""
+    """Say why there is no answer. The library's own text is not used, because it differs between versions."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:

@@ -1,4 +1,4 @@
-"""Try a model with one short request."""
+"""Tries a model with one short request."""
 
 from pydantic_ai.direct import model_request_stream
 from pydantic_ai.messages import ModelRequest, UserPromptPart
@@ -15,7 +15,7 @@ _PROMPT = "Answer with the word: ready"
 
 
 async def try_model(config: ModelConfig) -> str:
-    """The model's answer to a short prompt. If it does not answer, raise an error that says what to set."""
+    """Return the model's answer to a short prompt. If the model does not answer, raise an error that says what to set."""
     clients = ModelClients()
     exchange = Exchange(config)
     token = current_exchange.set(exchange)

@@ -76,13 +76,14 @@ class Usage:
 
 
 async def sum_usage(events: AsyncIterator[StoredEvent]) -> dict[str, Usage]:
-    """What each agent of a session has used, by the agent's id. The id of the session's own agent is empty.
+    """Return what each agent of a session has used, by the agent's id. The id of the session's own agent is empty.
 
-    The end of a turn says what the turn has used. If the process was killed, or the turn is still running, its answers say it.
+    `TurnEnded` says what the session's own agent used in the turn. If a turn has not ended, or its process was killed, the usage of the
+    single answers is added up instead.
     """
     by_agent: dict[str, Usage] = {}
     of_turn: Usage | None = None
-    """What the session's own agent has used in a turn whose end does not say it."""
+    """The usage of the session's own agent in the answers of the current turn."""
     async for stored in events:
         match stored.event:
             case TurnEnded(usage=usage) if not stored.agent:
@@ -104,12 +105,12 @@ async def sum_usage(events: AsyncIterator[StoredEvent]) -> dict[str, Usage]:
 
 
 def describe_usage(by_agent: Mapping[str, Usage]) -> list[tuple[str, str]]:
-    """The id of each agent, and its usage as one line of text for the user."""
+    """Return the id of each agent, and its usage as one line of text for the user."""
     return [(agent or "this agent", usage.describe()) for agent, usage in by_agent.items()]
 
 
 def cost_of(stream: "StreamedResponse | None") -> float | None:
-    """The cost in US dollars of what has arrived of an answer; None if the price of the model is not known."""
+    """Return the cost in US dollars of what has arrived of an answer; None if the price of the model is not known."""
     if stream is None or stream.provider_name == "own":
         return None
     try:

@@ -8,31 +8,34 @@ from msgspec import Meta
 
 from holdfast import __version__
 from holdfast.builtin.call_facts import CallFacts, read_call_facts
+from holdfast.builtin.time_limits import SELF_LIMITED_SECONDS
 from holdfast.model import codes
 from holdfast.model.budget_limits import BudgetLimits
 from holdfast.model.context import SessionContext
 from holdfast.model.ids import SessionId
+from holdfast.model.meta_keys import KIND_KEY
 from holdfast.toolkit.authentication import EnvironmentAuthenticator
 from holdfast.toolkit.call import Call
 from holdfast.toolkit.operation import Annotations
 from holdfast.toolkit.toolbox import Toolbox
 from holdfast.wire.mcp.server import Service
 
-_MAX_TASK = 50_000
-_MAX_NUMBER = 10**9
-_DAY_SECONDS = 24 * 3600.0
-Number = Annotated[int, Meta(ge=1, le=_MAX_NUMBER)]
+_MAX_TASK_CHARS = 50_000
+_PositiveInt = Annotated[int, Meta(ge=1, le=10**9)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """A task for a sub-agent, and what it may use."""
+    """A task for a sub-agent, and what the sub-agent may use."""
 
     task: str
     agent: str = ""
+    """The name of an agent definition; empty for none."""
     tools: tuple[str, ...] | None = None
+    """Patterns of the tools that it may use; None for all of the caller's."""
     budget: BudgetLimits
     isolated: bool = False
+    """True: it gets a child session with servers of its own. False: it shares the caller's session."""
 
 
 Delegate = Callable[[SessionId, CallFacts, Delegation], Awaitable[str]]
@@ -41,12 +44,12 @@ Delegate = Callable[[SessionId, CallFacts, Delegation], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The argument `budget`: limits of a sub-agent."""
+    """The argument `budget` of the tool, as a model sends it. None: no limit besides those of the caller."""
 
-    tokens: Number | None = None
-    cents: Number | None = None
-    calls: Number | None = None
-    seconds: Number | None = None
+    tokens: _PositiveInt | None = None
+    cents: _PositiveInt | None = None
+    calls: _PositiveInt | None = None
+    seconds: _PositiveInt | None = None
 
 
 def agents_service(context: SessionContext, delegate: Delegate) -> Service:
@@ -55,9 +58,10 @@ def agents_service(context: SessionContext, delegate: Delegate) -> Service:
 
 
 def agents_toolbox(context: SessionContext, delegate: Delegate) -> Toolbox:
-    """Return the tool `delegate` for one session."""
+    """Return the toolbox with the tool `delegate` for one session."""
     box = Toolbox("agents", version=__version__)
-    box.slow_after = _DAY_SECONDS
+    # A sub-agent may work for hours. Its budget limits its time.
+    box.slow_after = box.deadline = SELF_LIMITED_SECONDS
 
     # A query: starting a sub-agent needs no permission. Its own calls are checked one by one.
     @box.tool(
@@ -71,12 +75,17 @@ def agents_toolbox(context: SessionContext, delegate: Delegate) -> Toolbox:
             codes.NOT_APPROVED.name,
             codes.MODEL_UNAVAILABLE.name,
         ],
-        meta={"dev.holdfast/kind": "think"},
+        meta={KIND_KEY: "think"},
         annotations=Annotations(idempotent=False),
     )
     async def run(
         task: Annotated[
-            str, Meta(min_length=1, max_length=_MAX_TASK, description="All that it needs to know.")
+            str,
+            Meta(
+                min_length=1,
+                max_length=_MAX_TASK_CHARS,
+                description="The task, with all that the sub-agent needs to know.",
+            ),
         ],
         call: Call,
         agent: Annotated[str, Meta(max_length=64, description="The name of an agent definition.")] = "",
@@ -85,7 +94,7 @@ def agents_toolbox(context: SessionContext, delegate: Delegate) -> Toolbox:
         budget: Limits | None = None,
         isolated: Annotated[bool, "Start servers of its own, instead of sharing yours."] = False,  # noqa: FBT002
     ) -> dict[str, Any]:
-        """Let a sub-agent do a task with a fresh history and at most your tools. Returns its last message. Several can run at once."""
+        """Give a task to a sub-agent, which has a fresh history and at most your tools. Returns its last message. Several can run at once."""
         wanted = budget or Limits()
         limits = BudgetLimits(
             tokens=wanted.tokens or 0,

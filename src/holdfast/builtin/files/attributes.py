@@ -1,4 +1,4 @@
-"""Copies the owner, the rights and the extended attributes of a file to the new file that replaces it."""
+"""Copies the owner, the permissions and the extended attributes of a file to the new file that replaces it."""
 
 import errno
 import os
@@ -6,20 +6,21 @@ import stat
 from contextlib import suppress
 
 _ACL_ATTRIBUTE = "system.posix_acl_access"
-_NOT_COPIED = ("security.capability",)  # the kernel removes them at any change to a file
+_NOT_COPIED = ("security.capability",)  # the kernel also removes it whenever a file is changed
 
 
 def copy_attributes(old_fd: int, new_fd: int) -> None:
-    """Give the new file the owner, group, rights and extended attributes of the old file.
+    """Give the new file the owner, group, permissions and extended attributes of the old file.
 
-    Raises `OSError` if root cannot give the new file to the old file's owner, or if the old file's access-control list
-    cannot be copied because the group cannot.
+    Without root's rights, the new file stays this user's. It also keeps its group if this user is not in the old file's group.
+    Raises `OSError` if root cannot give the new file to the old file's owner, or if the old file has an access-control
+    list and its group cannot be copied: the list would then apply to another group.
     """
     old = os.fstat(old_fd)
     mode = stat.S_IMODE(old.st_mode) & 0o777
     has_same_group = _copy_owner(old, new_fd)
     if not has_same_group:
-        mode &= 0o707 | (mode & 0o7) << 3  # the new group gets no more rights than everyone had
+        mode &= 0o707 | (mode & 0o7) << 3  # the new group may do no more than all other users
     if hasattr(os, "listxattr"):  # Linux
         _copy_extended(old_fd, new_fd, has_same_group=has_same_group)
     os.fchmod(new_fd, mode)
@@ -32,7 +33,7 @@ def give_to_folder_owner(new_fd: int, folder: os.stat_result) -> None:
 
 
 def _copy_owner(old: os.stat_result, new_fd: int) -> bool:
-    """Copy the owner and the group; without the right to do that, only the group. Return False if neither is possible."""
+    """Copy the owner and the group, or only the group if this user may not change the owner. Return whether the group was copied."""
     new = os.fstat(new_fd)
     if (new.st_uid, new.st_gid) == (old.st_uid, old.st_gid):
         return True

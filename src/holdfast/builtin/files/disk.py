@@ -1,4 +1,4 @@
-"""Read text files of limited size, replace them atomically, and list folders."""
+"""Reads text files of limited size, replaces them atomically, and lists folders."""
 
 import os
 import secrets
@@ -25,8 +25,8 @@ _BINARY_CHECK_BYTES = 8192
 class FileSnapshot:
     """A file as it was read."""
 
-    real: str
-    """Its path without links."""
+    real_path: str
+    """Its path after all symbolic links in it were followed."""
     text: str | None
     """None if there was no file."""
     version: tuple[int, ...] = ()
@@ -43,14 +43,16 @@ class FolderEntry:
 
     name: str
     kind: str
+    """`file`, `folder`, `link` (a symbolic link) or `other`."""
     size: int | None = None
+    """In bytes; None for everything but files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderListing:
     """The first entries of a folder by name, and how many entries it has."""
 
-    real: str
+    real_path: str
     entries: tuple[FolderEntry, ...]
     total: int
     is_complete: bool
@@ -65,7 +67,7 @@ def read_file(
         try:
             descriptor = open_file(handle)
         except FileNotFoundError:
-            return FileSnapshot(real=handle.real, text=None)
+            return FileSnapshot(real_path=handle.real_path, text=None)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
             data = b"" if status.st_size > max_bytes else file.read(max_bytes + 1)
@@ -73,17 +75,17 @@ def read_file(
                 raise HoldfastError(
                     codes.FILE_TOO_LARGE, f"{path!r} has {size} bytes; the maximum is {max_bytes}."
                 )
-    return FileSnapshot(real=handle.real, text=decode_text(path, data), version=_version(status))
+    return FileSnapshot(real_path=handle.real_path, text=decode_text(path, data), version=_version(status))
 
 
 def make_parents(roots: Roots, path: str) -> FileSnapshot:
-    """Create the missing parent folders of a new file. Return the file's snapshot, without a text."""
+    """Create the missing parent folders of a new file. Return a snapshot that says there is no file."""
     with open_path(roots, path, for_writing=True, make_parents=True) as handle:
-        return FileSnapshot(real=handle.real, text=None)
+        return FileSnapshot(real_path=handle.real_path, text=None)
 
 
 def lock_file(roots: Roots, locks: FileLocks, path: str, before: FileSnapshot) -> FileLock | None:
-    """Lock a file that the editor will write. Returns None if another session is writing it.
+    """Lock a file that the editor will write. Returns None if another session has locked it.
 
     Raises FILE_CHANGED if the file has changed since `before` was read.
     """
@@ -99,7 +101,7 @@ def lock_file(roots: Roots, locks: FileLocks, path: str, before: FileSnapshot) -
 
 
 def write_file(roots: Roots, locks: FileLocks, path: str, text: str, before: FileSnapshot) -> bool:
-    """Replace the file atomically. Returns False if another session is writing it.
+    """Replace or create a file atomically. Returns False if another session has locked it.
 
     Raises FILE_CHANGED if the file has changed since `before` was read.
     """
@@ -137,7 +139,7 @@ def write_file(roots: Roots, locks: FileLocks, path: str, text: str, before: Fil
 
 
 def _check_unchanged(handle: PathHandle, path: str, before: FileSnapshot) -> None:
-    if handle.real != before.real or _version_at(handle) != before.version:
+    if handle.real_path != before.real_path or _version_at(handle) != before.version:
         raise changed_error(path)
 
 
@@ -147,7 +149,7 @@ def changed_error(path: str) -> HoldfastError:
 
 
 def _copy_attributes(handle: PathHandle, path: str, before: FileSnapshot, new_fd: int) -> None:
-    """Copy the attributes of the old file. Raise if it is read-only: the right to write to its folder is not enough."""
+    """Copy the attributes of the old file. Raises if the user may not write to it: the right to replace it is not enough."""
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     old_fd = os.open(handle.name, flags, dir_fd=handle.folder_fd)
     try:
@@ -164,7 +166,7 @@ def _move_into_place(temporary: str, handle: PathHandle, *, is_new: bool) -> Non
         try:  # unlike a rename, a hard link fails if another program has created the file by now
             os.link(temporary, handle.name, src_dir_fd=folder_fd, dst_dir_fd=folder_fd, follow_symlinks=False)
         except FileExistsError:
-            raise changed_error(handle.real) from None
+            raise changed_error(handle.real_path) from None
         except OSError:
             pass  # a file system without hard links
         else:
@@ -174,7 +176,7 @@ def _move_into_place(temporary: str, handle: PathHandle, *, is_new: bool) -> Non
 
 
 def list_folder(roots: Roots, path: str) -> Generator[None, None, FolderListing]:
-    """List a folder. The generator yields wherever the work can pause."""
+    """List a folder. The generator yields wherever the work can pause, so that its thread can work for other sessions."""
     with open_path(roots, path) as handle:
         descriptor = open_folder(handle)
         try:
@@ -194,7 +196,7 @@ def list_folder(roots: Roots, path: str) -> Generator[None, None, FolderListing]
                         yield
             first.sort()
             return FolderListing(
-                real=handle.real,
+                real_path=handle.real_path,
                 entries=tuple(_folder_entry(descriptor, *entry) for entry in first[:MAX_LISTED]),
                 total=total,
                 is_complete=is_complete,
@@ -214,7 +216,7 @@ def decode_text(path: str, data: bytes) -> str:
 
 
 def encode_text(path: str, text: str) -> bytes:
-    """Encode a text as UTF-8. Raises if it cannot be encoded, or if it is too large."""
+    """Encode a text as UTF-8. Raises NOT_TEXT if that is not possible, FILE_TOO_LARGE if the file would be too large."""
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -241,6 +243,7 @@ def _version_at(handle: PathHandle) -> tuple[int, ...]:
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
+    """Return values of which at least one changes with every change to a file."""
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 

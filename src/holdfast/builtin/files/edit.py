@@ -1,4 +1,4 @@
-"""Replaces text, and makes the diff that is shown for a change."""
+"""Replaces text in a file's content, and makes the diff that the user sees."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,10 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 
+# Of the old and the new text together. The diff of longer texts has only the lines that differ.
 _MAX_WHOLE_TEXT = 16 * 1024
 _MAX_DIFF_CHARS = 256 * 1024
-_MAX_COMPARED_CHARS = 256 * 1024
+_MAX_COMPARED_CHARS = 256 * 1024  # in longer texts, the cause of a failed search is not looked for
 _CONTEXT_LINES = 3
 _BLOCK_CHARS = 64 * 1024
 
@@ -24,7 +25,7 @@ class Replacement:
     every: bool
 
     def apply(self, path: str, text: str) -> tuple[str, int]:
-        """Return the new text and the number of replacements. The size of the new text is checked before it is made."""
+        """Return the new text and the number of replacements. Raises FILE_TOO_LARGE before a text is made that is too large."""
         if not self.old:
             raise HoldfastError(codes.NO_MATCH, "`old` is empty. To write a whole file, use `write`.")
         if self.old == self.new:
@@ -49,8 +50,8 @@ class Replacement:
         return changed, count
 
 
-def describe_change(real: str, old: str | None, new: str) -> JsonObject:
-    """Return the diff or, if it is too long to show, a sentence that says so.
+def describe_change(real_path: str, old: str | None, new: str) -> JsonObject:
+    """Return the diff or, if it is too long to show, a sentence that says so. `old` is None for a new file.
 
     The diff of a short text contains the whole text; that of a long text, the lines that differ and a few around them.
     """
@@ -58,7 +59,7 @@ def describe_change(real: str, old: str | None, new: str) -> JsonObject:
         old, new = _differing_lines(old, new)
     if len(old or "") + len(new) > _MAX_DIFF_CHARS:
         return {"truncated": "The change is too long to show."}
-    return {"diff": {"path": real, "old_text": old, "new_text": new}}
+    return {"diff": {"path": real_path, "old_text": old, "new_text": new}}
 
 
 def _differing_lines(old: str, new: str) -> tuple[str, str]:
@@ -139,4 +140,5 @@ def common_suffix(one: str, other: str) -> int:
 
 
 def _before_end(text: str, size: int, step: int) -> str:
+    """Return the `step` characters before the last `size` characters of a text."""
     return text[len(text) - size - step : len(text) - size]

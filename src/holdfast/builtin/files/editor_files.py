@@ -1,8 +1,8 @@
 """Reads and writes files through the editor, unless a confined server could redirect the path.
 
 The editor opens a file by its path, after Holdfast has checked the path. In between, a confined server that can write
-to a folder in the path could replace it with a link, and the editor would follow the link. So the editor is used only
-for paths that no confined server can change; for the others, the file on disk is used.
+to a folder in the path could replace that folder with a symbolic link, which the editor would follow. So the editor is
+used only for paths that no confined server can change. All other files are read and written on disk.
 """
 
 from dataclasses import dataclass, replace
@@ -32,50 +32,50 @@ class EditorFiles:
     trust: Trust
     confined_folders: ConfinedFolders
 
-    async def is_allowed(self, real: str) -> bool:
-        """Return whether the editor may open this path: in a direct session, and if no confined server runs in its folder."""
+    async def is_allowed(self, real_path: str) -> bool:
+        """Return whether the editor may open this path: only in a direct session, and only if no confined server runs in its folder."""
         if self.trust is not Trust.DIRECT:
             return False
-        if self.confined_folders.contain(real):  # servers of this process
+        if self.confined_folders.contain(real_path):  # servers of this process
             return False
         # Servers of the user's other processes.
-        folder = str(PurePosixPath(real).parent)
+        folder = str(PurePosixPath(real_path).parent)
         return not await _THREADS.run(is_confined_server_running_in, folder)
 
     async def read(self, path: str, on_disk: FileSnapshot, *, for_writing: bool) -> FileSnapshot:
-        """Return the editor's text of a file; `on_disk` if the editor does not have the file, or may not open it.
+        """Return the file with the editor's text, or `on_disk` if the editor does not have the file or may not open it.
 
-        With `for_writing`, raise if the editor's error does not clearly say that it does not have the file: a change must not
-        be based on the text on disk if there may be unsaved text.
+        With `for_writing`, an error of the editor is raised unless it clearly means that there is no such file: if the editor may
+        have unsaved text, a change must not be based on the text on disk.
         """
         capabilities = self.door.capabilities
         if not (capabilities.read_files or capabilities.write_files):
             return on_disk
-        if not await self.is_allowed(on_disk.real):
+        if not await self.is_allowed(on_disk.real_path):
             return replace(on_disk, note=DISK_NOTE)
         if not capabilities.read_files:
             return on_disk
         try:
-            text = await self.door.read_text(on_disk.real)
+            text = await self.door.read_text(on_disk.real_path)
         except HoldfastError as error:
-            # Some editors do not use the code for "not found" if they do not have a file.
+            # Some editors answer with another code than "not found" for a file that they do not have.
             is_missing = error.code is codes.PEER_ERROR and (on_disk.text is None or not for_writing)
             if error.code is codes.NO_FILE or is_missing:
                 return on_disk
             raise _refused_error("read", path, error) from None
-        if not await self.is_allowed(on_disk.real):  # a confined server was started in between
+        if not await self.is_allowed(on_disk.real_path):  # a confined server was started in between
             return replace(on_disk, note=DISK_NOTE)
         if len(text) > MAX_FILE_BYTES:
             raise HoldfastError(codes.FILE_TOO_LARGE, f"{path!r} has {len(text)} characters in the editor.")
         return replace(on_disk, text=text, is_from_editor=True)
 
-    async def can_write(self, real: str) -> bool:
+    async def can_write(self, real_path: str) -> bool:
         """Return whether `write` would use the editor."""
-        return self.door.capabilities.write_files and await self.is_allowed(real)
+        return self.door.capabilities.write_files and await self.is_allowed(real_path)
 
     async def write(self, path: str, text: str, before: FileSnapshot) -> bool:
-        """Write the file through the editor. Returns False if it must be written to disk instead."""
-        if not await self.is_allowed(before.real):
+        """Write the file through the editor. Returns False if the caller must write it to disk instead."""
+        if not await self.is_allowed(before.real_path):
             if before.is_from_editor:
                 raise HoldfastError(
                     codes.FILE_CHANGED,
@@ -87,10 +87,10 @@ class EditorFiles:
         if before.is_from_editor and (await self.read(path, before, for_writing=True)).text != before.text:
             raise changed_error(path)
         try:
-            await self.door.write_text(before.real, text)
+            await self.door.write_text(before.real_path, text)
         except HoldfastError as error:
             raise _refused_error("write", path, error) from None
-        if not await self.is_allowed(before.real):
+        if not await self.is_allowed(before.real_path):
             raise HoldfastError(
                 codes.FILE_CHANGED,
                 f"{_SERVER_STARTED} {path!r} while the editor wrote the file. Check in the editor which file was written.",

@@ -1,4 +1,4 @@
-"""Locks a file while it is replaced, so that other sessions of the same user, in any process, do not write it too."""
+"""Locks a file while it is replaced, so that no other session of the same user, in any process, writes it at the same time."""
 
 import fcntl
 import hashlib
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.builtin.files.roots import comparable_name
 
-_WAIT_SECONDS = 0.02  # to wait longer, the caller tries again: a wait in here would block its thread
+_WAIT_SECONDS = 0.02  # short, because waiting blocks the thread: the caller retries later
 _PAUSE_SECONDS = 0.001
 
 
@@ -29,7 +29,7 @@ class FileLock:
             if os.path.samestat(os.fstat(self._file.fileno()), self._path.stat()):
                 return True
         except (BlockingIOError, FileNotFoundError):
-            pass  # another session holds the lock, or has just released it
+            pass  # another session holds the lock, or has just released it and removed its file
         self._file.close()
         return False
 

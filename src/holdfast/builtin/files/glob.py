@@ -16,20 +16,20 @@ class Glob:
         self._names = [None if name == "**" else re.compile(fnmatch.translate(name)) for name in names]
 
     def matches(self, path: Sequence[str]) -> bool:
-        """Return whether the path with these steps matches. Needs at most len(path) * len(glob) comparisons."""
+        """Return whether the path with these components matches. Makes at most len(path) * len(glob) comparisons."""
         names = self._names
         if len(names) == 1 and names[0] is not None:
             return names[0].match(path[-1]) is not None
-        # The positions in the glob that the steps so far can have reached.
+        # Up to which positions in the glob the components so far can match.
         positions = self._skip_double_stars({0})
-        for step in path:
+        for component in path:
             reached: set[int] = set()
             for at in positions:
                 if at < len(names):
                     name = names[at]
                     if name is None:
                         reached.add(at)
-                    elif name.match(step) is not None:
+                    elif name.match(component) is not None:
                         reached.add(at + 1)
             if not reached:
                 return False

@@ -12,9 +12,9 @@ def line_start(text: str, number: int) -> int:
     """Return where the line with this number begins (the first is 1); the length of the text if it has fewer lines."""
     remaining, at = number - 1, 0
     while remaining and at < len(text):
-        found = text.count("\n", at, at + _BLOCK_CHARS)
-        if found < remaining:
-            remaining -= found
+        breaks = text.count("\n", at, at + _BLOCK_CHARS)
+        if breaks < remaining:
+            remaining -= breaks
             at += _BLOCK_CHARS
             continue
         while remaining:

@@ -1,9 +1,9 @@
-"""Walks a path one step at a time from open folder descriptors, so that no link can lead outside of the roots.
+"""Opens a path one component at a time from open folder descriptors, so that no symbolic link can lead outside of the roots.
 
-A path that was checked can lead elsewhere a moment later. So no path is checked first and opened by its name later.
-Every step is opened relative to the descriptor of the step before, and without following links. If a step is a link,
-the link is read, and its target is also walked step by step. After `..`, the path is walked again from the root, so
-that at most two folders are open at a time. All of this works on every POSIX system.
+A path that was checked can lead elsewhere a moment later, so it is not enough to check a path and then open it by name. Each
+component is opened relative to the descriptor of its parent folder, without following symbolic links (here: links). If a
+component is a link, the link is read, and its target is walked in the same way. After `..`, the path is walked again from the
+root, so that at most two folders are open at a time. All of this works on every POSIX system.
 """
 
 import errno
@@ -28,28 +28,28 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.untrusted_file import UnusableFileError, open_untrusted_file
 
-_MAX_STEPS = 4096
+_MAX_COMPONENTS = 4096
 # With O_PATH, the parent folders of a path need not be readable; on systems without O_PATH they must be.
 _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class PathHandle:
-    """A name in an open folder: a file, a folder, or nothing yet. A link is never followed."""
+    """A name in an open folder. There may be a file or a folder with this name, or nothing yet. It is not a link."""
 
     folder_fd: int
     name: str
-    real: str
-    """The path without links, at the time of the walk."""
+    real_path: str
+    """The path after all links in it were followed."""
 
 
 @contextmanager
 def open_path(
     roots: Roots, path: str, *, for_writing: bool = False, make_parents: bool = False
 ) -> Iterator[PathHandle]:
-    """Walk to a path. With `make_parents`, create its missing parent folders.
+    """Open the folder that contains a path. With `make_parents`, create missing parent folders.
 
-    With `for_writing`, raise if the session may not change the path. Links are refused, too: the user who allows a
+    With `for_writing`, raise if the session may not change the path, or if there is a link in it: the user who allows a
     change sees this path, so it must be the path of the file that changes.
     """
     walk = _Walk(roots, path, for_writing=for_writing, make_parents=make_parents)
@@ -73,8 +73,8 @@ def open_folder(handle: PathHandle) -> int:
     )
 
 
-def enter_folder(handle: PathHandle) -> int:
-    """Open a folder to start a program in it. It need not be readable."""
+def open_working_folder(handle: PathHandle) -> int:
+    """Open a folder to start a program in it. Unlike for `open_folder`, it need not be readable."""
     return os.open(handle.name, _FOLDER_FLAGS, dir_fd=handle.folder_fd)
 
 
@@ -102,7 +102,7 @@ def os_error(path: str, error: OSError) -> HoldfastError:
 
 
 class _Walk:
-    """Walks one path, and keeps only the current folder open."""
+    """Opens one path, component by component. Only the current folder stays open."""
 
     def __init__(self, roots: Roots, path: str, *, for_writing: bool, make_parents: bool) -> None:
         self._roots = roots
@@ -111,12 +111,12 @@ class _Walk:
         self._make_parents = make_parents
         self._read_only = roots.read_only_now() if for_writing else PathSet()
         self._went_through_link = False
-        self._folder_fd = -1
+        self._folder_fd = -1  # -1: no folder is open
         self._root = ""
         self._names: list[str] = []
         """The names of the folders from the root to the current folder."""
-        self._steps: deque[str] = deque()
-        """The steps that remain."""
+        self._components: deque[str] = deque()
+        """The components that remain."""
 
     def run(self) -> PathHandle:
         try:
@@ -126,7 +126,7 @@ class _Walk:
                 raise link_error(self._path, None) from None
             raise
         if self._for_writing and self._went_through_link:
-            raise link_error(self._path, self._roots.display_path(handle.real))
+            raise link_error(self._path, self._roots.display_path(handle.real_path))
         return handle
 
     def close(self) -> None:
@@ -134,35 +134,35 @@ class _Walk:
 
     def _walk(self) -> PathHandle:
         self._start_at(self._path)
-        link_count = step_count = 0
-        while self._steps:
-            step_count += 1
-            if step_count > _MAX_STEPS:
-                raise HoldfastError(codes.BAD_PATH, f"{self._path[:200]!r} has too many steps.")
-            step = self._steps.popleft()
-            if step == "..":
+        link_count = component_count = 0
+        while self._components:
+            component_count += 1
+            if component_count > _MAX_COMPONENTS:
+                raise HoldfastError(codes.BAD_PATH, f"{self._path[:200]!r} has too many components.")
+            component = self._components.popleft()
+            if component == "..":
                 self._leave()
                 continue
-            target = self._read_link(step)
+            target = self._read_link(component)
             if target is not None:
                 link_count += 1
                 if link_count > MAX_LINKS:
                     raise HoldfastError(codes.BAD_PATH, f"{self._path[:200]!r} has too many links.")
                 self._follow(target)
             else:
-                self._check_access(step)
-                if not self._steps:
-                    return PathHandle(self._folder_fd, step, self._real(step))
-                self._enter(step)
+                self._check_access(component)
+                if not self._components:
+                    return PathHandle(self._folder_fd, component, self._real(component))
+                self._enter(component)
         return PathHandle(self._folder_fd, ".", self._real())
 
     def _start_at(self, path: str) -> None:
         rooted = self._roots.resolve(path)
         self._went_through_link |= rooted.went_through_link
-        self._restart(rooted.root, rooted.steps)
+        self._restart(rooted.root, rooted.components)
 
-    def _restart(self, root: str, steps: Sequence[str]) -> None:
-        """Go back to a root, and put these steps before those that remain."""
+    def _restart(self, root: str, components: Sequence[str]) -> None:
+        """Go back to a root, and put these components before those that remain."""
         self._names.clear()
         self._root = root
         try:
@@ -172,16 +172,18 @@ class _Walk:
             raise
         self._roots.check_same_folder(root, self._folder_fd)
         self._check_access(".")
-        self._steps.extendleft(reversed(steps))
+        self._components.extendleft(reversed(components))
 
     def _leave(self) -> None:
+        """Go to the parent folder, for `..`."""
         if not self._names:
             raise outside_error(self._path, self._roots.folders)
         self._restart(self._root, self._names[:-1])
 
-    def _read_link(self, step: str) -> str | None:
+    def _read_link(self, component: str) -> str | None:
+        """Return the target of a link; None if the component is not a link or does not exist."""
         try:
-            return os.readlink(step, dir_fd=self._folder_fd)
+            return os.readlink(component, dir_fd=self._folder_fd)
         except OSError as error:
             if error.errno in (errno.EINVAL, errno.ENOENT):
                 return None
@@ -195,32 +197,35 @@ class _Walk:
             except HoldfastError as error:
                 if error.code is codes.DENIED:
                     raise
+                # The error names the path that the caller gave, not the link's target.
                 raise outside_error(self._path, self._roots.folders) from None
         else:
-            self._steps.extendleft(reversed([step for step in target.split("/") if step not in ("", ".")]))
+            self._components.extendleft(
+                reversed([component for component in target.split("/") if component not in ("", ".")])
+            )
 
-    def _check_access(self, step: str) -> None:
-        """Raise if the session may not access this step. It must be called before the step is opened or created."""
+    def _check_access(self, component: str) -> None:
+        """Raise if the session may not access this component. It must be called before the component is opened or created."""
         try:
-            status = os.stat(step, dir_fd=self._folder_fd, follow_symlinks=False)
+            status = os.stat(component, dir_fd=self._folder_fd, follow_symlinks=False)
         except FileNotFoundError:
             status = None
-        real = self._real() if step == "." else self._real(step)
-        if self._roots.protected.contains(real, status):
+        real_path = self._real() if component == "." else self._real(component)
+        if self._roots.protected.contains(real_path, status):
             raise protected_error(self._path)
         if not self._for_writing:
             return
-        if step != "." and self._roots.is_guarded(step, self._folder_fd, status):
-            raise guarded_error(self._path, self._roots.display_path(real))
-        if self._read_only.contains(real, status):
-            raise read_only_error(self._path, self._roots.display_path(real))
+        if component != "." and self._roots.is_guarded(component, self._folder_fd, status):
+            raise guarded_error(self._path, self._roots.display_path(real_path))
+        if self._read_only.contains(real_path, status):
+            raise read_only_error(self._path, self._roots.display_path(real_path))
 
-    def _enter(self, step: str) -> None:
+    def _enter(self, component: str) -> None:
         if self._make_parents and not self._went_through_link:
             with suppress(FileExistsError):
-                _make_folder(step, self._folder_fd)
-        self._move_to(os.open(step, _FOLDER_FLAGS, dir_fd=self._folder_fd))
-        self._names.append(step)
+                _make_folder(component, self._folder_fd)
+        self._move_to(os.open(component, _FOLDER_FLAGS, dir_fd=self._folder_fd))
+        self._names.append(component)
 
     def _move_to(self, folder_fd: int) -> None:
         if self._folder_fd >= 0:
@@ -240,7 +245,8 @@ def _make_folder(name: str, parent_fd: int) -> None:
             name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent_fd
         )
         try:
-            if not os.listdir(folder_fd):  # noqa: PTH208 - else another program has put its own folder there
+            # If the folder is not empty, another program has replaced it by its own.
+            if not os.listdir(folder_fd):  # noqa: PTH208
                 give_to_folder_owner(folder_fd, os.fstat(parent_fd))
         finally:
             os.close(folder_fd)
@@ -249,9 +255,9 @@ def _make_folder(name: str, parent_fd: int) -> None:
 def _open_root(path: str) -> int:
     """Open a root by its real path. Fails if any part of the path has become a link."""
     folder_fd = os.open("/", _FOLDER_FLAGS)
-    for step in path.strip("/").split("/") if path != "/" else ():
+    for component in path.strip("/").split("/") if path != "/" else ():
         try:
-            next_fd = os.open(step, _FOLDER_FLAGS, dir_fd=folder_fd)
+            next_fd = os.open(component, _FOLDER_FLAGS, dir_fd=folder_fd)
         finally:
             os.close(folder_fd)
         folder_fd = next_fd

@@ -1,4 +1,4 @@
-"""The session's folders: which of them contains a path, and which paths in them are protected."""
+"""A session's roots: which of them contains a path, and which paths in them are protected. Links are symbolic links."""
 
 import os
 import stat
@@ -17,15 +17,14 @@ from holdfast.resolve.protected_paths import is_protected
 
 MAX_LINKS = 40
 _MAX_PATH_BYTES = 4096
-_MAX_OUTSIDE_STEPS = 256  # each costs time in proportion to its depth
+_MAX_OUTSIDE_COMPONENTS = 256  # of a path from outside of the roots: each is looked up by its whole path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSet:
     """A set of paths, with everything below them.
 
-    Folders are also recognised by device and inode, because a mount can show a folder under another name. With `with_files`, files are
-    too. Use such a set at once: later, another file may get the inode of a file that was replaced.
+    Folders are also recognised by device and inode, because a mount can show a folder under another name.
     """
 
     paths: tuple[str, ...] = ()
@@ -33,24 +32,28 @@ class PathSet:
 
     @classmethod
     def of(cls, paths: Sequence[str], *, with_files: bool = False) -> "PathSet":
-        """Return these paths, with the device and inode of each of them that is a folder or, with `with_files`, a file."""
+        """Make a set of these paths, with the device and inode of each folder.
+
+        With `with_files`, files are also recognised by device and inode. Use such a set at once: if a file is replaced, another
+        file may get its inode.
+        """
         statuses = (status for path in paths if (status := _status(path)) is not None)
         ids = (_device_and_inode(one) for one in statuses if with_files or stat.S_ISDIR(one.st_mode))
         return cls(paths=tuple(paths), ids=frozenset(ids))
 
-    def contains(self, real: str, status: os.stat_result | None = None) -> bool:
-        """Return whether this path is one of them, or below one. `status` is that of the file or folder at the path, if it exists."""
+    def contains(self, real_path: str, status: os.stat_result | None = None) -> bool:
+        """Return whether this path is in the set, or below a path in the set. `status` is what `stat` returns for the path, if it exists."""
         if status is not None and _device_and_inode(status) in self.ids:
             return True
-        return is_protected(real, self.paths)
+        return is_protected(real_path, self.paths)
 
 
 @dataclass(frozen=True, slots=True)
 class RootedPath:
-    """A root, and the steps from it to a path. A step may be a link or `..`: `open_path` follows and checks each of them."""
+    """A root, and the components from the root to a path. They may be links or `..`: `open_path` follows and checks each one."""
 
     root: str
-    steps: tuple[str, ...]
+    components: tuple[str, ...]
     went_through_link: bool = False
     """True if a link from outside leads into the root. A link to the root itself does not count."""
 
@@ -67,8 +70,8 @@ class Roots:
     folder_ids: tuple[tuple[int, int] | None, ...] = ()
     """Device and inode of each folder when the session got it; None if it did not exist."""
     find_read_only: Callable[[], Sequence[str]] | None = None
-    """Finds what the session may read, but not change, such as folders with programs that run unconfined in other sessions.
-    Called before each change, because the user may approve a program, or add a link to a hook, at any time."""
+    """Finds paths that the session may read, but not change, such as folders with programs that run unconfined in other sessions.
+    Called before each change: the paths differ once the user has approved another program."""
 
     @classmethod
     def of(
@@ -88,7 +91,7 @@ class Roots:
         )
 
     def read_only_now(self) -> PathSet:
-        """What the session may not change at this moment. Blocks."""
+        """Return the paths that the session may not change at this moment. Blocks."""
         return (
             PathSet.of(self.find_read_only(), with_files=True)
             if self.find_read_only is not None
@@ -111,73 +114,75 @@ class Roots:
         `folder_fd` is the folder that contains it, and `status` its status there, None if it does not exist. On some file systems,
         `GIT~1` is another name of `.git`, so a name with a tilde is guarded if a guarded name is the same file or folder.
         """
-        if not self.guarded_names or comparable_name(name) in self.guarded_names:
-            return bool(self.guarded_names)
+        if not self.guarded_names:
+            return False
+        if comparable_name(name) in self.guarded_names:
+            return True
         if status is None or "~" not in name:
             return False
-        found = (_status_in(folder_fd, guarded) for guarded in self.guarded_names)
-        return any(other is not None and os.path.samestat(other, status) for other in found)
+        guarded_statuses = (_status_in(folder_fd, guarded) for guarded in self.guarded_names)
+        return any(guarded and os.path.samestat(guarded, status) for guarded in guarded_statuses)
 
     def resolve(self, path: str) -> RootedPath:
-        """Find the root of a path. The path is literal: nothing in it is decoded or expanded."""
+        """Find the root of a path. Nothing in the path is decoded or expanded, such as `%2e` or `~`."""
         _check_path(path)
         if not path.startswith("/"):
-            return RootedPath(self.folders[0], _steps(path))
-        found = self._find_root(path) or self._find_root_through_link(path)
-        if found is None:
+            return RootedPath(self.folders[0], _components(path))
+        rooted = self._find_root(path) or self._find_root_through_link(path)
+        if rooted is None:
             raise outside_error(path, self.folders)
-        return found
+        return rooted
 
-    def display_path(self, real: str) -> str:
-        """Return a real path in the shortest form that `resolve` accepts."""
+    def display_path(self, real_path: str) -> str:
+        """Return a real path relative to the first root, or unchanged if it is in another root."""
         first = self.folders[0]
-        if real == first:
+        if real_path == first:
             return "."
-        return real.removeprefix(first.rstrip("/") + "/")
+        return real_path.removeprefix(first.rstrip("/") + "/")
 
-    def folders_outside(self, real: str) -> list[str]:
+    def folders_outside(self, real_path: str) -> list[str]:
         """Return the session's folders that are not inside this folder."""
-        within = real.rstrip("/") + "/"
-        return [folder for folder in self.folders if folder != real and not folder.startswith(within)]
+        within = real_path.rstrip("/") + "/"
+        return [folder for folder in self.folders if folder != real_path and not folder.startswith(within)]
 
     def _find_root_through_link(self, path: str) -> RootedPath | None:
-        """Find the root that a path from outside reaches through a link.
+        """Find the root that a path from outside of all roots reaches through a link.
 
-        The link may lead to the root or to a folder above it, such as /tmp on macOS: then the rest of the path is
-        returned as it is. Or it may lead into the root. The path is resolved once, in a limited number of steps.
+        The link may lead to a root or to a folder above it, such as /tmp on macOS: then the rest of the path is
+        returned as it is. Or it may lead into a root. At most `_MAX_OUTSIDE_COMPONENTS` components are followed.
         """
-        pending = deque(_steps(path))
-        own_steps_left, link_count = len(pending), 0
+        pending = deque(_components(path))
+        own_components_left, link_count = len(pending), 0
         names: list[str] = []
-        for _ in range(_MAX_OUTSIDE_STEPS):
+        for _ in range(_MAX_OUTSIDE_COMPONENTS):
             if not pending:
-                found = self._find_root("/" + "/".join(names))
-                return replace(found, went_through_link=True) if found is not None else None
-            step = pending.popleft()
+                rooted = self._find_root("/" + "/".join(names))
+                return replace(rooted, went_through_link=True) if rooted is not None else None
+            component = pending.popleft()
             target = None
-            if step == "..":
+            if component == "..":
                 del names[-1:]
             else:
-                names.append(step)
-                with suppress(OSError):  # it is no link, or does not exist
-                    target = os.readlink("/" + "/".join(names))  # noqa: PTH115 - names, not paths yet
+                names.append(component)
+                with suppress(OSError):  # not a link, or nothing there
+                    target = os.readlink("/" + "/".join(names))  # noqa: PTH115
             if target is not None:
                 link_count += 1
                 if link_count > MAX_LINKS:
                     return None
                 del names[0 if target.startswith("/") else -1 :]
-                pending.extendleft(reversed(_steps(target)))
-            if len(pending) < own_steps_left:
-                # All steps of link targets are done: `pending` is the rest of the caller's path.
-                own_steps_left = len(pending)
-                if (real := "/" + "/".join(names)) in self.folders:
-                    return RootedPath(real, tuple(pending))
+                pending.extendleft(reversed(_components(target)))
+            if len(pending) < own_components_left:
+                # All components of link targets are done: `pending` is the rest of the caller's path.
+                own_components_left = len(pending)
+                if (real_path := "/" + "/".join(names)) in self.folders:
+                    return RootedPath(real_path, tuple(pending))
         return None
 
     def _find_root(self, path: str) -> RootedPath | None:
         for root in sorted(self.folders, key=len, reverse=True):
             if path == root or path.startswith(root.rstrip("/") + "/"):
-                return RootedPath(root, _steps(path.removeprefix(root)))
+                return RootedPath(root, _components(path.removeprefix(root)))
         return None
 
 
@@ -204,21 +209,21 @@ def protected_error(path: str) -> HoldfastError:
     )
 
 
-def guarded_error(path: str, real: str) -> HoldfastError:
+def guarded_error(path: str, real_path: str) -> HoldfastError:
     """Return the error for a change to a file that the user's own programs load as configuration or execute."""
     return HoldfastError(
         codes.DENIED,
-        f"{path[:200]!r} is, or is in, {real!r}. The user's own programs load such files as configuration or execute "
-        "them, so they are not changed here. The user can change them, or the file tools in a direct session.",
+        f"{path[:200]!r} is, or is in, {real_path!r}. The user's own programs load such files as configuration or execute "
+        "them, so a sandboxed session cannot change them. The user or a direct session can.",
     )
 
 
-def read_only_error(path: str, real: str) -> HoldfastError:
+def read_only_error(path: str, real_path: str) -> HoldfastError:
     """Return the error for a change to Holdfast's own code, or to a folder with programs that run unconfined."""
     return HoldfastError(
         codes.DENIED,
-        f"{path[:200]!r} is, or is in, {real!r}. Programs from there run outside the sandbox, so a sandboxed session cannot "
-        "change it. The user can, or a direct session.",
+        f"{path[:200]!r} is, or is in, {real_path!r}. Programs from there run outside the sandbox, so a sandboxed session cannot "
+        "change it. The user or a direct session can.",
     )
 
 
@@ -234,15 +239,15 @@ def link_error(path: str, target: str | None) -> HoldfastError:
 def comparable_name(name: str) -> str:
     """Return a form of the name that is the same for all spellings that a file system may treat as one name.
 
-    Some file systems ignore invisible characters (HFS+, ext4 and F2FS without case), or dots and spaces at the end (FAT, NTFS), and
-    accept a stream name after a colon (NTFS). Short names, such as `GIT~1`, are not covered here: see `Roots.is_guarded`.
+    Some file systems ignore case and invisible characters (HFS+; ext4 and F2FS with case folding), or dots and spaces at the end
+    (FAT, NTFS), or accept a stream name after a colon (NTFS). For short names, such as `GIT~1`, see `Roots.is_guarded`.
     """
     visible = replace_invisible(unicodedata.normalize("NFKC", name).casefold(), lambda _: "")
     return unicodedata.normalize("NFKC", visible.partition(":")[0].rstrip(". "))
 
 
-def _steps(path: str) -> tuple[str, ...]:
-    return tuple(step for step in path.split("/") if step not in ("", "."))
+def _components(path: str) -> tuple[str, ...]:
+    return tuple(component for component in path.split("/") if component not in ("", "."))
 
 
 def _check_path(path: str) -> None:
@@ -254,19 +259,23 @@ def _check_path(path: str) -> None:
         raise HoldfastError(codes.BAD_PATH, f"{path[:80]!r}… is too long for a path.")
     if "://" in path:
         raise HoldfastError(codes.BAD_PATH, f"{path[:80]!r} is a URL. Give a path.")
-    for step in path.split("/"):
-        if _is_encoded_step(step):
+    for component in path.split("/"):
+        if _is_encoded_component(component):
             raise HoldfastError(
-                codes.BAD_PATH, f"{step[:80]!r} is a percent-encoded path step. Write it without encoding."
+                codes.BAD_PATH,
+                f"{component[:80]!r} is a percent-encoded path component. Write it without encoding.",
             )
 
 
-def _is_encoded_step(step: str) -> bool:
-    """Return whether a step is an encoded `..` or has an encoded slash. An editor may turn the path into a URL and decode it."""
-    while (decoded := unquote(step)) != step:
+def _is_encoded_component(component: str) -> bool:
+    """Return whether a component decodes to `.` or `..`, or to a name with a slash or NUL, even if it is encoded several times.
+
+    An editor may turn the path into a URL, and decode the URL.
+    """
+    while (decoded := unquote(component)) != component:
         if decoded in (".", "..") or "/" in decoded or "\0" in decoded:
             return True
-        step = decoded
+        component = decoded
     return False
 
 

@@ -22,11 +22,11 @@ _MAX_FILE_BYTES = 1024 * 1024
 _MAX_LINE_CHARS = 300
 _MAX_ANSWER_CHARS = 256 * 1024
 _PAUSE_ENTRIES = 256  # how many entries are read between two pauses
-_PAUSE_LINES = 4096
+_PAUSE_LINES = 4096  # how many lines are searched between two pauses
 _SORTED_AT_ONCE = 1024
 
 PausableWork = Generator[None, None, None]
-"""A generator that yields wherever the work can pause."""
+"""A generator that yields wherever the work can pause, so that its thread can work for other sessions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +39,13 @@ class SearchMatch:
 
 
 class _Folder(NamedTuple):
-    """A folder to search. The one at the top has no parent."""
+    """A folder to search. The top folder, where the search begins, has no parent."""
 
     parent: "_Folder | None"
     name: str
     depth: int
 
-    def steps(self) -> list[str]:
+    def components(self) -> list[str]:
         """Return the names from the top to this folder."""
         names: list[str] = []
         folder = self
@@ -73,7 +73,7 @@ class Search:
     _deadline: float = 0.0
 
     def run(self, roots: Roots, path: str) -> Generator[None, None, str]:
-        """Search below the path, and return its real path. The generator yields wherever the work can pause."""
+        """Search below the path, and return its real path. A generator like `PausableWork`."""
         self._deadline = time.monotonic() + _MAX_SECONDS
         glob = Glob(self.glob)
         with open_path(roots, path) as handle:
@@ -83,46 +83,46 @@ class Search:
                 while pending and not self.stop_reason:
                     folder = pending.pop()
                     folders = yield from self._search_folder(
-                        top_fd, handle.real, folder, glob, roots.protected
+                        top_fd, handle.real_path, folder, glob, roots.protected
                     )
                     if folder.depth < _MAX_DEPTH:
                         pending += [_Folder(folder, name, folder.depth + 1) for name in reversed(folders)]
             finally:
                 os.close(top_fd)
-            return handle.real
+            return handle.real_path
 
     def _search_folder(
         self, top_fd: int, top: str, folder: _Folder, glob: Glob, protected: PathSet
     ) -> Generator[None, None, list[str]]:
-        """Search the files in one folder. Return the names of the folders in it. Links are not followed."""
-        steps = folder.steps()
+        """Search the files in one folder. Return the names of its subfolders. Symbolic links are not followed."""
+        components = folder.components()
         try:
-            folder_fd = _open_below(top_fd, steps)
+            folder_fd = _open_below(top_fd, components)
         except OSError:  # not readable, or deleted since it was listed
             return []
         try:
-            real = "/".join([top.rstrip("/"), *steps])
-            files, folders = yield from self._list(folder_fd, real, protected)
+            real_path = "/".join([top.rstrip("/"), *components])
+            files, folders = yield from self._list(folder_fd, real_path, protected)
             for name in files.in_order():
                 yield from self._pause()
                 if self.stop_reason:
                     break
                 self.checked_files += 1
-                if glob.matches([*steps, name]):
+                if glob.matches([*components, name]):
                     yield from self._search_file(
-                        "/".join([*steps, name]), PathHandle(folder_fd, name, f"{real}/{name}")
+                        "/".join([*components, name]), PathHandle(folder_fd, name, f"{real_path}/{name}")
                     )
             return (yield from self._collect(folders))
         finally:
             os.close(folder_fd)
 
     def _list(
-        self, folder_fd: int, real: str, protected: PathSet
+        self, folder_fd: int, real_path: str, protected: PathSet
     ) -> Generator[None, None, tuple["_SortedNames", "_SortedNames"]]:
-        """Return the names of the files, and of the folders, in a folder."""
+        """Return the names of the files, and of the subfolders, in a folder."""
         files, folders = _SortedNames(), _SortedNames()
-        with os.scandir(folder_fd) as found:
-            for entry in found:
+        with os.scandir(folder_fd) as entries:
+            for entry in entries:
                 self._entry_count += 1
                 if self._entry_count % _PAUSE_ENTRIES == 0:
                     yield from self._pause()
@@ -130,7 +130,7 @@ class Search:
                     self._stop()
                 if self.stop_reason:
                     break
-                if protected.contains(f"{real}/{entry.name}", _folder_status(entry)):
+                if protected.contains(f"{real_path}/{entry.name}", _folder_status(entry)):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     if entry.name not in SKIPPED_FOLDERS:
@@ -140,6 +140,7 @@ class Search:
         return files, folders
 
     def _collect(self, names: "_SortedNames") -> Generator[None, None, list[str]]:
+        """Return the names in order. Pause from time to time, because there may be many."""
         collected: list[str] = []
         for name in names.in_order():
             if self.stop_reason:
@@ -192,26 +193,26 @@ class _SortedNames:
     """Sorts names a few at a time: no other thread runs while a list is being sorted."""
 
     def __init__(self) -> None:
-        self._parts: list[list[str]] = [[]]
+        self._chunks: list[list[str]] = [[]]
 
     def add(self, name: str) -> None:
-        part = self._parts[-1]
-        part.append(name)
-        if len(part) == _SORTED_AT_ONCE:
-            part.sort()
-            self._parts.append([])
+        chunk = self._chunks[-1]
+        chunk.append(name)
+        if len(chunk) == _SORTED_AT_ONCE:
+            chunk.sort()
+            self._chunks.append([])
 
     def in_order(self) -> Iterator[str]:
-        self._parts[-1].sort()
-        return heapq.merge(*self._parts)
+        self._chunks[-1].sort()
+        return heapq.merge(*self._chunks)
 
 
-def _open_below(top_fd: int, steps: list[str]) -> int:
-    """Open a folder step by step from the top, without following links."""
+def _open_below(top_fd: int, components: list[str]) -> int:
+    """Open a folder component by component from the top folder, without following symbolic links."""
     folder_fd = os.dup(top_fd)
-    for step in steps:
+    for component in components:
         try:
-            next_fd = open_folder(PathHandle(folder_fd, step, ""))
+            next_fd = open_folder(PathHandle(folder_fd, component, ""))
         finally:
             os.close(folder_fd)
         folder_fd = next_fd

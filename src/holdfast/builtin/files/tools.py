@@ -1,4 +1,7 @@
-"""The file tools: read, write, edit, list and find. They access only the session's folders. An editor reads and writes the files, if there is one."""
+"""The file tools: read, write, edit, list and find. They access only the session's folders.
+
+If an editor is attached, they read and write files through it.
+"""
 
 import asyncio
 import time
@@ -27,7 +30,7 @@ from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError
 from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.json import JsonObject
-from holdfast.model.meta_keys import PREVIEW_KEY
+from holdfast.model.meta_keys import KIND_KEY, PREVIEW_KEY
 from holdfast.model.trust import Trust
 from holdfast.model.worker_threads import WorkerThreads, run_in_slices
 from holdfast.resolve.unconfined_paths import UnconfinedPaths
@@ -39,14 +42,12 @@ from holdfast.wire.mcp.server import Service
 
 T = TypeVar("T")
 
-KIND = "dev.holdfast/kind"
-"""The key in a tool's `_meta` for ACP's kind of the tool."""
-_MAX_TEXT_CHARS = 256 * 1024
+_MAX_TEXT_CHARS = 256 * 1024  # how much of a file `read` returns at once
 _MAX_CHARS_ON_LOOP = 16 * 1024  # longer texts are processed in a thread
 _LOCK_SECONDS = 10.0  # how long to wait for another session that is writing the same file
 _LOCK_PAUSE_SECONDS = 0.01
 _MAX_CALLS = 4  # how many calls of one session run at a time
-# Only a few threads: they also compute, and a busy thread slows down the event loop.
+# Only a few threads: they also compute, and a busy thread slows down the event loop, because both need the GIL.
 _FILE_THREADS = WorkerThreads("files", threads=6, per_owner=1)
 _SEARCH_THREADS = WorkerThreads("find", threads=2, per_owner=1)
 _PATH_CODES = (
@@ -89,8 +90,8 @@ def files_toolbox(
 ) -> Toolbox:
     """Return the file tools of one session. They refuse the `protected` paths.
 
-    In a sandboxed session, they do not change programs that run unconfined. `find_unconfined` finds these paths. It is called in
-    worker threads.
+    In a sandboxed session, they do not change programs that run unconfined. `find_unconfined` finds the paths of these programs. It
+    is called in worker threads.
 
     `confined_folders` are the folders in which the host's confined servers run. The editor is not used for files there.
     """
@@ -111,27 +112,27 @@ def files_toolbox(
         version=__version__,
         instructions="Files in this session's folders, including unsaved changes in the editor.",
     )
-    box.tool(title="Read a file", operation="query", codes=_code_names(*_TEXT_CODES), meta={KIND: "read"})(
-        tools.read
-    )
-    box.tool(title="List a folder", operation="query", codes=_code_names(*_PATH_CODES), meta={KIND: "read"})(
-        tools.list
-    )
-    box.tool(title="Find files", operation="query", codes=_code_names(*_PATH_CODES), meta={KIND: "search"})(
-        tools.find
-    )
+    box.tool(
+        title="Read a file", operation="query", codes=_code_names(*_TEXT_CODES), meta={KIND_KEY: "read"}
+    )(tools.read)
+    box.tool(
+        title="List a folder", operation="query", codes=_code_names(*_PATH_CODES), meta={KIND_KEY: "read"}
+    )(tools.list)
+    box.tool(
+        title="Find files", operation="query", codes=_code_names(*_PATH_CODES), meta={KIND_KEY: "search"}
+    )(tools.find)
     box.tool(
         title="Write a file",
         operation="command",
         codes=_code_names(*_TEXT_CODES),
-        meta={KIND: "edit"},
+        meta={KIND_KEY: "edit"},
         annotations=Annotations(idempotent=True),
     )(tools.write)
     box.tool(
         title="Edit a file",
         operation="command",
         codes=_code_names(*_TEXT_CODES, codes.NO_MATCH, codes.SEVERAL_MATCHES),
-        meta={KIND: "edit"},
+        meta={KIND_KEY: "edit"},
     )(tools.edit)
     return box
 
@@ -220,7 +221,7 @@ class _Files:
             {name: value for name, value in asdict(entry).items() if value is not None}
             for entry in listing.entries
         ]
-        answer: dict[str, Any] = {"folder": self._roots.display_path(listing.real), "entries": shown}
+        answer: dict[str, Any] = {"folder": self._roots.display_path(listing.real_path), "entries": shown}
         if not listing.is_complete:
             answer["truncated"] = (
                 f"The folder has more than {listing.total} entries; {len(shown)} are listed."
@@ -245,26 +246,26 @@ class _Files:
         """
         search = Search(glob=glob, text=text, ignore_case=ignore_case, limit=limit)
         async with self._searches:
-            real = await run_in_slices(_SEARCH_THREADS, search.run(self._roots, path), owner=self._owner)
-        found = [
+            real_path = await run_in_slices(_SEARCH_THREADS, search.run(self._roots, path), owner=self._owner)
+        shown = [
             {name: value for name, value in asdict(match).items() if value is not None}
             for match in search.matches
         ]
         answer: dict[str, Any] = {
-            "folder": self._roots.display_path(real),
-            "found": found,
+            "folder": self._roots.display_path(real_path),
+            "found": shown,
             "checked_files": search.checked_files,
         }
-        if path == "." and (others := self._roots.folders_outside(real)):
+        if path == "." and (others := self._roots.folders_outside(real_path)):
             answer["not_searched"] = others
         if search.stop_reason:
             answer["truncated"] = search.stop_reason
-        if not found:
+        if not shown:
             answer["skipped"] = sorted(SKIPPED_FOLDERS)
         return answer
 
     async def _preview_write(self, path: str, text: str) -> dict[str, Any]:
-        """The change that `write` would make. No folder is created."""
+        """Return the change that `write` would make. No folder is created."""
         try:
             return await self._describe_change(await self._snapshot(path), text)
         except HoldfastError as error:
@@ -276,7 +277,7 @@ class _Files:
 
     async def _describe_change(self, before: disk.FileSnapshot, text: str) -> dict[str, Any]:
         size = len(before.text or "") + len(text)
-        return await self._run_in_thread_if_long(size, describe_change, before.real, before.text, text)
+        return await self._run_in_thread_if_long(size, describe_change, before.real_path, before.text, text)
 
     async def _snapshot(
         self, path: str, *, for_writing: bool = True, make_parents: bool = False
@@ -298,7 +299,7 @@ class _Files:
 
     async def _write(self, path: str, text: str, before: disk.FileSnapshot) -> None:
         if self._editor is not None:
-            through_editor = await self._editor.can_write(before.real)
+            through_editor = await self._editor.can_write(before.real_path)
             with await self._lock(path, before) if through_editor else nullcontext():
                 if await self._editor.write(path, text, before):
                     return
@@ -308,7 +309,7 @@ class _Files:
         return await self._retry_until_unlocked(path, disk.lock_file, self._roots, self._locks, path, before)
 
     async def _retry_until_unlocked(self, path: str, function: Callable[..., T | None], *args: Any) -> T:
-        """Call the function until it returns a true value, which means that no other session locks the file."""
+        """Call the function until it returns a true value. A false value means that another session has locked the file."""
         deadline = time.monotonic() + _LOCK_SECONDS
         while not (done := await _FILE_THREADS.run(function, *args, owner=self._owner)):
             if time.monotonic() > deadline:
@@ -319,14 +320,17 @@ class _Files:
         return done
 
     async def _run_in_thread_if_long(self, size: int, function: Callable[..., T], *args: Any) -> T:
-        """Call a function whose texts have this many characters; if that is long, in a thread."""
+        """Call a function that processes `size` characters: in a thread if there are many, else here."""
         if size <= _MAX_CHARS_ON_LOOP:
             return function(*args)
         return await _FILE_THREADS.run(function, *args, owner=self._owner)
 
 
 def _is_preview(call: Call) -> bool:
-    """Whether the host asks what a call would change. Only the host reaches this server, and it removes this key from callers' `_meta`."""
+    """Return whether the host only asks what the call would change.
+
+    Callers cannot set this: only the host reaches this server, and it removes the key from their `_meta`.
+    """
     return call.meta.get(PREVIEW_KEY) is True
 
 

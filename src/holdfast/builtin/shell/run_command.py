@@ -1,4 +1,4 @@
-"""Run one command with limits on its time and output, and end all of its processes afterwards."""
+"""Runs one command with limits on its time and output, and ends all of its processes afterwards."""
 
 import asyncio
 import contextlib
@@ -18,12 +18,12 @@ _LEFT_OUT = "\n… {count} bytes of output are left out …\n"
 
 
 def shell_arguments(command: str) -> tuple[str, ...]:
-    """The arguments of the process that runs this command."""
+    """Return the argument list of the process that runs this command."""
     return ("/bin/sh", "-c", _SCRIPT, "sh", command)
 
 
 async def run_command(keeper: Keeper, spec: ProcessSpec, command: ShellCommand) -> CommandResult:
-    """Start the process, wait for its end, and return what it wrote. All processes that it started are also ended."""
+    """Start the process, wait until it ends, and return what it wrote. All processes that it started are ended, too."""
     child = await keeper.spawn(spec)
     output = _Output(command.output_bytes)
     try:
@@ -43,6 +43,7 @@ async def run_command(keeper: Keeper, spec: ProcessSpec, command: ShellCommand) 
 
 
 async def _wait(child: Child, output: "_Output", seconds: float) -> tuple[int | None, bool]:
+    """Return the exit code, and whether the time ran out. The exit code is None if it did, or if a signal ended the command."""
     try:
         async with asyncio.timeout(seconds):
             status = await child.wait()
@@ -97,7 +98,7 @@ class _Output(asyncio.Protocol):
             self._head += data[:room]
             data = data[room:]
         self._tail += data
-        if len(self._tail) > 2 * self._tail_limit:  # not at every piece: each cut copies the rest
+        if len(self._tail) > 2 * self._tail_limit:  # not each time: cutting copies what remains
             del self._tail[: -self._tail_limit]
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""The shell tool: one command in the session's folders, confined unless a person or a rule allowed this very command."""
+"""The shell tool. It runs one command in the session's folders, confined unless a person or a permission rule allowed this command."""
 
 import asyncio
 import os
@@ -13,15 +13,17 @@ from msgspec import Meta
 from holdfast import __version__
 from holdfast.builtin.call_facts import read_call_facts
 from holdfast.builtin.files.editor_files import EditorFiles
-from holdfast.builtin.files.open_path import enter_folder, open_path
+from holdfast.builtin.files.open_path import open_path, open_working_folder
 from holdfast.builtin.files.roots import PathSet, Roots
 from holdfast.builtin.shell.run_command import run_command, shell_arguments
+from holdfast.builtin.time_limits import SELF_LIMITED_SECONDS
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext
 from holdfast.model.door import CommandResult, CommandRunner, Door, ShellCommand
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
+from holdfast.model.meta_keys import KIND_KEY
 from holdfast.model.process import Confinement, ProcessSpec
 from holdfast.model.trust import Trust
 from holdfast.sandbox.keeper.keeper import Keeper
@@ -31,10 +33,9 @@ from holdfast.toolkit.operation import Annotations
 from holdfast.toolkit.toolbox import Toolbox
 from holdfast.wire.mcp.server import Service
 
-KIND = "dev.holdfast/kind"
 MAX_SECONDS = 600
 MAX_OUTPUT_BYTES = 30_000
-_MAX_COMMAND = 20_000
+_MAX_COMMAND_CHARS = 20_000
 _MAX_CALLS = 4  # how many commands of one session run at a time
 _CODES = (
     codes.BAD_PATH,
@@ -55,11 +56,13 @@ class ShellDeps:
     keeper: Keeper
     confined_folders: ConfinedFolders
     confine: Callable[[SessionContext], Awaitable[Confinement]]
-    """What a confined command of this session may access."""
+    """Returns what a confined command of this session may access."""
     direct_env: Mapping[str, str] = field(repr=False)
+    """The environment of a command that runs outside of the sandbox."""
     confined_env: Mapping[str, str] = field(repr=False)
+    """The environment of a confined command."""
     protected: tuple[str, ...] = ()
-    """Holdfast's own files: no command starts in them."""
+    """Holdfast's own folders: no command starts in them."""
 
 
 def shell_service(context: SessionContext, door: Door | None, deps: ShellDeps) -> Service:
@@ -68,20 +71,23 @@ def shell_service(context: SessionContext, door: Door | None, deps: ShellDeps) -
 
 
 def shell_toolbox(context: SessionContext, door: Door | None, deps: ShellDeps) -> Toolbox:
-    """Return the shell tool of one session."""
+    """Return the toolbox with the shell tool of one session."""
     box = Toolbox("shell", version=__version__)
-    box.slow_after = MAX_SECONDS
+    # The argument `timeout` limits how long a command runs. The call may also wait for other commands of the session.
+    box.slow_after = box.deadline = SELF_LIMITED_SECONDS
     box.tool(
         title="Run a command",
         operation="command",
         codes=[code.name for code in _CODES],
-        meta={KIND: "execute"},
+        meta={KIND_KEY: "execute"},
         annotations=Annotations(destructive=True),
     )(_Shell(context, door, deps).run)
     return box
 
 
 class _Shell:
+    """The handler of one session's shell tool."""
+
     def __init__(self, context: SessionContext, door: Door | None, deps: ShellDeps) -> None:
         self._context = context
         self._door = door
@@ -92,26 +98,29 @@ class _Shell:
 
     async def run(
         self,
-        command: Annotated[str, Meta(min_length=1, max_length=_MAX_COMMAND, description="For /bin/sh.")],
+        command: Annotated[
+            str, Meta(min_length=1, max_length=_MAX_COMMAND_CHARS, description="For /bin/sh.")
+        ],
         call: Call,
         cwd: Annotated[str, "The folder to run it in."] = ".",
         timeout: Annotated[int, Meta(ge=1, le=MAX_SECONDS, description="Seconds.")] = 120,
     ) -> dict[str, Any]:
-        """Run one command and return its output. It gets no input, and nothing of it keeps running."""
+        """Run one command and return its output. It gets no input. Processes that it leaves in the background are ended."""
         if "\0" in command:
             raise HoldfastError(codes.BAD_ARGUMENT, "The command contains a NUL character.")
         async with self._calls:
             opened = await run_with_file_timeout(self._open_folder, cwd, path=self._roots.folders[0])
             with opened as folder:
-                job = ShellCommand(
+                shell_command = ShellCommand(
                     text=command, cwd=folder.path, seconds=timeout, output_bytes=MAX_OUTPUT_BYTES
                 )
                 is_confined = (
                     self._context.trust_level is Trust.SANDBOXED or not read_call_facts(call).is_confirmed
                 )
-                result = await (
-                    self._run_confined(job) if is_confined else self._run_directly(job, folder.descriptor)
-                )
+                if is_confined:
+                    result = await self._run_confined(shell_command)
+                else:
+                    result = await self._run_directly(shell_command, folder.descriptor)
         return _answer(result, timeout, is_confined=is_confined)
 
     async def _run_confined(self, command: ShellCommand) -> CommandResult:
@@ -125,22 +134,23 @@ class _Shell:
         with self._deps.confined_folders.running(confinement) if confinement.roots else nullcontext():
             return await run_command(self._deps.keeper, spec, command)
 
-    async def _run_directly(self, command: ShellCommand, folder: int) -> CommandResult:
+    async def _run_directly(self, command: ShellCommand, folder_fd: int) -> CommandResult:
+        """Run the command in a terminal of the editor, if it offers one that is safe to use; else in a process of this host."""
         door = self._door
         if door is not None and door.capabilities.terminal and isinstance(door, CommandRunner):
             editor = EditorFiles(door, self._context.trust_level, self._deps.confined_folders)
             if await editor.is_allowed(command.cwd):  # the editor opens the folder by its path
                 return await door.run_command(replace(command, variables=tuple(self._deps.direct_env)))
         spec = ProcessSpec(
-            argv=shell_arguments(command.text), env=self._deps.direct_env, cwd=command.cwd, cwd_fd=folder
+            argv=shell_arguments(command.text), env=self._deps.direct_env, cwd=command.cwd, cwd_fd=folder_fd
         )
         return await run_command(self._deps.keeper, spec, command)
 
     def _open_folder(self, cwd: str) -> "_OpenFolder":
-        """Walk to the folder to run in, and open it. Raise if it is not in one of the session's folders. Blocks."""
+        """Open the folder in which the command will run. Raises if it is not in one of the session's folders. Blocks."""
         try:
             with open_path(self._roots, cwd) as handle:
-                return _OpenFolder(enter_folder(handle), handle.real)
+                return _OpenFolder(open_working_folder(handle), handle.real_path)
         except HoldfastError as error:
             if error.code is codes.NO_FILE or error.code is codes.NOT_A_FILE:
                 raise HoldfastError(codes.BAD_PATH, f"There is no folder {cwd[:200]!r}.") from None
@@ -148,13 +158,13 @@ class _Shell:
 
 
 class _OpenFolder:
-    """An open folder. The command starts in it, even if its path leads elsewhere by then: a confined server can swap folders for links."""
+    """An open folder. The command starts in it, even if a confined server has replaced a part of its path by a link since."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         self.descriptor = descriptor
         self.path = path
-        """The path without links, at the time it was opened."""
-        # It is closed even if the caller was cancelled before it got this object.
+        """The path, with all symbolic links followed, when it was opened."""
+        # Closes the descriptor even if the caller was cancelled before it got this object.
         self._close = weakref.finalize(self, os.close, descriptor)
 
     def __enter__(self) -> Self:
@@ -167,9 +177,9 @@ class _OpenFolder:
 def _answer(result: CommandResult, timeout: int, *, is_confined: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {"exit_code": result.exit_code, "output": result.output}
     if result.timed_out:
-        answer["timed_out"] = f"It was ended after {timeout} s."
+        answer["timed_out"] = f"The command was ended after {timeout} s."
     if result.truncated:
         answer["truncated"] = True
     if is_confined:
-        answer["confined"] = "It ran without network, and could change only the session's folders."
+        answer["confined"] = "The command ran without network, and could change only the session's folders."
     return answer

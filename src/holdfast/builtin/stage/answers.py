@@ -1,6 +1,7 @@
-"""The answers of the tools: facts from Holdfast as members, and everything that the page wrote in one fenced text.
+"""The answers of the tools. Facts from Holdfast are members of the answer. All text from the page is in the member `page`, in a fence.
 
-Lines that do not fit into the budget are counted, and kept for a while: `snapshot` with the answer's cursor continues with them.
+Budgets are in tokens. Lines that do not fit into the budget are counted and kept for a while: the caller gets them by calling
+`snapshot` with the answer's cursor.
 """
 
 from collections.abc import Sequence
@@ -9,14 +10,19 @@ from typing import Any
 
 from holdfast.builtin.stage.browser import Stage
 from holdfast.builtin.stage.fence import fence, one_line, plain_text
-from holdfast.builtin.stage.snapshot import Place, Snapshot, View, difference, parse_cursor, view
+from holdfast.builtin.stage.snapshot import (
+    CursorPosition,
+    Snapshot,
+    SnapshotView,
+    difference,
+    parse_cursor,
+    view,
+)
 from holdfast.builtin.stage.tab import Tab
 from holdfast.builtin.stage.token_estimate import estimate_tokens, fitting, fitting_start
 from holdfast.model import codes
-from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit import ToolError
 
-THREADS = WorkerThreads("stage-files", threads=4)
 _OVERHEAD = 60  # tokens of an answer besides its lines
 _MAX_NOTICES = 6
 
@@ -24,12 +30,13 @@ _MAX_NOTICES = 6
 def page_answer(
     stage: Stage, lines: Sequence[str], budget: int, /, limit: int | None = None, **facts: Any
 ) -> dict[str, Any]:
-    """An answer with lines that the page wrote: those that fit into the budget, and at most `limit`."""
+    """Make an answer with lines that the page wrote: those that fit into the budget, and at most `limit`."""
     notices = _notices(stage, budget // 3)
-    room = budget - _OVERHEAD - _cost(notices)
-    shown = view(Snapshot(id="", lines=tuple(lines[:limit])), room, Place(0))
+    lines_budget = budget - _OVERHEAD - _cost(notices)
+    shown = view(Snapshot(id="", lines=tuple(lines[:limit])), lines_budget, CursorPosition(0))
     answer = _answer([*shown.lines, *notices], facts)
     if shown.shown < len(lines):
+        # A cursor is `<id>:<place>`, and the id is empty here. There is no cursor if only `limit` cut the lines.
         place = shown.cursor.removeprefix(":") or str(shown.shown)
         answer |= {"left_out": len(lines) - shown.shown, "cursor": stage.keep_lines(lines, place)}
     return answer
@@ -37,22 +44,25 @@ def page_answer(
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """A part of a text that the page wrote. Positions count UTF-16 units, as in JavaScript."""
+    """A part of a text that the page wrote. Positions and lengths count UTF-16 code units, as in JavaScript."""
 
     text: str
     start: int
     length: int
-    """Of the whole text."""
+    """The length of the whole text."""
 
 
 def text_answer(
     stage: Stage, part: TextPart, values: Sequence[str], budget: int, /, **facts: Any
 ) -> dict[str, Any]:
-    """An answer with as much of a text as fits into the budget, and the lines in `values`. The text continues at `next_start`."""
+    """Make an answer with as much of a text as fits into the budget, and the lines in `values`, such as attributes.
+
+    The text continues at the answer's `next_start`.
+    """
     notices = _notices(stage, budget // 3)
-    room = budget - _OVERHEAD - _cost(notices)
-    values = values[: fitting(values, room // 2)]
-    text = _beginning(part.text, room - _cost(values))
+    lines_budget = budget - _OVERHEAD - _cost(notices)
+    values = values[: fitting(values, lines_budget // 2)]
+    text = _beginning(part.text, lines_budget - _cost(values))
     end = part.start + len(text.encode("utf-16-le")) // 2
     facts |= {"characters": part.length}
     if end < part.length:
@@ -61,7 +71,7 @@ def text_answer(
 
 
 def _beginning(text: str, budget: int) -> str:
-    """The lines at the beginning of a text that fit into a budget, or a part of the first line."""
+    """Return the first lines of a text that fit into a budget. If not even one line fits, return a part of it."""
     lines = text.split("\n")
     count = fitting(lines, budget)
     if count == len(lines):
@@ -72,7 +82,7 @@ def _beginning(text: str, budget: int) -> str:
 def snapshot_answer(
     stage: Stage, tab: Tab, snapshot: Snapshot, budget: int, /, **facts: Any
 ) -> dict[str, Any]:
-    """A snapshot, after the title and the address of its page."""
+    """Make an answer with a snapshot, which begins with the title and the address of its page."""
     head = fitting_start(_head(snapshot), budget // 3)
     notices = _notices(stage, budget // 3)
     shown = view(snapshot, budget - _OVERHEAD - _cost([head, *notices]))
@@ -81,8 +91,8 @@ def snapshot_answer(
 
 
 def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[str, Any]:
-    """The lines of an earlier answer from a cursor on."""
-    name, start = parse_cursor(cursor) or ("", Place(0))
+    """Make an answer with the lines of an earlier answer that follow a cursor."""
+    name, start = parse_cursor(cursor) or ("", CursorPosition(0))
     lines = stage.kept_lines.get(name)
     snapshot = tab.snapshots.get(name) if lines is None else Snapshot(id=name, lines=tuple(lines))
     if snapshot is None or start.line > len(snapshot.lines):
@@ -97,7 +107,7 @@ def continue_answer(stage: Stage, tab: Tab, cursor: str, budget: int) -> dict[st
 
 
 def changes_answer(stage: Stage, tab: Tab, earlier: Snapshot, taken: Snapshot, budget: int) -> dict[str, Any]:
-    """What changed between two snapshots of one page. A new title or address comes first."""
+    """Make an answer with what changed between two snapshots of one page. A new title or address comes first."""
     changes = difference(earlier.lines, taken.lines)
     if _head(earlier) != _head(taken):
         changes = [fitting_start(f"! now {_head(taken)}", budget // 3), *changes]
@@ -116,7 +126,8 @@ def _answer(lines: list[str], facts: dict[str, Any]) -> dict[str, Any]:
     return {**answer, "page": fence("\n".join(lines))} if lines else answer
 
 
-def _rest(shown: View, snapshot: Snapshot) -> dict[str, Any]:
+def _rest(shown: SnapshotView, snapshot: Snapshot) -> dict[str, Any]:
+    """Return the members that say what the answer does not show."""
     rest: dict[str, Any] = {"left_out": shown.left_out, "cursor": shown.cursor} if shown.left_out else {}
     return {**rest, "unread": snapshot.unread} if snapshot.unread else rest
 
@@ -127,8 +138,11 @@ def _cost(lines: Sequence[str]) -> int:
 
 def _notices(stage: Stage, budget: int) -> list[str]:
     notices = stage.notices.take()
-    lines = [f"! {what}{f': {one_line(text, 150)}' if text else ''}" for what, text in notices[:_MAX_NOTICES]]
-    count = fitting(lines, budget - 20)
+    lines = [
+        f"! {notice.what}{f': {one_line(notice.page_text, 150)}' if notice.page_text else ''}"
+        for notice in notices[:_MAX_NOTICES]
+    ]
+    count = fitting(lines, budget - 20)  # 20 tokens for the line that counts the others
     if count < len(notices):
         return [*lines[:count], f"! {len(notices) - count} more: see dialogs, downloads, tabs"]
     return lines

@@ -1,4 +1,4 @@
-"""Attach to a browser or an Electron app that runs already. It is never closed, and its settings are never changed."""
+"""Attaches to a browser or an Electron app that is already running. Holdfast never closes it, and never changes its settings."""
 
 from holdfast.builtin.stage.browser import Browser, IdCounters, Stage
 from holdfast.builtin.stage.cdp.connection import CdpError, Connection, ConnectionLostError, NoAnswerError
@@ -12,8 +12,8 @@ from holdfast.builtin.stage.codes import LOAD_FAILED, UNSUPPORTED_HERE
 from holdfast.toolkit import ToolError
 
 
-async def attach_browser(endpoint: str, numbers: IdCounters) -> Stage:
-    """A stage with the tabs of the browser at an endpoint of this machine; raises LOAD_FAILED if there is none."""
+async def attach_browser(endpoint: str, counters: IdCounters) -> Stage:
+    """Return a stage with the tabs of the browser at an endpoint of this machine. Raises LOAD_FAILED if there is no browser."""
     connection = Connection()
     try:
         await WebSocketTransport.open(connection, await find_endpoint(endpoint))
@@ -24,6 +24,6 @@ async def attach_browser(endpoint: str, numbers: IdCounters) -> Stage:
     except (NotAnEndpointError, OSError, TimeoutError) as error:
         raise ToolError(LOAD_FAILED, f"Cannot attach to {endpoint[:80]!r}: {error}.") from None
     try:
-        return await Browser.attach(connection, numbers)
+        return await Browser.attach(connection, counters)
     except (NoAnswerError, ConnectionLostError, CdpError) as error:
         raise ToolError(LOAD_FAILED, f"Cannot attach to {endpoint[:80]!r}: {error}.") from None

@@ -25,35 +25,36 @@ from holdfast.toolkit import ToolError
 
 _CLOSE_SECONDS = 0.7
 _OPEN_SECONDS = 10.0
-_FILES_SECONDS = 1.0
+_DOWNLOAD_CHECK_SECONDS = 1.0
 _THREADS = WorkerThreads("stage-downloads", threads=1)
 _ATTACHED = ""
 """The context id of the only stage of an attached browser. This stage has the tabs of all contexts."""
+# Types of DevTools targets that are tabs.
 _TAB_TYPES = ("page",)
 _ATTACHED_TAB_TYPES = ("page", "webview")
 
 
 class Stage:
-    """One browser context with its tabs, dialogs and downloads. It belongs to one caller. If it is attached, it has all contexts."""
+    """One browser context of one caller, with its tabs, dialogs and downloads. An attached stage has the tabs of all contexts."""
 
     def __init__(self, browser: "Browser", stage_id: str, context_id: str, download_folder: str = "") -> None:
         self.browser = browser
         self.id = stage_id
         self.context_id = context_id
         self.download_folder = download_folder
-        """In the browser's folder; empty if the browser is attached."""
+        """Its path inside the browser's folder; empty if the browser is attached."""
         self.tabs: dict[str, Tab] = {}
         self.current: Tab | None = None
         self.dialogs = Dialogs()
         self.downloads = Downloads()
         self.notices = Notices()
         self.kept_lines: OrderedDict[str, Sequence[str]] = OrderedDict()
-        """Lines of answers that did not fit into their budget, by the name in the cursor."""
+        """The lines of answers that did not fit into their budget, by the id in the answer's cursor."""
         self._kept_count = 0
         self.is_attached = False
         self.upload_count = 0
         self.closed_tabs = 0
-        """How many new tabs were closed, because the stage had too many."""
+        """How many tabs were closed when a page opened them, because the stage had too many."""
 
     def keep_lines(self, lines: Sequence[str], start: str) -> str:
         """Keep the lines of an answer for a while, and return the cursor that continues at `start`."""
@@ -65,7 +66,7 @@ class Stage:
         return f"{name}:{start}"
 
     def tab(self, tab_id: str = "") -> Tab:
-        """The tab with this id, or the one that was used last."""
+        """Return the tab with this id; without an id, the one that was used last. Raises TAB_GONE."""
         tab = self.tabs.get(tab_id) if tab_id else self.current
         if tab is None or tab.is_closed:
             tab = None if tab_id else next(reversed(self.tabs.values()), None)
@@ -135,10 +136,11 @@ class IdCounters:
 class Browser:
     """A browser that this server has started, or one that it is attached to."""
 
-    def __init__(self, connection: Connection, process: BrowserProcess | None, numbers: IdCounters) -> None:
+    def __init__(self, connection: Connection, process: BrowserProcess | None, counters: IdCounters) -> None:
         self.connection = connection
         self.process = process
-        self.numbers = numbers
+        """None if the browser is attached."""
+        self.counters = counters
         self.stages: dict[str, Stage] = {}
         self.on_close: Callable[[], None] = lambda: None
         self._closing: asyncio.Future[None] | None = None
@@ -149,15 +151,15 @@ class Browser:
         connection.handle("", self._on_event)
 
     @classmethod
-    async def attach(cls, connection: Connection, numbers: IdCounters) -> Stage:
-        """A stage with all tabs of a browser that runs already."""
-        browser = cls(connection, None, numbers)
-        numbers.stages += 1
-        stage = browser.stages[_ATTACHED] = Stage(browser, f"s{numbers.stages}", _ATTACHED)
+    async def attach(cls, connection: Connection, counters: IdCounters) -> Stage:
+        """Return a stage with all tabs of a browser that is already running."""
+        browser = cls(connection, None, counters)
+        counters.stages += 1
+        stage = browser.stages[_ATTACHED] = Stage(browser, f"s{counters.stages}", _ATTACHED)
         stage.is_attached = True
         try:
             connection.post(cdp.TargetSetDiscoverTargets(discover=True))
-            # The answer comes after the events about the tabs that are open.
+            # The answer arrives after the events about the tabs that are open.
             await connection.send(
                 cdp.TargetSetAutoAttach(auto_attach=True, wait_for_debugger_on_start=False, flatten=True)
             )
@@ -187,8 +189,8 @@ class Browser:
         with browser_failures():
             created = await self.connection.send(cdp.TargetCreateBrowserContext(dispose_on_detach=True))
         context = created.browser_context_id
-        self.numbers.stages += 1
-        folder = f"downloads/s{self.numbers.stages}"
+        self.counters.stages += 1
+        folder = f"downloads/s{self.counters.stages}"
         make_folder_in_browser(self.process.folder, folder)
         self.connection.post(
             cdp.BrowserSetDownloadBehavior(
@@ -198,11 +200,11 @@ class Browser:
                 events_enabled=True,
             )
         )
-        stage = self.stages[context] = Stage(self, f"s{self.numbers.stages}", context, folder)
+        stage = self.stages[context] = Stage(self, f"s{self.counters.stages}", context, folder)
         return stage
 
     async def wait_for_tab(self, target_id: str) -> Tab:
-        """The tab of a target that was just created, once it can be used."""
+        """Wait until the tab of a target that was just created can be used, and return it."""
         tab = self._tabs_by_target.get(target_id)
         if tab is None:
             future = self._waiting.setdefault(target_id, asyncio.get_running_loop().create_future())
@@ -248,7 +250,7 @@ class Browser:
     def _on_event(self, event: msgspec.Struct) -> None:
         match event:
             case cdp.TargetAttachedToTarget():
-                self._attached(event)
+                self._on_attached(event)
             case cdp.TargetDetachedFromTarget(session_id=session):
                 for stage in self.stages.values():
                     for tab in [tab for tab in stage.tabs.values() if tab.session == session]:
@@ -265,7 +267,7 @@ class Browser:
             case _:
                 pass
 
-    def _attached(self, event: cdp.TargetAttachedToTarget) -> None:
+    def _on_attached(self, event: cdp.TargetAttachedToTarget) -> None:
         info, session = event.target_info, event.session_id
         stage = self.stages.get(_ATTACHED) or self.stages.get(info.browser_context_id or "")
         if stage is None or info.type not in (_ATTACHED_TAB_TYPES if stage.is_attached else _TAB_TYPES):
@@ -286,12 +288,12 @@ class Browser:
 
     def add_tab(self, stage: Stage, info: cdp.TargetTargetInfo, session: str) -> Tab:
         """Add a tab, and follow its events in this DevTools session."""
-        self.numbers.tabs += 1
+        self.counters.tabs += 1
         tab = Tab(
             self.connection,
             info.target_id,
             session,
-            self.numbers.tabs,
+            self.counters.tabs,
             on_dialog=stage.answer_dialog,
             notify=stage.notices.add,
         )
@@ -318,7 +320,7 @@ class Browser:
         if stage is None and len(self.stages) == 1:
             stage = next(iter(self.stages.values()))
         if stage is None:
-            return  # its frame is gone: it is found by its file
+            return  # its frame is gone: `find_unreported_downloads` finds the download later
         self._note_download(stage, *stage.downloads.begin(event))
 
     def _note_download(self, stage: Stage, number: int, download: Download) -> None:
@@ -339,7 +341,7 @@ class Browser:
             tab.wake()
 
     async def find_unreported_downloads(self) -> None:
-        """Find downloads by their files: the browser does not report one if its tab or frame is gone when the server answers."""
+        """Find downloads by their files. The browser does not report a download if its tab or frame is gone when the server answers."""
         if self.process is None:
             return  # the downloads of an attached browser are the user's
         for stage in list(self.stages.values()):
@@ -351,7 +353,8 @@ class Browser:
     async def _find_unreported_downloads(self, stage: Stage, folder: Path) -> None:
         files = await _THREADS.run(list_downloads, folder, stage.download_folder)
         if stage.downloads.unknown(files):
-            await self.connection.send(cdp.BrowserGetVersion())  # events on the way arrive before its answer
+            # Any command will do: events that are under way arrive before its answer.
+            await self.connection.send(cdp.BrowserGetVersion())
         for guid in stage.downloads.unknown(files):
             self._note_download(stage, *stage.downloads.begin_unreported(guid))
         for download in stage.downloads.unreported():
@@ -364,7 +367,7 @@ class Browser:
 
     async def _watch_files(self) -> None:
         while not self.connection.closed.is_set():
-            await asyncio.sleep(_FILES_SECONDS)
+            await asyncio.sleep(_DOWNLOAD_CHECK_SECONDS)
             await self.find_unreported_downloads()
 
     def _cancel(self, stage: Stage, download: Download) -> None:

@@ -15,7 +15,7 @@ _LOCK = ".lock"
 
 
 class BrowserFolder:
-    """A new folder. A lock tells other processes that it is in use. `remove` deletes it."""
+    """A new folder for one browser. A lock file tells other processes that the folder is in use. `remove` deletes it."""
 
     def __init__(self, base: Path | None = None) -> None:
         """Remove leftovers in `base`, and create the folder in it. Raise OSError if that fails, or if others can change `base`."""
@@ -29,18 +29,18 @@ class BrowserFolder:
             (self.path / name).mkdir()
 
     def give_to_nobody(self) -> None:
-        """Let the user `nobody` own it. A confined browser of root runs as the owner of its folder."""
+        """Make the user `nobody` the owner of the folder. If root starts a confined browser, it runs as the owner of its folder."""
         for path in (self.path, *self.path.rglob("*")):
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
 
     def remove(self) -> None:
-        """Delete it with everything in it."""
+        """Delete the folder with everything in it."""
         _remove(self.path)
         os.close(self._lock)
 
 
 def remove_leftovers(base: Path | None = None) -> int:
-    """Remove the folders of servers that have ended without removing them. Return how many."""
+    """Remove the folders of servers that have ended without removing them. Return how many were removed."""
     removed = 0
     base = base or browsers_folder()
     for lock in base.glob(f"b*{_LOCK}"):
@@ -52,7 +52,7 @@ def remove_leftovers(base: Path | None = None) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             _remove(lock.with_suffix(""))
             removed += 1
-        except OSError:  # its server is running
+        except OSError:  # the server that uses the folder is running
             continue
         finally:
             os.close(descriptor)
@@ -66,7 +66,7 @@ def _lock_new_name(base: Path) -> tuple[Path, int]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if os.fstat(lock).st_nlink:
             return path, lock
-        os.close(lock)  # another process removed it as a leftover before it was locked
+        os.close(lock)  # another process removed the file as a leftover before it was locked
 
 
 def _remove(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which sandbox confines a browser, and what it lets the browser see and reach."""
+"""Which sandbox confines a browser, and what the browser may see and reach."""
 
 import asyncio
 import os
@@ -23,14 +23,14 @@ BROWSER_QUOTA = Quota(memory_bytes=4 * 1024**3, processes=2048, file_bytes=1024*
 
 
 async def choose_sandbox(options: LaunchOptions) -> tuple[SandboxKind, BwrapSandbox | None]:
-    """Chromium's own sandbox for a direct session if it works, else Holdfast's."""
+    """Choose Chromium's own sandbox in a direct session if it works, else Holdfast's. The second value is None for Chromium's own."""
     if not options.is_sandboxed and os.geteuid() != 0 and await _may_create_namespaces():
         return "chromium", None
     return "holdfast", _UntestedSandbox()
 
 
 def network_confinement(options: LaunchOptions) -> Confinement:
-    """What a browser may reach. For a direct session: everything but metadata addresses and Holdfast's own ports."""
+    """Return what a browser may reach. In a direct session: everything but cloud metadata addresses and Holdfast's own ports."""
     return Confinement(
         network=options.hosts if options.is_sandboxed else ("*",),
         allowed_private_hosts=options.private_hosts if options.is_sandboxed else ("*",),
@@ -40,29 +40,28 @@ def network_confinement(options: LaunchOptions) -> Confinement:
 
 
 def browser_confinement(program: str, folder: BrowserFolder, options: LaunchOptions) -> Confinement:
-    """What a browser in Holdfast's sandbox sees and reaches: its own folder, and the allowed hosts."""
+    """Return what a browser in Holdfast's sandbox sees and reaches: its own folder, and the allowed hosts."""
     return replace(
         network_confinement(options),
         roots=(str(folder.path),),
         readable=readable_by_browser(program),
-        unix_sockets=True,  # Chromium does not start without; nothing else has a socket in its folder
+        unix_sockets=True,  # Chromium does not start without them. No other program has a socket in its folder.
         quota=BROWSER_QUOTA,
-        # A browser of a direct session is confined only because its own sandbox does not work: the user waits for it.
         lower_priority=options.is_sandboxed,
     )
 
 
 def readable_by_browser(program: str) -> tuple[str, ...]:
-    """What a browser reads outside of the system's folders: its own files, and the configuration and the cache of the fonts."""
+    """Return what a browser reads outside of the system's folders: its own files, and the configuration and the cache of fonts."""
     own = str(Path(program).resolve().parent)
     fonts = [path for path in ("/etc/fonts", "/var/cache/fontconfig") if Path(path).is_dir()]
     return (*fonts, *(() if own.startswith("/usr/") else (own,)))
 
 
-def can_nobody_read_own_code() -> bool:
-    """Whether a browser can run as `nobody`: Holdfast's own code in the sandbox runs as the same user as the browser.
+def can_user_nobody_read_own_code() -> bool:
+    """Return whether the user `nobody` can read Holdfast's code. A part of it runs in the sandbox as the same user as the browser.
 
-    If Holdfast is installed in a folder that only root can enter, the browser runs as root without any capability.
+    If Holdfast is installed in a folder that only root can enter, the browser runs as root, but without capabilities.
     """
     folders = {folder for path in (sys.executable, OWN_PYTHON, __file__) for folder in Path(path).parents}
     return all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
@@ -76,7 +75,7 @@ class _UntestedSandbox(BwrapSandbox):
 
 
 async def _may_create_namespaces() -> bool:
-    """Whether Chromium's own sandbox can work: it needs user namespaces."""
+    """Return whether Chromium's own sandbox can work. On Linux it needs user namespaces."""
     try:
         process = await asyncio.create_subprocess_exec(
             "/usr/bin/unshare",

@@ -1,4 +1,4 @@
-"""The flags and preferences of a Chromium without a window, without background traffic, and with a proxy for every request."""
+"""The flags and preferences of Chromium. It has no window and no background traffic, and sends every request through a proxy."""
 
 from typing import Any
 
@@ -50,8 +50,8 @@ FLAGS = (
 """The flags of every browser."""
 
 CONFINED_FLAGS = ("--no-sandbox", "--in-process-gpu", "--enable-features=NetworkServiceInProcess2")
-"""Further flags of a browser in Holdfast's sandbox, which takes the place of Chromium's own. Processes for graphics and the network
-would be no boundary there, and starting them takes time. Pages still have processes of their own."""
+"""Further flags of a browser in Holdfast's sandbox, which replaces Chromium's own. Separate processes for graphics and the network
+would not be separated by a sandbox there, so that starting them would only take time. Pages still have processes of their own."""
 
 _DENIED_PERMISSIONS = (
     *(
@@ -91,10 +91,9 @@ PREFERENCES: dict[str, Any] = {
     "alternate_error_pages": {"enabled": False},
     "credentials_enable_service": False,
     "translate": {"enabled": False},
-    # Pages are denied what the browser would ask the user for: its questions are invisible here, and block all clicks.
+    # 2 denies pages what the browser would ask the user for: nobody sees its questions, and they block all clicks.
     "profile": {"default_content_setting_values": dict.fromkeys(_DENIED_PERMISSIONS, 2)},
     "hardware": {"screen_capture_enabled": False},
-    "plugins": {
-        "always_open_pdf_externally": True
-    },  # the browser's own viewer cannot be read: a PDF is a download
+    # A PDF becomes a download, because the text in the browser's own viewer cannot be read.
+    "plugins": {"always_open_pdf_externally": True},
 }

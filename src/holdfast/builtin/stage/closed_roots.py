@@ -1,7 +1,8 @@
-"""Find closed shadow roots, which no script can see, and tell the page script about them.
+"""Finds closed shadow roots, which no script can see, and tells the page script about them.
 
-The browser's search counts the nodes in all shadow roots, and the page script those that it knows. If the numbers differ, a
-root is missing. Only then does the browser describe all nodes, which takes longer than reading the page.
+The browser's search counts the nodes in all shadow roots; the page script counts the nodes in the roots that it knows. If the
+numbers differ, the page script does not know a root. Only then is the browser asked to describe all nodes, which takes longer
+than reading the page.
 """
 
 import asyncio
@@ -16,24 +17,24 @@ from holdfast.builtin.stage.cdp.connection import (
 from holdfast.builtin.stage.frames import Document
 from holdfast.builtin.stage.tab import Tab
 
-_MAX_CLOSED_ROOTS = 300  # that are added at once
-# The page changed during the search. The next answer searches again.
-_CHANGED = (CdpError, NoAnswerError, ConnectionLostError)
+_MAX_CLOSED_ROOTS = 300  # how many are added in one search
+# The page changed during the search. It is searched again for the next answer.
+_PAGE_CHANGED_ERRORS = (CdpError, NoAnswerError, ConnectionLostError)
 
 
 class ClosedRootSearch:
-    """The search for one answer. The documents of a process are searched together, once."""
+    """The search for one answer of a tool. The documents of a process are searched together, once."""
 
     def __init__(self, tab: Tab) -> None:
         self._tab = tab
         self._searched: set[str] = set()
 
     async def add_if_missing(self, document: Document) -> bool:
-        """As `add_missing`, but describe the nodes only if a root is missing."""
+        """Like `add_missing`, but ask the browser to describe the nodes only if a root is missing."""
         return await self.is_root_missing(document) and await self.add_missing(document)
 
     async def is_root_missing(self, document: Document, timeout: float = COMMAND_SECONDS) -> bool:
-        """Whether the page script does not know all closed roots of the documents in this one's process."""
+        """Return whether the page script does not know all closed roots of this document and the others in its process."""
         if document.session in self._searched:
             return False
         self._searched.add(document.session)
@@ -42,29 +43,33 @@ class ClosedRootSearch:
                 self._count_nodes(document.session, timeout),
                 self._count_known(self._documents(document), timeout),
             )
-        except _CHANGED:
+        except _PAGE_CHANGED_ERRORS:
             return False
         return nodes != known
 
     async def add_missing(self, document: Document) -> bool:
-        """Tell the page script about closed roots that it does not know. Return whether some are in this document."""
+        """Tell the page script about closed roots that it does not know. Return whether any of them is in this document."""
         try:
             added = [other for other in self._documents(document) if await self._add_roots(other)]
-        except _CHANGED:
+        except _PAGE_CHANGED_ERRORS:
             return False
         return document in added
 
     def _documents(self, document: Document) -> list[Document]:
+        """Return all documents in the process of this one."""
         return [other for other in self._tab.tree.documents.values() if other.session == document.session]
 
     async def _count_nodes(self, session: str, timeout: float) -> int:
-        """How many nodes the documents of a process have, with those in all shadow roots. `countNodes` counts the same kinds of nodes."""
+        """Return how many nodes the documents of a process have, including those in all shadow roots.
+
+        `countNodes` of the page script counts the same kinds of nodes.
+        """
         connection = self._tab.connection
         connection.post(cdp.DomEnable(), session)
         connection.post(cdp.DomGetDocument(depth=0), session)
         searching = asyncio.ensure_future(connection.send(cdp.DomPerformSearch(query=""), session, timeout))
-        await asyncio.sleep(0)  # the search is sent
-        connection.post(cdp.DomDisable(), session)  # frees the nodes that were found
+        await asyncio.sleep(0)  # lets the task send the search first
+        connection.post(cdp.DomDisable(), session)  # frees the nodes that the search found
         return (await searching).result_count
 
     async def _count_known(self, documents: list[Document], timeout: float) -> int:
@@ -103,14 +108,14 @@ class ClosedRootSearch:
 
 
 def _closed_roots(node: cdp.DomNode) -> list[int]:
-    found: list[int] = []
+    roots: list[int] = []
     stack = [node]
     while stack:
         node = stack.pop()
         for root in node.shadow_roots or ():
             if root.shadow_root_type == "closed":
-                found.append(root.backend_node_id)
+                roots.append(root.backend_node_id)
             if root.shadow_root_type != "user-agent":
                 stack.append(root)
         stack += node.children or ()
-    return found
+    return roots

@@ -1,4 +1,4 @@
-"""Conditions on a page, for wait and expect: what is expected, and what is there instead."""
+"""Conditions on a page, for the tools `wait` and `expect`: waits until they are true, or says what is there instead."""
 
 import asyncio
 import fnmatch
@@ -19,17 +19,17 @@ State = Literal["visible", "hidden", "enabled", "disabled", "checked", "unchecke
 
 _FIRST_PAUSE = 0.03
 _LONGEST_PAUSE = 0.25
-_LEAST_SECONDS = 2.0  # a large page needs this time to answer, even if the caller waits less long
+_LEAST_SECONDS = 2.0  # a large page needs this time to answer, even if the caller's timeout is shorter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a page must show. Every part that is given must be true."""
+    """What a page must show. All fields that are set must be true."""
 
     text: str = ""
     not_text: str = ""
-    number: int | None = None
-    """The number of an element. Without it, `text` and `not_text` are about the whole page."""
+    ref_number: int | None = None
+    """The number in an element's ref. Without it, `text` and `not_text` are about the whole page."""
     state: State | None = None
     value: str | None = None
     url: str = ""
@@ -38,7 +38,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """One part of a condition that is not true. `actual` may contain text that the page wrote."""
+    """One field of a condition that is not true. `actual` may contain text that the page wrote."""
 
     expected: str
     actual: str
@@ -47,9 +47,10 @@ class Mismatch:
 
 
 async def wait_until(tab: Tab, condition: Condition, seconds: float) -> float:
-    """Wait until the condition is true, and return how many seconds that took; raise with expected and actual after `seconds`.
+    """Wait until the condition is true, and return how many seconds that took.
 
-    The code is NOT_YET, STALE_REF if the element is gone, or PAGE_HUNG if the page does not answer.
+    After `seconds`, raises an error with what was expected and what is there: NOT_YET, STALE_REF if the element is gone, or PAGE_HUNG
+    if the page does not answer.
     """
     start = monotonic()
     pause = _FIRST_PAUSE
@@ -76,8 +77,8 @@ async def _error(
     tab: Tab, condition: Condition, seconds: float, mismatches: list[Mismatch], failed: ToolError | None
 ) -> ToolError:
     error = failed or ToolError(NOT_YET, f"Not true within {seconds:g} s.")
-    if condition.number is not None and any(mismatch.is_gone for mismatch in mismatches):
-        error = await stale_error(tab, condition.number)
+    if condition.ref_number is not None and any(mismatch.is_gone for mismatch in mismatches):
+        error = await stale_error(tab, condition.ref_number)
     error.details |= {
         "expected": [one_line(mismatch.expected, 300) for mismatch in mismatches],
         "actual": fence("\n".join(one_line(mismatch.actual, 600) for mismatch in mismatches)),
@@ -86,7 +87,7 @@ async def _error(
 
 
 async def compare(tab: Tab, condition: Condition, timeout: float) -> list[Mismatch]:
-    """The parts of a condition that are not true now; raises PAGE_HUNG if the page does not answer in time."""
+    """Return the fields of a condition that are not true now. Raises PAGE_HUNG if the page does not answer in time."""
     mismatches: list[Mismatch] = []
     if condition.url or condition.title:
         page = await tab.run(await tab.document(timeout=timeout), "ready", timeout)
@@ -96,9 +97,9 @@ async def compare(tab: Tab, condition: Condition, timeout: float) -> list[Mismat
         ):
             if wanted and not _matches(actual, wanted):
                 mismatches.append(Mismatch(expected=f"{what} {wanted}", actual=f"{what} {actual}"))
-    facts = None if condition.number is None else await _facts(tab, condition.number, timeout)
-    if condition.number is not None and facts is not None:
-        mismatches += _compare_element(tab.ref(condition.number), condition, facts)
+    facts = None if condition.ref_number is None else await _facts(tab, condition.ref_number, timeout)
+    if condition.ref_number is not None and facts is not None:
+        mismatches += _compare_element(tab.ref(condition.ref_number), condition, facts)
         if not facts["exists"]:
             return mismatches
     return [*mismatches, *await _compare_texts(tab, condition, facts, timeout)]
@@ -107,31 +108,35 @@ async def compare(tab: Tab, condition: Condition, timeout: float) -> list[Mismat
 async def _compare_texts(
     tab: Tab, condition: Condition, facts: dict[str, Any] | None, timeout: float
 ) -> list[Mismatch]:
-    """Compare the texts of the page, or of the element that has these facts."""
+    """Compare the texts of the page or, if `facts` about an element are given, of that element."""
     place, shown = "on the page", ""
-    if facts is not None and condition.number is not None:
-        place, shown = f"in {tab.ref(condition.number)}", f"{tab.ref(condition.number)}: {facts['text']}"
+    if facts is not None and condition.ref_number is not None:
+        place, shown = (
+            f"in {tab.ref(condition.ref_number)}",
+            f"{tab.ref(condition.ref_number)}: {facts['text']}",
+        )
     mismatches: list[Mismatch] = []
     for wanted, is_there in ((condition.text, True), (condition.not_text, False)):
         if not wanted:
             continue
         if facts is not None and wanted.lower() in f"{facts['name']} {facts['text']}".lower():
-            found = FoundText(is_found=True, unread=0)
+            result = FoundText(is_found=True, unread=0)
         else:
-            found = await search_text(tab, wanted, timeout, condition.number)
-        if found.is_found == is_there and (is_there or not found.unread):
+            result = await search_text(tab, wanted, timeout, condition.ref_number)
+        if result.is_found == is_there and (is_there or not result.unread):
             continue
         expected = f"{'the' if is_there else 'no'} text {wanted!r} {place}"
         is_shown = wanted.lower() in shown.lower()
-        actual = wanted if found.is_found and not is_shown else shown or "no such text"
-        more = f", but {found.unread} elements were not read" if found.unread else ""
+        actual = wanted if result.is_found and not is_shown else shown or "no such text"
+        more = f", but {result.unread} elements were not read" if result.unread else ""
         mismatches.append(Mismatch(expected=expected, actual=f"{actual}{more}"))
     return mismatches
 
 
-async def _facts(tab: Tab, number: int, timeout: float) -> dict[str, Any]:
+async def _facts(tab: Tab, ref_number: int, timeout: float) -> dict[str, Any]:
+    """Return what the page script's function `facts` says about an element."""
     try:
-        return await tab.run(tab.find_ref(number), "facts", timeout, ref=number)
+        return await tab.run(tab.find_ref(ref_number), "facts", timeout, ref=ref_number)
     except ToolError as error:
         if error.code is STALE_REF:
             return {"exists": False}

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from holdfast.builtin.stage.limits import MAX_DIALOGS, MAX_TEXT
-from holdfast.builtin.stage.recent import Recent
+from holdfast.builtin.stage.recent_items import RecentItems
 
 
 @dataclass(slots=True)
@@ -15,6 +15,7 @@ class Dialog:
     message: str
     accepted: bool
     expected: bool
+    """Whether a policy applied to it, or a call was leaving the page."""
 
 
 @dataclass(slots=True)
@@ -24,18 +25,18 @@ class DialogPolicy:
     accept: bool = False
     text: str | None = None
     left: int = 0
-    """For how many more dialogs it holds; -1 for all."""
+    """For how many more dialogs the policy applies; -1 for all."""
 
 
 class Dialogs:
     """The last dialogs, and the policy for the next ones. Without a policy, a dialog is dismissed."""
 
     def __init__(self) -> None:
-        self.recent: Recent[Dialog] = Recent(MAX_DIALOGS)
+        self.recent: RecentItems[Dialog] = RecentItems(MAX_DIALOGS)
         self.policy = DialogPolicy()
 
     def answer(self, tab: str, kind: str, message: str, *, is_leaving: bool) -> tuple[Dialog, str | None]:
-        """Decide how a dialog is answered, and what is typed into it. While a call leaves the page, `beforeunload` is accepted."""
+        """Decide how a dialog is answered, and which text is typed into it. If a call is leaving the page, `beforeunload` is accepted."""
         policy = self.policy
         is_expected = policy.left != 0
         accept = policy.accept if is_expected else False

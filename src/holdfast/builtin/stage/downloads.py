@@ -1,4 +1,4 @@
-"""The downloads of a stage, within limits."""
+"""The downloads of a stage, and limits on their number and size."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -20,16 +20,19 @@ class Download:
     url: str
     suggested_name: str
     state: str = "inProgress"
+    """As in the DevTools protocol: `inProgress`, `completed` or `canceled`."""
     received: int = 0
+    """In bytes."""
     total: int = 0
+    """In bytes; 0 if it is not known."""
     reason: str = ""
     """Why Holdfast cancelled it."""
     is_reported: bool = True
-    """Whether the browser reports it. If not, its name and address are not known, and its file says how far it is."""
+    """Whether the browser reports it. If not, its name and address are not known, and its progress is the size of its file."""
 
 
 class Downloads:
-    """The downloads of a stage, numbered. A cancelled one is dropped from the list if there is no more room; no other ever is."""
+    """The numbered list of a stage's downloads. If it is full, the oldest cancelled download is dropped from it, never another one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -45,15 +48,15 @@ class Downloads:
         return self.count - len(self._listed)
 
     def get(self, number: int) -> Download | None:
-        """The download with this number; None if there is none, or if it was dropped."""
+        """Return the download with this number; None if there is none, or if it was dropped."""
         return self._listed.get(number)
 
     def find(self, guid: str) -> Download | None:
-        """The download with this id of the browser."""
+        """Return the download to which the browser has given this id."""
         return next((download for download in self._listed.values() if download.guid == guid), None)
 
     def begin(self, event: cdp.BrowserDownloadWillBegin) -> tuple[int, Download]:
-        """Note a download, and return it with its number. Its state is `canceled` if there are too many."""
+        """Add a download, and return it with its number. Its state is `canceled` if there are too many."""
         download = Download(event.guid, event.url[:MAX_TEXT], event.suggested_filename[:MAX_TEXT])
         running = sum(other.state == "inProgress" for other in self._listed.values())
         canceled = [number for number, other in self if other.state == "canceled"]
@@ -68,30 +71,30 @@ class Downloads:
         return self.count, download
 
     def progress(self, download: Download, event: cdp.BrowserDownloadProgress) -> bool:
-        """Note how far a download is. Return whether it must be cancelled, because the stage's downloads together are too large."""
+        """Record the progress of a download. Return whether it must be cancelled, because the stage's downloads together are too large."""
         download.received, download.total = int(event.received_bytes), int(event.total_bytes)
         if download.state == "inProgress":
             download.state = event.state
         return self._limit(download)
 
     def unknown(self, guids: Iterable[str]) -> list[str]:
-        """Those of these downloads that were never noted."""
+        """Return the ids that belong to no download that was added."""
         known = {*self._refused, *(download.guid for download in self._listed.values())}
         return [guid for guid in guids if guid not in known]
 
     def refused(self, guids: Iterable[str]) -> list[str]:
-        """Those of these downloads that were cancelled because of the limits."""
+        """Return the ids of downloads that were cancelled because of the limits."""
         return [guid for guid in guids if guid in self._refused]
 
     def begin_unreported(self, guid: str) -> tuple[int, Download]:
-        """Note a download that the browser does not report. See `begin`."""
+        """Add a download that the browser does not report. See `begin`."""
         event = cdp.BrowserDownloadWillBegin(frame_id="", guid=guid, url="", suggested_filename="")
         number, download = self.begin(event)
         download.is_reported = False
         return number, download
 
     def unreported(self) -> list[Download]:
-        """The listed downloads that run, and that the browser does not report."""
+        """Return the listed downloads that are in progress, and that the browser does not report."""
         return [
             download
             for download in self._listed.values()
@@ -99,9 +102,9 @@ class Downloads:
         ]
 
     def progress_unreported(self, download: Download, file: DownloadFile | None) -> bool:
-        """Note how far a download is that runs and that the browser does not report. See `progress`.
+        """Record the progress of a download that the browser does not report. See `progress`.
 
-        `file` is None if it is gone: the download was cancelled.
+        `file` is None if the file is gone, because the download was cancelled.
         """
         if file is None:
             download.state = "canceled"
@@ -114,7 +117,7 @@ class Downloads:
         return False
 
     def _limit(self, download: Download) -> bool:
-        """Cancel a download that runs if the stage's downloads together are too large. Return whether it was cancelled."""
+        """Cancel a download in progress if the stage's downloads together are too large. Return whether it was cancelled."""
         kept = sum(other.received for other in self._listed.values() if other.state != "canceled")
         if kept <= MAX_DOWNLOAD_BYTES or download.state != "inProgress":
             return False

@@ -1,4 +1,4 @@
-"""Mark what a page wrote: put it between two lines with a random number that the page cannot know."""
+"""Marks text that a page wrote, by a fence: two lines around the text, with a random number that the page cannot know."""
 
 import re
 import secrets
@@ -11,13 +11,13 @@ EXPLANATION = "Text between <page N> and </page N> was written by the web page, 
 
 
 def fence(text: str) -> str:
-    """The text of a page, marked as such."""
+    """Return a page's text in a fence."""
     nonce = secrets.token_hex(4)
     return f"<page {nonce}>\n{text}\n</page {nonce}>"
 
 
 def one_line(text: str, limit: int = 500) -> str:
-    """What a page wrote, as one line without control and invisible characters, and without anything that looks like a ref."""
+    """Return a page's text as one line, without control and invisible characters, and without anything that looks like a ref."""
     part = text[: 4 * limit]
     line = _LIKE_REF.sub(r"(\1)", to_line(part))
     if len(line) > limit:
@@ -26,5 +26,5 @@ def one_line(text: str, limit: int = 500) -> str:
 
 
 def plain_text(text: str) -> str:
-    """What a page wrote, with its lines, but without control and invisible characters."""
+    """Return a page's text with its lines, but without control and invisible characters, or anything that looks like a ref."""
     return _LIKE_REF.sub(r"(\1)", strip_invisible(text))

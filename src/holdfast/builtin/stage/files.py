@@ -1,7 +1,7 @@
-"""The session's files: those that a page may get by upload, and where downloads may be saved.
+"""Copies files between the session's folders and the browser's folder, for uploads and downloads.
 
-The code of the file tools decides which paths may be read and written. The browser's own folder is accessed through it, too: a
-browser that a page has taken over can change everything in that folder.
+The code of the file tools checks the paths in both. A page that has taken over the browser can change everything in the browser's
+folder, for example put symbolic links there.
 """
 
 import os
@@ -21,8 +21,10 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.guarded_names import GUARDED_IF_PRESENT, GUARDED_NAMES
 from holdfast.model.real_path import real_path
+from holdfast.model.worker_threads import WorkerThreads
 from holdfast.toolkit import ToolError
 
+FILE_THREADS = WorkerThreads("stage-files", threads=4)
 _BLOCK_BYTES = 256 * 1024
 _DOWNLOAD_NAME = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(\.crdownload)?")
 _MAX_LISTED = 10_000
@@ -39,19 +41,19 @@ class SessionFiles:
     """Paths that may not be changed. None if they are not known: then nothing may be changed."""
 
     def with_roots(self, folders: Sequence[str]) -> "SessionFiles":
-        """The same with these folders added. The folder `/` is left out."""
-        more = dict.fromkeys((*self.roots, *map(_real_path, folders)))
-        return replace(self, roots=tuple(root for root in more if root != "/"))
+        """Return a copy with these folders added. The folder `/` is left out."""
+        all_roots = dict.fromkeys((*self.roots, *map(_real_path, folders)))
+        return replace(self, roots=tuple(root for root in all_roots if root != "/"))
 
     def only_in(self, folders: Sequence[str], read_only: Sequence[str]) -> "SessionFiles":
-        """The same with only these folders, and with these `read_only` paths."""
+        """Return a copy with only these folders, and with these `read_only` paths."""
         return replace(self, roots=(), read_only=tuple(read_only)).with_roots(folders)
 
     def copy_in(self, paths: Sequence[str], browser_folder: Path, folder: str) -> list[str]:
         """Copy files of the session into a new folder in the browser's folder. Return their new paths."""
         roots, browser = self._folders(), roots_of_browser(browser_folder)
         copies: list[str] = []
-        left = MAX_UPLOAD_BYTES
+        bytes_left = MAX_UPLOAD_BYTES
         too_large = f"At most {MAX_UPLOAD_BYTES // 1024**2} MB can be uploaded at once."
         for number, path in enumerate(paths):
             with (
@@ -59,17 +61,17 @@ class SessionFiles:
                 os.fdopen(open_file(handle), "rb") as source,
                 ExitStack() as stack,
             ):
-                if os.fstat(source.fileno()).st_size > left:
+                if os.fstat(source.fileno()).st_size > bytes_left:
                     raise ToolError(codes.FILE_TOO_LARGE, too_large)
                 target = _open_in_browser(
                     stack, browser, f"{folder}/{number}/{handle.name}", for_writing=True
                 )
-                left -= _copy_to_new_file(source, target, limit=left, too_large=too_large)
-                copies.append(target.real)
+                bytes_left -= _copy_to_new_file(source, target, limit=bytes_left, too_large=too_large)
+                copies.append(target.real_path)
         return copies
 
     def copy_out(self, browser_folder: Path, download: str, save_as: str) -> str:
-        """Copy a download, which lies in the browser's folder, into the session's folder, as a new file. Return its path.
+        """Copy a download from the browser's folder to a new file in the session's folders. Return the path of the new file.
 
         Missing folders are created, as by the file tools.
         """
@@ -88,7 +90,7 @@ class SessionFiles:
                 )
             except FileExistsError:
                 raise ToolError(codes.FILE_ERROR, f"{save_as!r} exists already. Use another name.") from None
-            return target.real
+            return target.real_path
 
     def _folders(self) -> Roots:
         if not self.roots:
@@ -100,12 +102,12 @@ class SessionFiles:
 
 
 def roots_of_browser(folder: Path) -> Roots:
-    """The browser's folder as a root. A browser that a page has taken over can put links there, so none may lead out of it."""
+    """Return the browser's folder as the only root, so that no symbolic link in it can lead out of it."""
     return Roots.of((_real_path(str(folder)),), PathSet())
 
 
 def make_folder_in_browser(browser_folder: Path, path: str) -> None:
-    """Create a folder in the browser's folder. It gets the same owner as the folder around it."""
+    """Create a folder in the browser's folder. It gets the owner of the folder that contains it."""
     with ExitStack() as stack:
         _open_in_browser(stack, roots_of_browser(browser_folder), f"{path}/new", for_writing=True)
 
@@ -119,8 +121,8 @@ class DownloadFile:
 
 
 def list_downloads(browser_folder: Path, folder: str) -> dict[str, DownloadFile]:
-    """The files of downloads in a folder of the browser, by the browser's id of the download. Other files are left out."""
-    found: dict[str, DownloadFile] = {}
+    """Return the files of downloads in a folder of the browser, by the browser's id of the download. Other files are left out."""
+    downloads: dict[str, DownloadFile] = {}
     with ExitStack() as stack:
         descriptor = open_folder(_open_in_browser(stack, roots_of_browser(browser_folder), folder))
         stack.callback(os.close, descriptor)
@@ -129,8 +131,8 @@ def list_downloads(browser_folder: Path, folder: str) -> dict[str, DownloadFile]
             if matched is not None and entry.is_file(follow_symlinks=False):
                 with suppress(FileNotFoundError):  # it was renamed or removed just now
                     size = entry.stat(follow_symlinks=False).st_size
-                    found[matched[1]] = DownloadFile(size, is_complete=matched[2] is None)
-    return found
+                    downloads[matched[1]] = DownloadFile(size, is_complete=matched[2] is None)
+    return downloads
 
 
 def remove_download(browser_folder: Path, path: str) -> None:
@@ -154,9 +156,9 @@ def _open_in_browser(stack: ExitStack, browser: Roots, path: str, *, for_writing
 
 
 def _copy_to_new_file(source: BinaryIO, target: PathHandle, *, limit: int, too_large: str) -> int:
-    """Copy at most `limit` bytes, even if the source grows. Return how many. If it is longer, raise, and remove the new file.
+    """Copy a file, and return how many bytes it has. If it has more than `limit`, remove the new file and raise.
 
-    If root creates the file, it belongs to the owner of its folder.
+    The limit holds even if the source grows. If root creates the file, it belongs to the owner of its folder.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(target.name, flags, 0o644, dir_fd=target.folder_fd)

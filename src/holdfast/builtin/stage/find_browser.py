@@ -1,4 +1,4 @@
-"""Find an installed Chromium or Chrome."""
+"""Finds an installed Chromium or Chrome."""
 
 import os
 import shutil
@@ -18,13 +18,13 @@ _PROGRAMS = (
 
 
 def find_browser(configured: str = "") -> str | None:
-    """The path of the browser's program: the configured one, else one in the system's folders. None if there is none."""
+    """Return the path of the browser's program: the configured one, else one in the system's folders. None if there is none."""
     if configured:
         return configured if os.access(configured, os.X_OK) else None
     for program in _PROGRAMS:
         if os.access(program, os.X_OK):
             return program
     for name in _NAMES:
-        if found := shutil.which(name, path=system_path()):
-            return str(Path(found).resolve())
+        if path := shutil.which(name, path=system_path()):
+            return str(Path(path).resolve())
     return None

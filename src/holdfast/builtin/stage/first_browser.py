@@ -1,4 +1,4 @@
-"""The first browser of a server. Parts of it start before a call needs it, so that the call does not wait for them."""
+"""Starts the first browser of a server before a call needs it, so that the call waits less."""
 
 import asyncio
 import contextlib
@@ -13,10 +13,10 @@ class FirstBrowser:
     """Starts the first browser as early as `LaunchOptions.early` says, and every later one when it is needed."""
 
     def __init__(self, options: LaunchOptions, starter: KeeperClient | None = None) -> None:
-        """`starter` starts the browser that `begin` starts; it may be open already. `discard` closes it."""
+        """`starter` connects to the keeper process that starts the first browser; `discard` closes it. None: a new one is started."""
         self._options = options
         self._starter = starter
-        self._beginning: asyncio.Task[BrowserProcess] | None = None
+        self._starting: asyncio.Task[BrowserProcess] | None = None
 
     def begin(self) -> None:
         """Start what `LaunchOptions.early` names, in the background."""
@@ -27,26 +27,26 @@ class FirstBrowser:
                 work = prepare(self._options, self._starter)
             case "browser":
                 work = launch(self._options, self._starter)
-        self._beginning = asyncio.create_task(work)
+        self._starting = asyncio.create_task(work)
 
     async def launch(self) -> BrowserProcess:
-        """A running browser: the first one if no call has used it, else a new one. Raises NO_BROWSER or LAUNCH_FAILED."""
-        beginning, self._beginning = self._beginning, None
-        if beginning is not None:
+        """Return a running browser: the first one if no call has used it, else a new one. Raises NO_BROWSER or LAUNCH_FAILED."""
+        starting, self._starting = self._starting, None
+        if starting is not None:
             with contextlib.suppress(ToolError):  # the cause may be gone by now: try again
-                process = await beginning
+                process = await starting
                 if await _try_start(process):
                     return process
         return await launch(self._options)
 
     async def discard(self) -> None:
         """End the first browser if no call has used it."""
-        beginning, self._beginning = self._beginning, None
-        if beginning is not None:
-            beginning.cancel()
-            await asyncio.wait([beginning])
-            if not beginning.cancelled() and beginning.exception() is None:
-                await beginning.result().close()
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.cancel()
+            await asyncio.wait([starting])
+            if not starting.cancelled() and starting.exception() is None:
+                await starting.result().close()
         if self._starter is not None:
             await self._starter.close()
 

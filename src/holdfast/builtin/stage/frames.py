@@ -29,7 +29,7 @@ class Frame:
     url: str = ""
     session: str = ""
     owner: tuple[str, int] | None = None
-    """The id of the document around it, and the number of the frame's element there."""
+    """The unique id of the document that contains the frame's element, and the ref number of this element."""
 
 
 class FrameTree:
@@ -41,9 +41,8 @@ class FrameTree:
 
     def set(self, frame_id: str, parent_id: str, url: str, session: str) -> Frame:
         """Add or change a frame. A frame keeps its parent if the event does not name one."""
-        url = (
-            "" if url == ":" else without_credentials(url)
-        )  # ":" is the address of a tab that has no page yet
+        # ":" is the address of a tab that has no page yet.
+        url = "" if url == ":" else without_credentials(url)
         frame = self.frames.get(frame_id)
         if frame is None:
             frame = self.frames[frame_id] = Frame(id=frame_id, parent_id=parent_id, url=url, session=session)
@@ -73,7 +72,7 @@ class FrameTree:
         return [frame for frame in self.frames.values() if frame.parent_id == frame_id]
 
     def is_inside(self, frame_id: str, outer: Container[str]) -> bool:
-        """Whether a frame is one of the frames in `outer`, or inside of one."""
+        """Return whether a frame is one of the frames in `outer`, or inside one of them."""
         frame = self.frames.get(frame_id)
         while frame is not None:
             if frame.id in outer:
@@ -82,9 +81,9 @@ class FrameTree:
         return False
 
     def document(self, frame_id: str) -> Document | None:
-        """The newest document of a frame, if it is there already."""
-        found = [document for document in self.documents.values() if document.frame_id == frame_id]
-        return found[-1] if found else None
+        """Return the newest document of a frame; None while it has none."""
+        documents = [document for document in self.documents.values() if document.frame_id == frame_id]
+        return documents[-1] if documents else None
 
     def forget_documents(self, session: str, context_id: int | None = None) -> None:
         """Remove the documents of a DevTools session, or only the one with this context."""
@@ -94,21 +93,21 @@ class FrameTree:
 
 
 class RefNumbers:
-    """Which document the numbers in refs belong to. Numbers only rise, and none is given twice."""
+    """Which document each number in a ref belongs to. Numbers only rise, and none is given twice."""
 
     def __init__(self) -> None:
         self.next = 1
         self._ranges: list[tuple[int, Document]] = []
 
     def claim(self, document: Document, next_ref: int) -> None:
-        """Note that the new numbers below `next_ref` belong to a document."""
+        """Record that a document uses all numbers from `next` up to, but not including, `next_ref`."""
         if next_ref > self.next:
             if not self._ranges or self._ranges[-1][1] is not document:
                 self._ranges.append((self.next, document))
             self.next = next_ref
 
     def document(self, number: int) -> Document | None:
-        """The document that a number was given in; None if it was never given."""
+        """Return the document that uses a number; None if the number was never given."""
         if not 0 < number < self.next:
             return None
         return self._ranges[bisect_right(self._ranges, number, key=lambda entry: entry[0]) - 1][1]

@@ -12,7 +12,9 @@ _MODIFIER_KEYS = {
     4: ("Meta", "MetaLeft", 91),
     8: ("Shift", "ShiftLeft", 16),
 }
-# Name: code of the key, number of the key, text that it types.
+_SHIFT = 8
+_ALT_CONTROL_META = 7  # with any of these, a key types no text
+# The key's code, its Windows key code, and the text that it types, by its name.
 _NAMED = {
     "Enter": ("Enter", 13, "\r"), "Tab": ("Tab", 9, ""), "Escape": ("Escape", 27, ""), "Backspace": ("Backspace", 8, ""),
     "Delete": ("Delete", 46, ""), "Insert": ("Insert", 45, ""), "Space": ("Space", 32, " "), "Home": ("Home", 36, ""),
@@ -29,14 +31,14 @@ _PUNCTUATION = {
     ";": ("Semicolon", 186), "=": ("Equal", 187), ",": ("Comma", 188), "-": ("Minus", 189), ".": ("Period", 190), "/": ("Slash", 191),
     "`": ("Backquote", 192), "[": ("BracketLeft", 219), "\\": ("Backslash", 220), "]": ("BracketRight", 221), "'": ("Quote", 222),
 }  # fmt: skip
-# Editing commands. A browser's window derives them from these keys; a headless browser has no window.
+# Editing commands, by modifiers and key. A browser's window derives them from the keys; a headless browser has no window.
 _COMMANDS = {
     (2, "a"): "selectAll",
     (2, "c"): "copy",
     (2, "x"): "cut",
     (2, "v"): "paste",
     (2, "z"): "undo",
-    (10, "z"): "redo",
+    (2 | _SHIFT, "z"): "redo",
 }
 
 
@@ -47,13 +49,17 @@ class Key:
     key: str
     code: str = ""
     number: int = 0
+    """The Windows key code, which the DevTools protocol uses on every system."""
     text: str = ""
+    """What the key types."""
     modifiers: int = 0
+    """A sum of the values in `MODIFIERS`."""
     command: str = ""
+    """The editing command of the key, such as `copy`."""
 
 
 def parse_keys(combination: str) -> Key:
-    """The key of a combination such as `Control+A`, `Enter` or `Shift+ArrowDown`; raises BAD_ARGUMENT for others."""
+    """Return the key of a combination such as `Control+A`, `Enter` or `Shift+ArrowDown`. Raises BAD_ARGUMENT for unknown keys."""
     *held, name = combination.split("+") if combination not in ("+", "") else ["+"]
     if combination.endswith("++"):
         held, name = combination[:-2].split("+"), "+"
@@ -69,16 +75,19 @@ def parse_keys(combination: str) -> Key:
 
 
 def key_for_character(character: str) -> Key:
-    """The key that types a character. Characters that need another key with Shift, such as `!`, or that no key types have no code."""
+    """Return the key that types a character.
+
+    Its `code` is empty if no key types the character, or only another key with Shift, such as 1 for `!`.
+    """
     if character in ("\n", "\r"):
         return _named_key("Enter", 0)
     if character == "\t":
         return _named_key("Tab", 0)
-    return _character_key(character, 8 if character.isupper() else 0)
+    return _character_key(character, _SHIFT if character.isupper() else 0)
 
 
 def held_keys(modifiers: int) -> list[Key]:
-    """The keys of the modifiers themselves."""
+    """Return the modifier keys, such as Control, for these modifiers."""
     return [
         Key(key=key, code=code, number=number)
         for bit, (key, code, number) in _MODIFIER_KEYS.items()
@@ -93,9 +102,12 @@ def _named_key(name: str, modifiers: int) -> Key:
         assert known is not None
         code, number, text = _NAMED[known]
         key = " " if known == "Space" else known
-        return Key(key=key, code=code, number=number, text="" if modifiers & 7 else text, modifiers=modifiers)
-    if len(name) == 1:  # Control+A is typed without Shift
-        return _character_key(name.lower() if modifiers & 7 and not modifiers & 8 else name, modifiers)
+        typed = "" if modifiers & _ALT_CONTROL_META else text
+        return Key(key=key, code=code, number=number, text=typed, modifiers=modifiers)
+    if len(name) == 1:
+        if modifiers & _ALT_CONTROL_META and not modifiers & _SHIFT:
+            name = name.lower()  # Control+A does not mean Control+Shift+A
+        return _character_key(name, modifiers)
     raise ToolError(
         codes.BAD_ARGUMENT,
         f"{name[:40]!r} is not a key. Use a character or one of: {', '.join(list(_NAMED)[:15])}, F1 to F12.",
@@ -113,12 +125,12 @@ def _character_key(character: str, modifiers: int) -> Key:
     elif character == " ":
         code, number = "Space", 32
     command = _COMMANDS.get((modifiers, character.lower()), "")
-    key = character.upper() if modifiers & 8 and character.isalpha() else character
+    key = character.upper() if modifiers & _SHIFT and character.isalpha() else character
     return Key(
         key=key,
         code=code,
         number=number,
-        text="" if modifiers & 7 else key,
+        text="" if modifiers & _ALT_CONTROL_META else key,
         modifiers=modifiers,
         command=command,
     )

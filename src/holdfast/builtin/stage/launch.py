@@ -1,4 +1,4 @@
-"""Start Chromium in a sandbox, with a proxy that checks every request; end it, and remove its files."""
+"""Starts Chromium in a sandbox, with a proxy that checks every request. Ends the browser, and removes its files."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from holdfast.builtin.stage.browser_folder import BrowserFolder
 from holdfast.builtin.stage.browser_sandbox import (
     SandboxKind,
     browser_confinement,
-    can_nobody_read_own_code,
+    can_user_nobody_read_own_code,
     choose_sandbox,
     network_confinement,
 )
@@ -42,14 +42,14 @@ _START_SECONDS = 30.0
 _ASK_SECONDS = 0.3
 _GRACE_SECONDS = 0.2
 _STDERR_BYTES = 4000
-_PROGRAMS = "programs"
+_PROGRAMS = "programs"  # the subfolder of the browser's folder that is first in its PATH
 _THREADS = WorkerThreads("stage-folders", threads=2)
 # The shell waits for a line, then becomes the browser, whose ends of the DevTools pipes must be the descriptors 3 and 4.
 _SCRIPT = 'read -r start && exec "$0" "$@" 3<&0 4>&1 </dev/null >&2'
 
 
 class BrowserProcess:
-    """A Chromium. Until `start`, a shell waits in its place. Closing it ends every process and removes its folder."""
+    """A Chromium process. Until `start`, it is a shell that waits. `close` ends all of its processes and removes its folder."""
 
     def __init__(self, folder: BrowserFolder, program: str) -> None:
         self.connection = Connection()
@@ -61,7 +61,7 @@ class BrowserProcess:
         self._is_started = False
 
     async def connect(self, child: Child, stack: AsyncExitStack) -> None:
-        """Use the pipes of the shell that waits. `stack` has everything that is closed with the process."""
+        """Connect to the pipes of the shell that waits. From now on, `close` closes everything in `stack`."""
         stack.push_async_callback(child.end, _GRACE_SECONDS)
         stack.callback(self.connection.close)
         loop = asyncio.get_running_loop()
@@ -87,7 +87,7 @@ class BrowserProcess:
             ) from None
 
     async def close(self) -> None:
-        """End it within a second: if it does not end by itself, it is killed."""
+        """End the browser within a second: if it does not end by itself, it is killed."""
         await self._stack.aclose()
 
 
@@ -103,9 +103,10 @@ async def launch(options: LaunchOptions, starter: KeeperClient | None = None) ->
 
 
 async def prepare(options: LaunchOptions, starter: KeeperClient | None = None) -> BrowserProcess:
-    """Set up all that a browser needs, up to the shell that waits in its sandbox; raises NO_BROWSER or LAUNCH_FAILED.
+    """Set up all that a browser needs, and start a shell in its sandbox, which becomes the browser in `BrowserProcess.start`.
 
-    `starter` starts its processes; None for a new one. It is closed with the browser.
+    `starter` connects to the keeper process that starts the shell; None to start a new keeper process. It is closed with the
+    browser. Raises NO_BROWSER or LAUNCH_FAILED.
     """
     program = find_browser(options.program)
     if program is None:
@@ -125,7 +126,7 @@ async def prepare(options: LaunchOptions, starter: KeeperClient | None = None) -
             _replace_programs(folder)
             keeper = await stack.enter_async_context(Keeper(sandbox, starter=starter))
             proxy = await _open_proxy(options, sandbox_kind, stack)
-            if sandbox_kind == "holdfast" and os.geteuid() == 0 and can_nobody_read_own_code():
+            if sandbox_kind == "holdfast" and os.geteuid() == 0 and can_user_nobody_read_own_code():
                 folder.give_to_nobody()
             process = BrowserProcess(folder, program)
             child = await keeper.spawn(_process_spec(program, folder, options, sandbox_kind, proxy))
@@ -153,7 +154,7 @@ def _write_preferences(folder: BrowserFolder) -> None:
 
 
 def _replace_programs(folder: BrowserFolder) -> None:
-    """Let the browser find programs that do nothing in place of those that open other programs: it asks nobody for `mailto:`."""
+    """Keep the browser from opening other programs, which it does for `mailto:` without asking: it finds `false` in place of `xdg-open`."""
     programs = folder.path / _PROGRAMS
     programs.mkdir()
     nothing = shutil.which("false", path=os.defpath) or os.devnull
@@ -168,7 +169,7 @@ def _process_spec(
     flags = (*FLAGS, *own, *(CONFINED_FLAGS if sandbox_kind == "holdfast" else ()))
     env = {
         "HOME": str(folder.path / "profile"),
-        # Chromium puts a Unix socket there, whose path may have 107 characters. Each sandbox has its own /tmp.
+        # Chromium creates a Unix socket there, and the path of a Unix socket must be short. Each sandbox has its own /tmp.
         "TMPDIR": "/tmp" if sandbox_kind == "holdfast" else str(folder.path),
         "PATH": f"{folder.path}/{_PROGRAMS}:{os.defpath}",
         "LANG": os.environ.get("LANG", "C.UTF-8"),
@@ -183,9 +184,9 @@ def _process_spec(
 
 
 async def _open_proxy(options: LaunchOptions, sandbox_kind: SandboxKind, stack: AsyncExitStack) -> str:
-    """Start the proxy that checks every request, unless the sandbox has one, and return its address."""
+    """Return the address of the proxy that checks every request. Start it, unless the sandbox comes with one."""
     match sandbox_kind:
-        case "holdfast":  # its listener is inside of the sandbox
+        case "holdfast":
             return f"http://127.0.0.1:{PROXY_PORT}"
         case "chromium":
             proxy = EgressProxy(network_confinement(options))
@@ -196,7 +197,7 @@ async def _open_proxy(options: LaunchOptions, sandbox_kind: SandboxKind, stack: 
 
 
 class _LastLines(asyncio.Protocol):
-    """The end of what the browser writes to standard error."""
+    """Keeps the end of what the browser writes to standard error, for the message if it does not start."""
 
     def __init__(self) -> None:
         self._data = b""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 Early = Literal["nothing", "sandbox", "browser"]
+"""See `LaunchOptions.early`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +24,7 @@ class LaunchOptions:
     """Ports of this machine that no page may reach, besides those that Holdfast's processes with this `data_dir` listen on."""
     data_dir: Path | None = None
     early: Early = "nothing"
-    """What the server starts before the first call of `open`: nothing; the sandbox, in which a shell waits; or the browser itself, if
-    the server is started because a tool is called."""
+    """What the server starts before the first call of `open`: nothing; the sandbox, with a shell that becomes the browser later; or the
+    browser itself, if a tool call has started the server."""
     folder_base: Path | None = None
     """Where the folders of browsers are created; None for the default."""

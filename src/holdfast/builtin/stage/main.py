@@ -1,4 +1,4 @@
-"""Run the server. What its first browser needs is started first, and gets ready while the tools are imported."""
+"""Runs the server. The keeper process of its first browser is started first, so that it gets ready while the tools are imported."""
 
 import sys
 from contextlib import suppress
@@ -19,7 +19,10 @@ def main(arguments: list[str]) -> None:
 
 
 def _start_keeper() -> KeeperClient | None:
-    """A client whose keeper process is starting. The process exits when this one does, even if it is never used."""
+    """Start a keeper process, and return its client; None if there is no keeper process on this system.
+
+    The keeper process exits with this process, even if it is never used.
+    """
     if sys.platform != "linux":
         return None
     client = KeeperClient()

@@ -1,4 +1,4 @@
-"""Load pages: by address, back, forward and reload."""
+"""Loads pages: by address, back, forward and reload."""
 
 import asyncio
 import contextlib
@@ -24,27 +24,28 @@ _REASONS = {
 _ABORTED = "net::ERR_ABORTED"
 """The error of a load that shows no page: a download, an answer without content, a redirect to another program."""
 _QUESTION_SECONDS = 5.0  # after this time, the browser does not ask any more whether to open another program
-_WITHOUT_PAGE = (204, 205)
-_EMPTY = ("", "about:blank")
+_STATUSES_WITHOUT_PAGE = (204, 205)
+_EMPTY_PAGES = ("", "about:blank")
 
 
 async def go(tab: Tab, url: str, timeout: float) -> str:
     """Load an address, or go `back`, `forward` or `reload`. Return `loaded`, or `loading` if it takes longer."""
     tab.is_leaving = True
     try:
-        if tab.is_loading and not tab.is_over:  # a page gets no commands while the tab waits for the next one
+        if tab.is_loading and not tab.is_over:
+            # A page gets no commands while the tab waits for the next page.
             tab.connection.post(cdp.PageStopLoading(), tab.session)
         if tab.is_hung or tab.has_dialog_flood or not await _does_page_answer(tab):
-            url = await _address(tab, url)
+            url = await _address(tab, url)  # before the tab shows an empty page
             await _stop_scripts(tab)
         if tab.asked_for_program is not None and url not in ("back", "forward"):
             url = tab.url if url == "reload" else check_url(url)
-            await _leave_question(tab, tab.asked_for_program)
-        first = tab.log.requests.count
+            await _close_program_question(tab, tab.asked_for_program)
+        last_request = tab.log.requests.count
         match url:
             case "reload":
-                same = cdp.PageNavigate(url=tab.url or _EMPTY[1])
-                await _start(tab, cdp.PageReload(), timeout, if_stopped=same)
+                same_address = cdp.PageNavigate(url=tab.url or _EMPTY_PAGES[1])
+                await _start(tab, cdp.PageReload(), timeout, if_stopped=same_address)
             case "back" | "forward":
                 await _go_in_history(tab, url, timeout)
             case _:
@@ -53,28 +54,28 @@ async def go(tab: Tab, url: str, timeout: float) -> str:
                 if result is None:
                     return "loading"
                 if result.error_text == _ABORTED and not result.is_download:
-                    await _wait(tab, first, timeout)
+                    await _wait(tab, last_request, timeout)
                     if tab.commits == commits:
                         tab.asked_for_program = monotonic()
                         raise _denied_redirect(url)
-        return await _wait(tab, first, timeout)
+        return await _wait(tab, last_request, timeout)
     finally:
         tab.is_leaving = False
 
 
 async def _address(tab: Tab, url: str) -> str:
-    """The address that `back`, `forward` or `reload` leads to. When the scripts of a page are stopped, the tab shows an empty page."""
+    """Return the address that `back`, `forward` or `reload` leads to; any other address as it is."""
     match url:
         case "reload":
-            return tab.url or _EMPTY[1]
+            return tab.url or _EMPTY_PAGES[1]
         case "back" | "forward":
             return (await _history_entry(tab, url, _STOP_SECONDS)).url
         case _:
             return url
 
 
-async def _leave_question(tab: Tab, asked: float) -> None:
-    """Close the browser's question whether to open another program. It stays until the tab shows another site."""
+async def _close_program_question(tab: Tab, asked: float) -> None:
+    """Close the browser's question whether to open another program. Only showing another site closes it."""
     if not tab.is_over:
         await _start(tab, cdp.PageNavigate(url="about:blank"), _STOP_SECONDS)
     if monotonic() - asked > _QUESTION_SECONDS:
@@ -82,20 +83,20 @@ async def _leave_question(tab: Tab, asked: float) -> None:
 
 
 async def _does_page_answer(tab: Tab) -> bool:
-    """Whether the page answers. If it is busy, it must be stopped now: that is not possible while the browser loads the next page."""
-    if tab.is_over or tab.url in _EMPTY:
+    """Return whether the page answers. If not, its scripts must be stopped now: that is not possible while the next page is loaded."""
+    if tab.is_over or tab.url in _EMPTY_PAGES:
         return True
     try:
         await tab.connection.send(cdp.RuntimeEvaluate(expression="1"), tab.session, _PATIENCE_SECONDS)
     except NoAnswerError:
         return tab.is_over
-    except (CdpError, ConnectionLostError):  # it is being replaced, or is gone
+    except (CdpError, ConnectionLostError):  # the page is being replaced, or is gone
         return True
     return True
 
 
 async def _stop_scripts(tab: Tab) -> None:
-    """End the scripts of a page that is busy or opens dialogs without end: it would block the next page."""
+    """End the scripts of a page that is busy or keeps opening dialogs: they would block the next page. Leaves an empty page."""
     disable = cdp.EmulationSetScriptExecutionDisabled(value=True)
     enable = cdp.EmulationSetScriptExecutionDisabled(value=False)
     with contextlib.suppress(CdpError, ConnectionLostError):
@@ -104,7 +105,7 @@ async def _stop_scripts(tab: Tab) -> None:
             await tab.connection.send(disable, tab.session, _STOP_SECONDS)
             await tab.connection.send(cdp.PageNavigate(url="about:blank"), tab.session, _STOP_SECONDS)
             await tab.connection.send(enable, tab.session, _STOP_SECONDS)
-        except NoAnswerError:  # nothing else ends them
+        except NoAnswerError:  # only ending the page's process ends the scripts
             tab.connection.post(enable, tab.session)
             tab.connection.post(cdp.PageCrash(), tab.session)
             await tab.until(lambda: tab.is_over, _STOP_SECONDS)
@@ -112,7 +113,7 @@ async def _stop_scripts(tab: Tab) -> None:
 
 
 async def _navigate(tab: Tab, url: str, timeout: float) -> cdp.PageNavigateResult | None:
-    """Load an address. None if its server has not answered in time."""
+    """Load an address. Returns None if its server has not answered in time."""
     tab.is_loading = True
     result = await _send(tab, cdp.PageNavigate(url=url), timeout)
     if result is None:
@@ -136,25 +137,25 @@ def _denied_redirect(url: str) -> ToolError:
     return ToolError(URL_DENIED, message, page=_shown(url))
 
 
-async def _go_in_history(tab: Tab, way: Literal["back", "forward"], timeout: float) -> None:
-    entry = await _history_entry(tab, way, timeout)
+async def _go_in_history(tab: Tab, direction: Literal["back", "forward"], timeout: float) -> None:
+    entry = await _history_entry(tab, direction, timeout)
     command = cdp.PageNavigateToHistoryEntry(entry_id=entry.id)
     await _start(tab, command, timeout, if_stopped=cdp.PageNavigate(url=entry.url))
 
 
 async def _history_entry(
-    tab: Tab, way: Literal["back", "forward"], timeout: float
+    tab: Tab, direction: Literal["back", "forward"], timeout: float
 ) -> cdp.PageNavigationEntry:
-    """Where `back` or `forward` leads to; raises LOAD_FAILED if there is no such page, URL_DENIED if it may not be shown."""
+    """Return the page that `back` or `forward` leads to. Raises LOAD_FAILED if there is none, URL_DENIED if it may not be shown."""
     history = await _send(tab, cdp.PageGetNavigationHistory(), timeout)
     if history is None:
         raise ToolError(PAGE_HUNG, f"The page in {tab.id} does not answer.")
     at = history.current_index
-    entries = history.entries[:at][::-1] if way == "back" else history.entries[at + 1 :]
+    entries = history.entries[:at][::-1] if direction == "back" else history.entries[at + 1 :]
     if not entries:
-        raise ToolError(LOAD_FAILED, f"There is no page to go {way} to.")
-    # An empty page was put there to stop the scripts of the page before it.
-    entry = next((entry for entry in entries if entry.url not in _EMPTY), entries[0])
+        raise ToolError(LOAD_FAILED, f"There is no page to go {direction} to.")
+    # An empty page in the history comes from `_stop_scripts`.
+    entry = next((entry for entry in entries if entry.url not in _EMPTY_PAGES), entries[0])
     check_url(entry.url)
     return entry
 
@@ -162,22 +163,24 @@ async def _history_entry(
 async def _start(
     tab: Tab, command: cdp.Command[Any], timeout: float, *, if_stopped: cdp.Command[Any] | None = None
 ) -> None:
-    """Send a command that loads another page, and wait until the tab has that page, or until its server was asked for it.
+    """Send a command that loads another page, and wait until the tab shows that page, or until the request for it was sent.
 
     The browser answers such a command at once, even if the scripts of the old page block the load. Then these scripts are stopped,
     and `if_stopped` is sent.
     """
-    before, first = tab.commits, tab.log.requests.count
+    commits_before, last_request = tab.commits, tab.log.requests.count
 
     def has_page() -> bool:
-        return tab.commits > before or tab.is_over
+        return tab.commits > commits_before or tab.is_over
 
     await _send(tab, command, timeout, if_stopped=if_stopped)
     if if_stopped is None:
         await tab.until(has_page, timeout)
-    elif not await tab.until(has_page, min(timeout, _PATIENCE_SECONDS)) and not _is_request_sent(tab, first):
+    elif not await tab.until(has_page, min(timeout, _PATIENCE_SECONDS)) and not _is_request_sent(
+        tab, last_request
+    ):
         await _stop_scripts(tab)
-        before = tab.commits
+        commits_before = tab.commits
         await _send(tab, if_stopped, timeout)
         await tab.until(has_page, timeout)
 
@@ -185,24 +188,24 @@ async def _start(
 async def _send(
     tab: Tab, command: cdp.Command[cdp.R], timeout: float, *, if_stopped: cdp.Command[Any] | None = None
 ) -> cdp.R | None:
-    """Send a command. None if a server takes longer than `timeout` to answer: its page is shown later.
+    """Send a command. Returns None if a server takes longer than `timeout` to answer: the tab shows its page later.
 
-    If the scripts of the old page must be stopped first, `if_stopped` is sent then, in place of the command.
+    If the scripts of the old page block the load, they are stopped, and `if_stopped` or else the command is sent again.
     """
     if tab.is_closed:
         tab.check()
-    first = tab.log.requests.count
+    last_request = tab.log.requests.count
     with browser_failures():
         sending = asyncio.ensure_future(tab.connection.send(command, tab.session, timeout))
         sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
         try:
             await asyncio.wait([sending], timeout=min(timeout, _PATIENCE_SECONDS))
-            if not sending.done() and not tab.is_over and not _is_request_sent(tab, first):
+            if not sending.done() and not tab.is_over and not _is_request_sent(tab, last_request):
                 await _stop_scripts(tab)  # the old page blocks the load
                 return await tab.connection.send(if_stopped or command, tab.session, timeout)
             return await sending
         except NoAnswerError:
-            if tab.is_over or not _is_request_sent(tab, first):
+            if tab.is_over or not _is_request_sent(tab, last_request):
                 raise
             return None
         except CdpError as error:
@@ -211,29 +214,29 @@ async def _send(
             sending.cancel()
 
 
-def _is_request_sent(tab: Tab, first: int) -> bool:
-    """Whether the tab has requested the next page, so that it waits for a server."""
-    return any(_is_load(tab, request) for _, request in tab.log.requests.after(first))
+def _is_request_sent(tab: Tab, last_request: int) -> bool:
+    """Return whether the tab has requested another page since `last_request`, so that it waits for a server."""
+    return any(_is_load(tab, request) for _, request in tab.log.requests.after(last_request))
 
 
 def _is_load(tab: Tab, request: Request) -> bool:
     return request.kind == "Document" and request.frame_id == tab.target_id
 
 
-async def _wait(tab: Tab, first: int, timeout: float) -> str:
-    """Wait until the page is loaded; raise if there is no page to show. Requests after the number `first` belong to this load."""
+async def _wait(tab: Tab, last_request: int, timeout: float) -> str:
+    """Wait until the page is loaded; raise if there is no page to show. `last_request` is the number of the last request before the load."""
     await asyncio.sleep(0)
     started = await tab.until(lambda: tab.find_document(tab.target_id) is not None or tab.is_closed, timeout)
     loaded = await tab.until(lambda: not tab.is_loading or tab.is_over, timeout)
     if tab.is_crashed:
         raise ToolError(PAGE_CRASHED, "The page crashed while it was loaded.")
     tab.check()
-    for _, request in tab.log.requests.after(first):
+    for _, request in tab.log.requests.after(last_request):
         headers = {name.lower(): value for name, value in request.response_headers.items()}
         if not _is_load(tab, request):
             continue
         shown = _shown(request.url)
-        if request.status in _WITHOUT_PAGE:
+        if request.status in _STATUSES_WITHOUT_PAGE:
             message = f"The server answered {request.status}: there is no page to show."
             raise ToolError(LOAD_FAILED, message, page=shown)
         if VERDICT_HEADER not in headers:

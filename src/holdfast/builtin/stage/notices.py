@@ -2,27 +2,35 @@
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast.builtin.stage.limits import MAX_NOTICES, MAX_TEXT
 
 
+class Notice(NamedTuple):
+    """What happened, in Holdfast's words, and what the page wrote about it, such as a dialog's message."""
+
+    what: str
+    page_text: str
+
+
 @dataclass(slots=True)
 class Notices:
-    """What the next answer reports, such as dialogs and new tabs."""
+    """The notices that the next answer reports, such as dialogs and new tabs. If there are too many, the oldest are dropped."""
 
-    items: deque[tuple[str, str]] = field(default_factory=lambda: deque[tuple[str, str]](maxlen=MAX_NOTICES))
+    pending: deque[Notice] = field(default_factory=lambda: deque[Notice](maxlen=MAX_NOTICES))
     dropped: int = 0
 
     def add(self, what: str, page_text: str) -> None:
-        if len(self.items) == MAX_NOTICES:
+        if len(self.pending) == MAX_NOTICES:
             self.dropped += 1
-        self.items.append((what, page_text[:MAX_TEXT]))
+        self.pending.append(Notice(what, page_text[:MAX_TEXT]))
 
-    def take(self) -> list[tuple[str, str]]:
+    def take(self) -> list[Notice]:
         """Return all notices, and remove them."""
-        taken = list(self.items)
+        taken = list(self.pending)
         if self.dropped:
-            taken.append((f"{self.dropped} more", ""))
-        self.items.clear()
+            taken.append(Notice(f"{self.dropped} more", ""))
+        self.pending.clear()
         self.dropped = 0
         return taken

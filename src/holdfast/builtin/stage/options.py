@@ -14,11 +14,11 @@ DENIED_PORTS = "HOLDFAST_STAGE_DENIED_PORTS"
 """The variable with the ports of this machine that no page may reach, separated by commas."""
 
 STARTED_BY_CALL = "HOLDFAST_STAGE_STARTED_BY_CALL"
-"""The variable that says that the server is started because a tool is called, so that its browser starts at once."""
+"""The variable that is set if the server is started by a tool call, so that its browser starts at once."""
 
 
 def read_options(arguments: Sequence[str]) -> tuple[LaunchOptions, SessionFiles]:
-    """How browsers are started, and which files the tools may use: those in the folder that the server is started in."""
+    """Return how browsers are started, and which files the tools may use: those in the working directory."""
     from holdfast import settings
 
     loaded = settings.load()
@@ -45,7 +45,7 @@ def _ports(text: str) -> list[int]:
 
 
 def _own_port(arguments: Sequence[str]) -> list[int]:
-    """The port of `--http HOST:PORT`."""
+    """Return the port of the argument `--http HOST:PORT`."""
     for word, value in pairwise(arguments):
         if word == "--http":
             return _ports(value.rpartition(":")[2])

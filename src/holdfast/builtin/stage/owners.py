@@ -1,4 +1,4 @@
-"""Which browser and which stages belong to which caller."""
+"""Finds the browser, the stages, the tabs and the elements of each caller. A caller is an *owner* of its browser."""
 
 import asyncio
 import re
@@ -16,7 +16,9 @@ _REF = re.compile(r"\[?(?:t(\d{1,9}))?e(\d{1,9})\]?")
 
 @dataclass(slots=True)
 class _Owner:
-    numbers: IdCounters = field(default_factory=IdCounters)
+    """A caller: its browser, the stage that it used last, and the counters for its ids."""
+
+    counters: IdCounters = field(default_factory=IdCounters)
     browser: Browser | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_stage: str = ""
@@ -31,7 +33,7 @@ class Owners:
         self._owners: dict[str, _Owner] = {}
 
     async def browser(self, call: Call) -> Browser:
-        """The caller's browser. It is started if it does not run."""
+        """Return the caller's browser. Start it if it is not running."""
         owner = self._owners.setdefault(call.owner, _Owner())
         async with owner.lock:
             browser = owner.browser
@@ -40,15 +42,15 @@ class Owners:
                 browser = None
             if browser is None:
                 process = await self.first_browser.launch()
-                browser = Browser(process.connection, process, owner.numbers)
+                browser = Browser(process.connection, process, owner.counters)
                 browser.start()
                 owner.browser = browser
                 browser.on_close = lambda: self._closed(owner, browser)
             return browser
 
-    def numbers(self, call: Call) -> IdCounters:
-        """The counters for the ids of the caller's stages and tabs. No id is used twice."""
-        return self._owners.setdefault(call.owner, _Owner()).numbers
+    def counters(self, call: Call) -> IdCounters:
+        """Return the counters for the ids of the caller's stages and tabs. No id is used twice."""
+        return self._owners.setdefault(call.owner, _Owner()).counters
 
     def add(self, call: Call, stage: Stage) -> None:
         """Give a new stage to the caller."""
@@ -56,13 +58,13 @@ class Owners:
         self._owners[call.owner].last_stage = stage.id
 
     def stage(self, call: Call, stage_id: str = "") -> Stage:
-        """The caller's stage with this id, or the one that was used last. Raise BROWSER_GONE if its browser has ended."""
+        """Return the caller's stage with this id, or the one that was used last. Raises BROWSER_GONE if its browser has ended."""
         stage = self.any_stage(call, stage_id)
         stage.browser.check()
         return stage
 
     def any_stage(self, call: Call, stage_id: str = "") -> Stage:
-        """The caller's stage with this id, or the one that was used last, even if its browser has ended."""
+        """Return the caller's stage with this id, or the one that was used last, even if its browser has ended."""
         ids = self.stages.ids()
         owner = self._owners.get(call.owner)
         if not stage_id and owner is not None and owner.last_stage in ids:
@@ -77,7 +79,7 @@ class Owners:
         return stage
 
     def tab(self, call: Call, tab_id: str = "") -> tuple[Stage, Tab]:
-        """The caller's tab with this id, or the one that was used last."""
+        """Return the caller's tab with this id, or the one that was used last, and its stage."""
         if not tab_id:
             stage = self.stage(call)
             return stage, stage.tab()
@@ -91,7 +93,7 @@ class Owners:
         raise ToolError(TAB_GONE, f"There is no tab {tab_id[:40]!r}.")
 
     def element(self, call: Call, ref: str) -> tuple[Stage, Tab, int]:
-        """The stage, the tab and the number of the element that a ref means."""
+        """Return the stage, the tab and the ref number of the element that a ref names."""
         matched = _REF.fullmatch(ref.strip())
         if matched is None:
             raise ToolError(NO_ELEMENT, f"{ref[:40]!r} is not a ref. Refs look like e12.")
@@ -102,6 +104,7 @@ class Owners:
         await stage.close()
 
     async def _forget_lost(self, browser: Browser) -> None:
+        """Remove the stages of a browser that has ended."""
         for stage_id in self.stages.ids():
             if self.stages.get(stage_id).browser is browser:
                 await self.stages.remove(stage_id)

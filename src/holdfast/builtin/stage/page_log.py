@@ -1,4 +1,4 @@
-"""What a page logged and requested, within limits."""
+"""The last messages that a page logged, and its last requests."""
 
 import json
 import time
@@ -11,7 +11,7 @@ import msgspec
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.fence import one_line
 from holdfast.builtin.stage.limits import MAX_CONSOLE, MAX_HEADER, MAX_HEADERS, MAX_REQUESTS, MAX_TEXT
-from holdfast.builtin.stage.recent import Recent
+from holdfast.builtin.stage.recent_items import RecentItems
 from holdfast.builtin.stage.url_rules import without_credentials
 
 _MAX_ARGUMENTS = 20
@@ -22,9 +22,12 @@ class ConsoleLine:
     """Something that the page logged, or an error in its scripts."""
 
     level: str
+    """`log`, `info`, `warning`, `error` and so on, as in the DevTools protocol."""
     text: str
     where: str
+    """The address of the script and the line; empty if they are not known."""
     at: float
+    """The browser's time stamp."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,7 @@ class Request:
     method: str
     url: str
     kind: str
+    """What is requested, such as `Document` or `Fetch`, as in the DevTools protocol."""
     started: float
     headers: dict[str, str]
     frame_id: str = ""
@@ -52,12 +56,12 @@ class PageLog:
     """The last messages and requests of a tab, and the requests that have not ended."""
 
     def __init__(self) -> None:
-        self.console: Recent[ConsoleLine] = Recent(MAX_CONSOLE)
-        self.requests: Recent[Request] = Recent(MAX_REQUESTS)
+        self.console: RecentItems[ConsoleLine] = RecentItems(MAX_CONSOLE)
+        self.requests: RecentItems[Request] = RecentItems(MAX_REQUESTS)
         self.in_flight: dict[str, Request] = {}
 
     def on_event(self, session: str, event: msgspec.Struct) -> None:
-        """Note an event about the console or a request; ignore all others."""
+        """Record an event about the console or a request; ignore all others."""
         match event:
             case cdp.RuntimeConsoleAPICalled(type=level, args=args, timestamp=at, stack_trace=stack):
                 text = " ".join(_show(value) for value in args[:_MAX_ARGUMENTS])
@@ -70,21 +74,21 @@ class PageLog:
                 self._log(entry.level, entry.text, entry.url or "", entry.timestamp)
             case cdp.NetworkRequestWillBeSent():
                 self._on_request(session, event)
-            case cdp.NetworkResponseReceived(request_id=request, response=response):
-                if found := self.in_flight.get(request):
-                    found.status, found.status_text = response.status, response.status_text[:MAX_TEXT]
-                    found.mime_type = response.mime_type[:MAX_TEXT]
-                    found.response_headers = _cut_headers(response.headers)
-            case cdp.NetworkLoadingFinished(request_id=request, encoded_data_length=size):
-                if found := self.in_flight.pop(request, None):
-                    found.size, found.ended = int(size), time.monotonic()
-            case cdp.NetworkLoadingFailed(request_id=request, error_text=why, blocked_reason=blocked):
-                if found := self.in_flight.pop(request, None):
-                    found.failure, found.ended = blocked or why, time.monotonic()
-            case cdp.NetworkWebSocketCreated(request_id=request, url=url):
+            case cdp.NetworkResponseReceived(request_id=request_id, response=response):
+                if request := self.in_flight.get(request_id):
+                    request.status, request.status_text = response.status, response.status_text[:MAX_TEXT]
+                    request.mime_type = response.mime_type[:MAX_TEXT]
+                    request.response_headers = _cut_headers(response.headers)
+            case cdp.NetworkLoadingFinished(request_id=request_id, encoded_data_length=size):
+                if request := self.in_flight.pop(request_id, None):
+                    request.size, request.ended = int(size), time.monotonic()
+            case cdp.NetworkLoadingFailed(request_id=request_id, error_text=why, blocked_reason=blocked):
+                if request := self.in_flight.pop(request_id, None):
+                    request.failure, request.ended = blocked or why, time.monotonic()
+            case cdp.NetworkWebSocketCreated(request_id=request_id, url=url):
                 self.requests.add(
                     Request(
-                        request,
+                        request_id,
                         session,
                         "GET",
                         without_credentials(url)[:MAX_TEXT],
@@ -112,7 +116,7 @@ class PageLog:
             event.frame_id or "",
         )
         self.requests.add(request)
-        if len(self.in_flight) >= MAX_REQUESTS:  # a flood
+        if len(self.in_flight) >= MAX_REQUESTS:  # forget the oldest one
             self.in_flight.pop(next(iter(self.in_flight)))
         self.in_flight[event.request_id] = request
 
@@ -121,13 +125,13 @@ class PageLog:
 
 
 def thrown_text(details: cdp.RuntimeExceptionDetails) -> str:
-    """What a script threw: an error, or any other value."""
+    """Describe what a script threw: an error, or any other value."""
     thrown = details.exception
     return details.text if thrown is None else thrown.description or f"{details.text} {_show(thrown)}"
 
 
 def _cut_headers(headers: dict[str, Any]) -> dict[str, str]:
-    """The first headers of a request or a response, as much of each as an answer shows. What is cut off is counted."""
+    """Keep the first headers, shortened to what an answer shows, and count the others."""
     first = islice(headers.items(), MAX_HEADERS)
     kept = {_cut(name): _cut(str(value)) for name, value in first}
     return kept | {"…": f"{len(headers) - MAX_HEADERS} more"} if len(headers) > MAX_HEADERS else kept

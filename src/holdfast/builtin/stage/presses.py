@@ -1,4 +1,7 @@
-"""The last check of a click: while documents are armed, a press that does not hit the expected element is stopped before the page sees it."""
+"""The last check of a click: if the press does not hit the expected element, it is stopped before the page sees it.
+
+Documents are *armed* while the page script in them watches for the press.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -10,30 +13,34 @@ from holdfast.builtin.stage.limits import SCRIPT_SECONDS
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-_OTHER_SECONDS = 1.0  # a frame that does not answer must not stop the clicks beside it
+_OTHER_SECONDS = 1.0  # short: a frame that does not answer must not stop clicks outside of it
 _FAILED = (STALE_REF, TAB_GONE, PAGE_HUNG)
 
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """Where a press went. `cover` describes the element that it would have hit, if it was stopped."""
+    """What became of a press."""
 
     outcome: Literal["hit", "missed", "stopped"]
+    """Whether it hit the expected element, reached none of the armed documents, or was stopped."""
     cover: dict[str, Any] | None = None
+    """If it was stopped: the element that it would have hit."""
 
 
-async def arm(tab: Tab, document: Document, number: int) -> list[Document] | None:
-    """Watch presses in all documents of a tab. Return the documents, that of the element first; None if the element is gone.
+async def arm(tab: Tab, document: Document, ref_number: int) -> list[Document] | None:
+    """Watch presses in all documents of a tab. Return the documents, the element's first; None if the element is gone.
 
-    Presses are let through in the element, and in the frames inside it. A frame that a page moves over the element gets none.
+    A press may hit the element and frames inside it, but not a frame that the page has moved over the element.
     """
     children = tab.tree.children(document.frame_id)
     owners = await asyncio.gather(*(tab.frame_element(frame) for frame in children))
-    numbers = [-1 if owner is None else owner[1] for owner in owners]
-    armed = await tab.run(document, "arm", ref=number, frames=numbers)
-    if armed is None:
+    ref_numbers = [-1 if owner is None else owner[1] for owner in owners]
+    frames_in_element = await tab.run(document, "arm", ref=ref_number, frames=ref_numbers)
+    if frames_in_element is None:
         return None
-    open_frames = {frame.id for frame, owner in zip(children, numbers, strict=True) if owner in armed}
+    open_frames = {
+        frame.id for frame, number in zip(children, ref_numbers, strict=True) if number in frames_in_element
+    }
     others: list[Document] = []
     for frame_id in list(tab.frames):
         other = tab.find_document(frame_id)
@@ -51,11 +58,11 @@ async def arm(tab: Tab, document: Document, number: int) -> list[Document] | Non
 
 
 async def disarm(tab: Tab, armed: list[Document], *, keep: bool = False) -> Press:
-    """Stop watching presses, unless `keep` is true. Return where the press went."""
+    """Stop watching presses, unless `keep` is true. Return what became of the press."""
     document, *others = armed
     first = await _call(tab, document, "disarm", SCRIPT_SECONDS, next=tab.next_ref, keep=keep)
     results = [first]
-    for other in others:  # one after another: each of them may number elements
+    for other in others:  # one after another: each of them may give numbers to elements
         results.append(await _call(tab, other, "disarm", _OTHER_SECONDS, next=tab.next_ref, keep=keep))
     for result in results:
         if result is not None and result["cover"] is not None:
@@ -68,7 +75,7 @@ async def disarm(tab: Tab, armed: list[Document], *, keep: bool = False) -> Pres
 async def _call(
     tab: Tab, document: Document, function: str, timeout: float, **options: Any
 ) -> dict[str, Any] | None:
-    """Call a function of the page script; None if the document is gone, or does not answer."""
+    """Call a function of the page script. Returns None if the document is gone or does not answer."""
     try:
         result = await tab.run(document, function, timeout, **options)
     except (ToolError, RuntimeError) as error:

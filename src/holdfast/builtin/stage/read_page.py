@@ -1,4 +1,8 @@
-"""Read the page of a tab: its outline with all frames and shadow roots, texts, and elements."""
+"""Reads the page of a tab: its outline with all frames and shadow roots, texts, and elements.
+
+Functions of the page script return the next free ref number (`next`), and how many elements they did not read for lack of time
+(`cut`, here `unread`).
+"""
 
 import asyncio
 from collections import deque
@@ -14,30 +18,31 @@ from holdfast.builtin.stage.snapshot import Snapshot
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
-_READING_SHARE = (
-    0.3  # the part of the timeout that the page script may read for; the rest of the page is left out
-)
+# The part of the timeout for which the page script may read or search. What it has not read by then is left out.
+_READING_SHARE = 0.3
 _SEARCHING_SHARE = 0.8
-_PAGE_SECONDS = 20.0  # a page of 300,000 elements answers nothing while it is laid out
-_ATTEMPTS = 5  # if the page is replaced by another one while it is read
+_PAGE_SECONDS = 20.0  # a page of 300,000 elements does not answer while the browser computes its layout
+_ATTEMPTS = 5  # how often to read again if another page replaces the page while it is read
 _REPLACE_SECONDS = 1.0
 _FRAME_SECONDS = 4.0  # a frame that does not answer must not make the whole page unreadable
 
 
 @dataclass(slots=True)
 class _Reading:
-    """The state of one reading of a page: how many frames may still be read, and how many elements were not."""
+    """The state of reading a page once."""
 
     tab: Tab
     search: ClosedRootSearch
     frames_left: int = MAX_FRAMES
+    """How many frames may still be read."""
     unread: int = 0
+    """How many elements were not read so far, for lack of time."""
     title: str = ""
     url: str = ""
 
 
 async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
-    """Read the page, or one element of it, and keep the snapshot for later differences."""
+    """Read the page, or the element with the ref number `within`, and keep the snapshot for later differences."""
     if within is not None:
         return await _take(tab, *await find_root(tab, within), is_part=True)
     for _ in range(_ATTEMPTS):
@@ -47,9 +52,9 @@ async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
         except ToolError as error:
             if error.code is not STALE_REF:
                 raise
-        # Another page has taken its place: read that one.
+        # Another page has replaced the page: read the new one.
         await tab.until(lambda gone=document.unique_id: gone not in tab.tree.documents, _REPLACE_SECONDS)
-    raise ToolError(PAGE_HUNG, f"The page in {tab.id} is replaced by another one again and again.")
+    raise ToolError(PAGE_HUNG, f"The page in {tab.id} keeps loading other pages.")
 
 
 async def _take(tab: Tab, document: Document, within: int | None, *, is_part: bool = False) -> Snapshot:
@@ -71,12 +76,15 @@ async def _take(tab: Tab, document: Document, within: int | None, *, is_part: bo
     return snapshot
 
 
-async def find_root(tab: Tab, number: int) -> tuple[Document, int | None]:
-    """Where to read an element: its document and its number. For a frame's element, the document in the frame, as a whole."""
-    document = tab.find_ref(number)
-    frame = (await _frames_by_element(tab, document)).get(number)
+async def find_root(tab: Tab, ref_number: int) -> tuple[Document, int | None]:
+    """Return the document in which to read an element, and its ref number there.
+
+    For the element of a frame: the document that is loaded in the frame, and None, because all of it is read.
+    """
+    document = tab.find_ref(ref_number)
+    frame = (await _frames_by_element(tab, document)).get(ref_number)
     if frame is None:
-        return document, number
+        return document, ref_number
     return await tab.document(frame.id, _FRAME_SECONDS), None
 
 
@@ -94,10 +102,10 @@ async def _read_lines(reading: _Reading, document: Document, depth: int, within:
     frames = await _frames_by_element(tab, document)
     result: list[str] = []
     done = 0
-    for index, number in walked["frames"]:
+    for index, ref_number in walked["frames"]:
         result += lines[done : index + 1]
         done = index + 1
-        frame = frames.get(number)
+        frame = frames.get(ref_number)
         if frame is not None and reading.frames_left > 0:
             reading.frames_left -= 1
             result += await _read_frame(reading, frame, depth + flat[3 * index] + 1)
@@ -117,18 +125,18 @@ async def _read_frame(reading: _Reading, frame: Frame, depth: int) -> list[str]:
 
 
 async def _frames_by_element(tab: Tab, document: Document) -> dict[int, Frame]:
-    found: dict[int, Frame] = {}
+    frames: dict[int, Frame] = {}
     for frame in tab.tree.children(document.frame_id)[:MAX_FRAMES]:
         owner = await tab.frame_element(frame)
         if owner is not None:
-            found[owner[1]] = frame
-    return found
+            frames[owner[1]] = frame
+    return frames
 
 
 async def _read(
     search: ClosedRootSearch, tab: Tab, document: Document, function: str, timeout: float, **options: Any
 ) -> dict[str, Any]:
-    """Call a function that reads a document; again if it has closed shadow roots that were not known."""
+    """Call a function that reads a document. Call it again if the document has closed shadow roots that were not known."""
     result, is_root_missing = await asyncio.gather(
         _call(tab, document, function, timeout, **options), search.is_root_missing(document, 2 * timeout)
     )
@@ -155,7 +163,7 @@ async def _call(
 
 
 def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
-    """The lines of an outline. `flat` has the depth, the number and the text of each line, one after another."""
+    """Return the lines of an outline. `flat` is a flat list of the depth, the ref number (-1 for none) and the text of each line."""
     prefix = tab.ref_prefix
     return [
         f"{' ' * (depth + flat[at])}{f'[{prefix}{flat[at + 1]}] ' if flat[at + 1] >= 0 else ''}{flat[at + 2]}"
@@ -166,7 +174,7 @@ def format_lines(tab: Tab, flat: Sequence[Any], depth: int = 0) -> list[str]:
 async def find_lines(
     tab: Tab, *, text: str, roles: Sequence[str] | None, within: int | None, details: bool = False
 ) -> tuple[list[str], int]:
-    """The lines in all frames that contain a text and have one of the roles, and how many elements were not read."""
+    """Return the lines in all frames that contain a text and have one of the roles, and how many elements were not read."""
     first, root = (await tab.document(), None) if within is None else await find_root(tab, within)
     search = ClosedRootSearch(tab)
     lines: list[str] = []
@@ -175,7 +183,7 @@ async def find_lines(
     async def visit(document: Document) -> list[int]:
         nonlocal unread
         is_first = document is first
-        found = await _read(
+        result = await _read(
             search,
             tab,
             document,
@@ -187,9 +195,9 @@ async def find_lines(
             within=root if is_first else None,
             details=details,
         )
-        lines.extend(format_lines(tab, found["lines"]))
-        unread += found["cut"]
-        return found["frames"]
+        lines.extend(format_lines(tab, result["lines"]))
+        unread += result["cut"]
+        return result["frames"]
 
     await visit_documents(tab, first, visit)
     return lines, unread
@@ -204,7 +212,7 @@ class FoundText:
 
 
 async def search_text(tab: Tab, text: str, timeout: float, within: int | None = None) -> FoundText:
-    """Search the page, or one element of it, for a text, in all frames. Raise PAGE_HUNG if the page does not answer in time."""
+    """Search the page with all of its frames, or one element, for a text. Raises PAGE_HUNG if the page does not answer in time."""
     whole = (await tab.document(timeout=timeout), None)
     first, root = whole if within is None else await find_root(tab, within)
     search = ClosedRootSearch(tab)
@@ -214,12 +222,12 @@ async def search_text(tab: Tab, text: str, timeout: float, within: int | None = 
     async def visit(document: Document) -> list[int] | None:
         nonlocal is_found, unread
         options = {"text": text, "within": root if document is first else None}
-        found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
-        if not found["found"] and await search.add_if_missing(document):
-            found = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
-        is_found = found["found"]
-        unread += found["cut"]
-        return None if is_found else found["frames"]
+        result = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
+        if not result["found"] and await search.add_if_missing(document):
+            result = await _call(tab, document, "hasText", timeout, share=_SEARCHING_SHARE, **options)
+        is_found = result["found"]
+        unread += result["cut"]
+        return None if is_found else result["frames"]
 
     await visit_documents(tab, first, visit)
     return FoundText(is_found, 0 if is_found else unread)
@@ -230,38 +238,38 @@ async def visit_documents(
 ) -> None:
     """Visit a document, and then those of the frames that are shown in it. Documents in frames that do not answer are skipped.
 
-    `visit` returns the numbers of the frame elements that are shown, or None to end the visits.
+    `visit` returns the ref numbers of the frame elements that are shown, or None to end the visits.
     """
     waiting = deque([first])
     frames_left = MAX_FRAMES
     while waiting:
         document = waiting.popleft()
         try:
-            numbers = await visit(document)
+            ref_numbers = await visit(document)
         except ToolError:
             if document is first:
                 raise
             continue
-        if numbers is None:
+        if ref_numbers is None:
             return
-        frames = await _frames_by_element(tab, document) if numbers else {}
-        for number in numbers[:frames_left]:
-            frame = frames.get(number)
+        frames = await _frames_by_element(tab, document) if ref_numbers else {}
+        for ref_number in ref_numbers[:frames_left]:
+            frame = frames.get(ref_number)
             inner = None if frame is None else tab.find_document(frame.id)
             if inner is not None:
                 waiting.append(inner)
                 frames_left -= 1
 
 
-async def similar_refs(tab: Tab, number: int) -> list[str]:
-    """Lines of the current page that look like the element that a stale ref meant."""
-    wanted = f"[{tab.ref(number)}] "
+async def similar_refs(tab: Tab, ref_number: int) -> list[str]:
+    """Return the lines of the current page that look like the element that a stale ref named."""
+    wanted = f"[{tab.ref(ref_number)}] "
     for snapshot in reversed(tab.snapshots.values()):
         line = next((line for line in snapshot.lines if line.lstrip(" ").startswith(wanted)), None)
         if line is not None:
             document = await tab.document()
-            found = await _call(
+            result = await _call(
                 tab, document, "similar", SCRIPT_SECONDS, text=line.lstrip(" ")[len(wanted) :]
             )
-            return format_lines(tab, found["lines"])
+            return format_lines(tab, result["lines"])
     return []

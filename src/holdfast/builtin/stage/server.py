@@ -1,4 +1,4 @@
-"""The server with the stage tools."""
+"""Makes the toolbox of the server `stage`."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ INSTRUCTIONS = (
 
 
 def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
-    """Return the stage tools. A browser starts at a caller's first `open`; `options.early` lets the first browser start earlier."""
+    """Return the toolbox with the stage tools. A browser starts at a caller's first `open`, or earlier if `options.early` says so."""
     owners = Owners(FirstBrowser(options))
     box = _make_box(owners, has_lifespan=options.early != "nothing")
     _add_tools(box, owners, options, files)
@@ -33,9 +33,9 @@ def stage_toolbox(options: LaunchOptions, files: SessionFiles) -> Toolbox:
 def stage_toolbox_to_serve(
     options: LaunchOptions, files: SessionFiles, starter: KeeperClient | None
 ) -> Toolbox:
-    """Return the same, but its tools are added when the server starts, at the same time as the first browser is prepared.
+    """Return the same toolbox, but its tools are added when the server starts, while the first browser is prepared.
 
-    `starter` starts the processes of that browser.
+    `starter` connects to the keeper process that starts the first browser; None to start a new keeper process.
     """
     owners = Owners(FirstBrowser(options, starter))
     box = _make_box(owners, lambda: _add_tools(box, owners, options, files), has_lifespan=True)
@@ -43,7 +43,7 @@ def stage_toolbox_to_serve(
 
 
 def _make_box(owners: Owners, on_start: Callable[[], None] | None = None, *, has_lifespan: bool) -> Toolbox:
-    """A box without tools. Its lifespan begins the first browser, and calls `on_start` in a thread."""
+    """Return a toolbox without tools. Its lifespan starts the first browser, and calls `on_start` in a thread."""
     first_browser = owners.first_browser
 
     @asynccontextmanager

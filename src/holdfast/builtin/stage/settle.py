@@ -1,4 +1,4 @@
-"""Wait until the consequences of an action are visible: pages that it loads, requests that it starts, changes of the page."""
+"""Waits until the consequences of an action are visible: pages that it loads, requests that it starts, changes of the page."""
 
 from dataclasses import dataclass
 
@@ -7,26 +7,28 @@ from holdfast.builtin.stage.limits import SETTLE_SECONDS
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
+# The types of requests that are waited for. Others, such as images, are not.
 _WAITED_TYPES = frozenset({"Document", "XHR", "Fetch", "Script"})
-_QUIET_MS = 25
-_LONGEST_MS = 400
+_QUIET_MS = 25  # a page is quiet if it has not changed for this time
+_LONGEST_MS = 400  # how long to wait for a page that keeps changing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TabState:
-    """How often a tab has loaded another page, and the requests that have not ended."""
+    """How many pages a tab had begun to load, and which requests had not ended."""
 
     navigations: int
     in_flight: frozenset[str] = frozenset()
+    """The ids of the requests."""
 
 
 def tab_state(tab: Tab) -> TabState:
-    """The state of a tab before an action, for `settle` after it."""
+    """Return the state of a tab. Call it before an action; `settle` needs it after the action."""
     return TabState(navigations=tab.navigations, in_flight=frozenset(tab.log.in_flight))
 
 
 async def settle(tab: Tab, before: TabState, load_seconds: float) -> None:
-    """Wait for what has happened since `before`. A page that is loaded may take `load_seconds`."""
+    """Wait until what an action started has ended. `before` is the state before the action. Loading a page may take `load_seconds`."""
     await _quiet(tab)
     if tab.navigations > before.navigations:
         await tab.until(lambda: not tab.is_loading or tab.is_over, load_seconds)
@@ -45,6 +47,7 @@ async def settle(tab: Tab, before: TabState, load_seconds: float) -> None:
 
 
 async def _quiet(tab: Tab) -> None:
+    """Wait until the page has not changed for a moment."""
     document = tab.find_document(tab.target_id)
     if document is None or tab.is_over:
         return

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from holdfast.builtin.stage.token_estimate import fitting, fitting_start
 
 _MIN_SIBLINGS = 3  # if fewer children of each element fit, the beginning of the page is shown instead
-_SHOWN_REMOVALS = 6
+_SHOWN_REMOVALS = 6  # how many removed lines of a change are shown
 _CURSOR = re.compile(r"(\w+):(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
 _HUNK = re.compile(r"@@ -(\d+),(\d+) \+(\d+),(\d+) @@")
 
@@ -24,28 +24,31 @@ class Snapshot:
     id: str
     lines: tuple[str, ...]
     document: str = ""
-    """The id of the document that it shows."""
+    """The id of the page's document."""
     is_part: bool = False
     """Whether it shows only one element of the page."""
     unread: int = 0
-    """How many elements were not read, because the page is too large. `within` and `find` can lead to them."""
+    """How many elements were not read, because the page is too large. The tool `find`, and `snapshot` with `within`, can reach them."""
     title: str = ""
     url: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """Those lines of a snapshot that fit into a budget."""
+class SnapshotView:
+    """The lines of a snapshot that fit into a budget."""
 
     lines: list[str]
+    """They may include markers for lines that are left out."""
     shown: int
+    """How many lines of the snapshot are shown."""
     left_out: int
+    """How many lines of the snapshot are not shown."""
     cursor: str = ""
     """Where to continue; empty if nothing is left out."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CursorPosition:
     """Where an answer continues: a line, and a character in it if the line does not fit into one answer."""
 
     line: int
@@ -55,26 +58,26 @@ class Place:
         return f"{self.line}.{self.character}" if self.character else str(self.line)
 
 
-def parse_cursor(cursor: str) -> tuple[str, Place] | None:
-    """The name of the lines that a cursor continues, and the place; None if it is not a cursor."""
+def parse_cursor(cursor: str) -> tuple[str, CursorPosition] | None:
+    """Return the id before the colon of a cursor, and the place after it; None if it is not a cursor."""
     matched = _CURSOR.fullmatch(cursor)
-    return (matched[1], Place(int(matched[2]), int(matched[3] or 0))) if matched else None
+    return (matched[1], CursorPosition(int(matched[2]), int(matched[3] or 0))) if matched else None
 
 
-def view(snapshot: Snapshot, budget: int, start: Place | None = None) -> View:
-    """The lines that fit into the budget: all from `start` on; without it, long lists are shortened to show more of the page."""
+def view(snapshot: Snapshot, budget: int, start: CursorPosition | None = None) -> SnapshotView:
+    """Return the lines that fit into a budget, from `start` on. Without `start`, long lists are shortened to show more of the page."""
     lines = snapshot.lines
     if start is None and fitting(lines, budget) < len(lines) and (shortened := _shorten(snapshot, budget)):
         return shortened
-    start = start or Place(0)
+    start = start or CursorPosition(0)
     rest = [lines[start.line][start.character :], *lines[start.line + 1 :]] if start.line < len(lines) else []
     count = fitting(rest, budget)
-    end = Place(start.line + count)
+    end = CursorPosition(start.line + count)
     shown = rest[:count]
     if rest and not count:  # not even one line fits
         shown = [fitting_start(rest[0], budget)]
-        end = Place(start.line, start.character + len(shown[0]))
-    return View(
+        end = CursorPosition(start.line, start.character + len(shown[0]))
+    return SnapshotView(
         lines=shown,
         shown=count,
         left_out=len(rest) - count,
@@ -82,22 +85,22 @@ def view(snapshot: Snapshot, budget: int, start: Place | None = None) -> View:
     )
 
 
-def _shorten(snapshot: Snapshot, budget: int) -> View | None:
-    """Show only the first children of each element, as many as fit. None if too few fit."""
+def _shorten(snapshot: Snapshot, budget: int) -> SnapshotView | None:
+    """Show only the first children of each element, as many as fit. Returns None if too few fit."""
     ranks = _sibling_ranks(snapshot.lines)
     limit = _largest_limit(snapshot.lines, ranks, budget)
     while limit >= _MIN_SIBLINGS:
-        lines, first = _without_ranks(snapshot, ranks, limit)
+        lines, first_left_out = _without_ranks(snapshot, ranks, limit)
         if fitting(lines, budget) == len(lines):
             shown = sum(rank < limit for rank in ranks)
-            cursor = f"{snapshot.id}:{first}"
-            return View(lines=lines, shown=shown, left_out=len(ranks) - shown, cursor=cursor)
+            cursor = f"{snapshot.id}:{first_left_out}"
+            return SnapshotView(lines=lines, shown=shown, left_out=len(ranks) - shown, cursor=cursor)
         limit = limit * 3 // 4
     return None
 
 
 def _sibling_ranks(lines: Sequence[str]) -> list[int]:
-    """For each line: its place among its siblings, or that of one of its parents if that is higher."""
+    """Return the rank of each line: its position among its siblings or, if it is higher, the rank of its parent."""
     ranks: list[int] = []
     counts: list[int] = []  # by depth: how many siblings so far
     above: list[int] = []  # by depth: the rank of the last line
@@ -115,7 +118,8 @@ def _sibling_ranks(lines: Sequence[str]) -> list[int]:
 
 
 def _largest_limit(lines: Sequence[str], ranks: Sequence[int], budget: int) -> int:
-    sizes: Counter[int] = Counter()
+    """Return up to which rank the lines probably fit into the budget."""
+    sizes: Counter[int] = Counter()  # how many characters the lines of each rank have
     for line, rank in zip(lines, ranks, strict=True):
         sizes[rank] += len(line) + 2
     left = budget * 4
@@ -129,27 +133,27 @@ def _largest_limit(lines: Sequence[str], ranks: Sequence[int], budget: int) -> i
 
 
 def _without_ranks(snapshot: Snapshot, ranks: Sequence[int], limit: int) -> tuple[list[str], int]:
-    """The lines with a rank below the limit, a marker for each gap, and the number of the first line that is left out."""
+    """Return the lines with a rank below the limit, with a marker for each gap, and the index of the first line that is left out."""
     shown: list[str] = []
-    first = gap = -1
+    first_left_out = gap = -1  # the index where the first gap and the current gap begin
     indent = ""
-    for number, (line, rank) in enumerate(zip(snapshot.lines, ranks, strict=True)):
+    for index, (line, rank) in enumerate(zip(snapshot.lines, ranks, strict=True)):
         if rank < limit:
             if gap >= 0:
-                shown.append(f"{indent}… {number - gap} lines: cursor {snapshot.id}:{gap}")
+                shown.append(f"{indent}… {index - gap} lines: cursor {snapshot.id}:{gap}")
                 gap = -1
             shown.append(line)
         elif gap < 0:
-            gap = number
-            first = number if first < 0 else first
+            gap = index
+            first_left_out = index if first_left_out < 0 else first_left_out
             indent = line[: len(line) - len(line.lstrip(" "))]
     if gap >= 0:
         shown.append(f"{indent}… {len(snapshot.lines) - gap} lines: cursor {snapshot.id}:{gap}")
-    return shown, first
+    return shown, first_left_out
 
 
 def difference(old: Sequence[str], new: Sequence[str]) -> list[str]:
-    """What changed, like a unified diff without context. The headers are exact: `apply` makes `new` from `old`."""
+    """Return what changed, like a unified diff without context. Long removals are shortened; `apply` still makes `new` from `old`."""
     hunks: list[str] = []
     i = j = 0
     for start_old, start_new, size in [*_equal_blocks(old, new), (len(old), len(new), 0)]:
@@ -165,7 +169,7 @@ def difference(old: Sequence[str], new: Sequence[str]) -> list[str]:
 
 
 def apply(old: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """The newer lines, from the older ones and their `difference`."""
+    """Return the new lines, made from the old ones and their `difference`."""
     new: list[str] = []
     at = 0
     for line in changes:
@@ -179,7 +183,10 @@ def apply(old: Sequence[str], changes: Sequence[str]) -> list[str]:
 
 
 def _equal_blocks(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int]]:
-    """Where both are equal: position in each, and length. Lines that occur once in both are the anchors (patience diff)."""
+    """Return where both are equal, as (position in `old`, position in `new`, length).
+
+    As in patience diff, lines that occur once in both are the anchors.
+    """
     prefix = 0
     while prefix < min(len(old), len(new)) and old[prefix] == new[prefix]:
         prefix += 1
@@ -208,7 +215,7 @@ def _equal_blocks(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int
 def _anchors(
     old: Sequence[str], new: Sequence[str], start: int, end_old: int, end_new: int
 ) -> list[tuple[int, int]]:
-    """The longest rising sequence of pairs of lines that occur once in both."""
+    """Return the positions, in both, of lines that occur once in both: the largest set of them that has the same order in both."""
     seen_old = Counter(old[start:end_old])
     seen_new = Counter(new[start:end_new])
     places = {new[j]: j for j in range(start, end_new) if seen_new[new[j]] == 1}

@@ -1,4 +1,4 @@
-"""One tab: its state, waiting for it, and calls of the script that reads its page."""
+"""One tab: its state, waiting for changes of the state, and calls of the page script."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ _FLOOD_SECONDS = 5.0
 
 
 class Tab:
-    """A tab of a stage. Calls that read or change it take `lock`, so that they do not mix."""
+    """A tab of a stage. Calls that read or change the page take `lock`, so that only one runs at a time."""
 
     def __init__(
         self,
@@ -69,14 +69,15 @@ class Tab:
         self.navigations = 0
         """How many loads of another page have begun."""
         self.commits = 0
-        """How often the tab has got another page or another address."""
+        """How often the tab has shown another page, or the page has changed its address."""
         self.loader_id = ""
-        """The load that the page in the tab comes from."""
+        """The DevTools protocol's id of the load that brought the current page."""
         self.is_loading = False
         self.is_waiting = False
         """Whether the tab waits for the server of its next page. Until it answers, the old page gets no commands."""
         self.asked_for_program: float | None = None
-        """When the page wanted to open another program. The browser's question is invisible, and keeps mouse events from the page."""
+        """When the page asked to open another program. Nobody sees the browser's question, and the page gets no mouse events until it
+        is closed."""
         self.dragged: dict[str, Any] | None = None
         """The data of a drag that has begun."""
         self.is_attached = False
@@ -89,7 +90,7 @@ class Tab:
         self._waiters: set[asyncio.Event] = set()
 
     def start(self, *, attached: bool = False) -> None:
-        """Prepare the tab's page. It runs once all commands have arrived."""
+        """Prepare the tab's page. The page runs once all commands have arrived."""
         self.is_attached = attached
         self._events.start()
 
@@ -105,7 +106,7 @@ class Tab:
             waiter.set()
 
     async def until(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until a condition on this tab's state is true; False if it is not in time."""
+        """Wait until a condition on this tab's state is true. Returns False if it is not true in time."""
         waiter = asyncio.Event()
         self._waiters.add(waiter)
         try:
@@ -143,7 +144,7 @@ class Tab:
             raise ToolError(PAGE_CRASHED, f"The page in {self.id} has crashed.")
 
     async def document(self, frame_id: str = "", timeout: float = SCRIPT_SECONDS) -> Document:
-        """The document of a frame, or of the tab. Wait for it while the frame is loading."""
+        """Return the document of a frame, or of the tab. Waits while the frame is loading."""
         wanted = frame_id or self.target_id
 
         def is_decided() -> bool:
@@ -163,7 +164,7 @@ class Tab:
         return self.is_closed or self.is_crashed
 
     def find_document(self, frame_id: str) -> Document | None:
-        """The newest document of a frame, if it is there already."""
+        """Return the newest document of a frame; None while it has none."""
         return self.tree.document(frame_id)
 
     async def run(
@@ -218,7 +219,7 @@ class Tab:
         return result
 
     def ref(self, number: int) -> str:
-        """The ref of an element's number in this tab. No two tabs of a caller have a ref in common."""
+        """Return the ref with this number in this tab. No two tabs of a caller have a ref in common."""
         return f"{self.ref_prefix}{number}"
 
     @property
@@ -232,23 +233,23 @@ class Tab:
         return self.refs.next
 
     def claim(self, document: Document, next_ref: int) -> None:
-        """Remember that the new numbers below `next_ref` belong to a document."""
+        """Record that a document uses all ref numbers from the next one up to, but not including, `next_ref`."""
         self.refs.claim(document, next_ref)
 
     def find_ref(self, number: int) -> Document:
-        """The document of an element; raises NO_ELEMENT for a number that was never given, STALE_REF if the document was replaced."""
+        """Return the document of an element. Raises NO_ELEMENT for a number that was never given, STALE_REF if the document was replaced."""
         self.check()
         document = self.refs.document(number)
         if document is None:
             raise ToolError(NO_ELEMENT, f"There is no element {self.ref(number)}.")
-        # Not `document` itself: a page that the browser shows again, after `back`, is reported as a new document with the same id.
+        # Not `document` itself: after `back`, the browser reports the old page as a new document with the same id.
         shown = self.tree.documents.get(document.unique_id)
         if shown is None:
             raise ToolError(STALE_REF, f"{self.ref(number)} was on a page that is no longer shown.")
         return shown
 
     async def element(self, number: int) -> tuple[Document, str]:
-        """The document of an element, and a handle on the element for commands that need one."""
+        """Return the document of an element, and the id with which commands of the DevTools protocol name the element."""
         document = self.find_ref(number)
         result = await self.send(
             cdp.RuntimeEvaluate(expression=f"stage.element({number})", unique_context_id=document.unique_id),
@@ -259,7 +260,7 @@ class Tab:
         return document, result.result.object_id
 
     async def frame_element(self, frame: Frame) -> tuple[Document, int] | None:
-        """The document around a frame, and the number of the frame's element in it; None for the main frame, or if it is gone."""
+        """Return the document that contains a frame's element, and the element's ref number. None for the main frame, or a frame that is gone."""
         parent = self.find_document(frame.parent_id) if frame.parent_id else None
         if parent is None:
             return None
@@ -292,6 +293,6 @@ class Tab:
 
 
 def describe_tab(tab: Tab) -> str:
-    """A tab in one line, for the fenced part of an answer."""
+    """Describe a tab in one line, for the fenced part of an answer."""
     title = one_line(tab.title, 100)
     return f"{tab.id}: {f'{title} — ' if title else ''}{one_line(tab.url, 300)}"

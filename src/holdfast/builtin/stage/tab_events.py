@@ -1,4 +1,4 @@
-"""Follow what happens in a tab: prepare each process of its page, and note every event."""
+"""Handles the events of a tab: prepares each process of its page, and updates the tab's state."""
 
 import asyncio
 import re
@@ -22,20 +22,21 @@ from holdfast.builtin.stage.url_rules import (
 if TYPE_CHECKING:
     from holdfast.builtin.stage.tab import Tab
 
+# How many bytes of response bodies the browser keeps for the tool `requests`: of all together, and of one.
 _MAX_BODIES = 20_000_000
 _MAX_BODY = 5_000_000
 _REFUSED = re.compile(r"Not allowed to (?:load local resource|navigate top frame to data URL): ")
 
 
 class TabEvents:
-    """The events of one tab. A page of several sites has several processes, each with a DevTools session."""
+    """Handles the events of one tab. A page with frames of several sites has several processes, each with a DevTools session."""
 
     def __init__(self, tab: "Tab") -> None:
         self._tab = tab
         self._sessions: set[str] = set()
 
     def start(self) -> None:
-        """Prepare the tab's page. It runs once all commands have arrived."""
+        """Prepare the tab's page. The page runs once all commands have arrived."""
         tab = self._tab
         tab.tree.set(tab.target_id, "", "", tab.session)
         self._prepare(tab.session)
@@ -136,7 +137,7 @@ class TabEvents:
         return True
 
     def _show(self, session: str, described: cdp.PageFrame) -> None:
-        """Note that a frame has another page. If its address is denied, leave it."""
+        """Record that a frame shows another page. If the page's address is denied, load an empty page instead."""
         tab = self._tab
         url = described.url + (described.url_fragment or "")
         frame = tab.tree.set(described.id, described.parent_id or "", url, session)
@@ -181,15 +182,15 @@ class TabEvents:
                 tab.log.on_event(session, event)
 
     def _report_denied(self, event: msgspec.Struct) -> None:
-        """Report addresses that the browser itself refuses to load."""
+        """Notify the caller of addresses that the browser itself refuses to load."""
         match event:
             case cdp.LogEntryAdded(entry=entry) if entry.source == "security":
                 refused = _REFUSED.match(entry.text)
                 if refused is not None:
                     self._deny(entry.text[refused.end() :])
-            case cdp.NetworkLoadingFailed(request_id=request, error_text=why) if why == UNSAFE_REDIRECT:
-                found = self._tab.log.in_flight.get(request)
-                self._deny(f"redirect of {found.url}" if found else "redirect")
+            case cdp.NetworkLoadingFailed(request_id=request_id, error_text=why) if why == UNSAFE_REDIRECT:
+                request = self._tab.log.in_flight.get(request_id)
+                self._deny(f"redirect of {request.url}" if request else "redirect")
             case _:
                 pass
 
@@ -204,7 +205,7 @@ class TabEvents:
             frame = self._tab.frames[info.target_id]
             frame.parent_id = frame.parent_id or self._tab.target_id
             self._prepare(session)
-            asyncio.ensure_future(self._read_frames(session))  # noqa: RUF006 - it ends with its command
+            asyncio.ensure_future(self._read_frames(session))  # noqa: RUF006 - the connection holds its future until it ends
         elif event.waiting_for_debugger:
             self._tab.connection.post(cdp.RuntimeRunIfWaitingForDebugger(), session)
 

@@ -1,15 +1,15 @@
-"""Estimate how many tokens a text costs, and cut lines to a budget."""
+"""Estimates how many tokens a text costs, and which lines fit into a budget."""
 
 from collections.abc import Iterable
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a model reads for a text inside of a JSON answer: four bytes are one token."""
+    """Estimate how many tokens a text costs inside a JSON answer: one for every four bytes."""
     return (_size(text) + 3) // 4
 
 
 def fitting(lines: Iterable[str], budget: int) -> int:
-    """How many of the lines fit into a budget of tokens."""
+    """Return how many of the lines, from the first on, fit into a budget of tokens."""
     left = budget * 4
     count = 0
     for line in lines:
@@ -21,7 +21,7 @@ def fitting(lines: Iterable[str], budget: int) -> int:
 
 
 def fitting_start(line: str, budget: int) -> str:
-    """The beginning of a line that fits into a budget of tokens; a few characters always do."""
+    """Return the beginning of a line that fits into a budget of tokens, but at least ten characters."""
     low, high = min(len(line), 10), len(line)
     while low < high:
         middle = (low + high + 1) // 2
@@ -33,6 +33,6 @@ def fitting_start(line: str, budget: int) -> str:
 
 
 def _size(text: str) -> int:
-    """The bytes of a text in JSON."""
+    """Estimate how many bytes a text has in JSON."""
     size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
     return size + text.count('"') + text.count("\\") + text.count("\n")

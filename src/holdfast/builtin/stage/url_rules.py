@@ -31,22 +31,22 @@ _CREDENTIALS = re.compile(r"^([a-z]+://)[^/?#\\]*@", re.IGNORECASE)
 
 
 def without_credentials(url: str) -> str:
-    """The address without a user name and a password, as answers show it."""
+    """Return the address without a user name and a password, as answers show it."""
     return _CREDENTIALS.sub(r"\1", url)
 
 
 def is_for_program(url: str) -> bool:
-    """Whether the browser would open another program for this address."""
+    """Return whether the browser would open another program for this address, such as a mail program."""
     return urlsplit(url).scheme not in _BROWSER_SCHEMES
 
 
 def asks_first(url: str) -> bool:
-    """Whether the browser asks its user before it opens another program for this address. It does not for `mailto:`."""
+    """Return whether the browser asks its user before it opens another program for this address. For `mailto:` it does not."""
     return urlsplit(url).scheme != "mailto"
 
 
 def check_url(url: str) -> str:
-    """The address to go to; raises URL_DENIED unless it is http, https or about:blank.
+    """Return the address to load. Raises URL_DENIED unless it is http, https or about:blank.
 
     If it has no scheme, `http:` is added for this machine, and `https:` for others.
     """
@@ -74,7 +74,7 @@ def _host(url: str) -> str:
 
 
 def may_show(url: str, parent_url: str | None) -> bool:
-    """Whether a frame may show this address. `parent_url` is that of the frame around it; None for a whole tab."""
+    """Return whether a frame may show this address. `parent_url` is the address of its parent frame; None for a tab's main frame."""
     if url in _BLANK or url.startswith(("http://", "https://", "about:blank#", "about:blank?")):
         return True
     if url.startswith("chrome-error:"):  # the browser's own page about a load that failed

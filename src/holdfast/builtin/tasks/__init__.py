@@ -1,1 +1,1 @@
-"""A task list for each workspace: `holdfast builtin tasks`. Also an example of a server written with the toolkit."""
+"""The built-in server `tasks`: a task list for each workspace. It is also an example of a server written with the toolkit."""

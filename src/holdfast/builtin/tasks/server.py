@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _DATABASE_FILE = "tasks.db"
 _WORKSPACE_KEYS = ("orbit.workspace",)
-"""Where clients of other task servers announce their workspace in `_meta`, in addition to the settings' aliases."""
+"""Keys of `_meta` in which clients that were written for other task servers name their workspace."""
 _MAX_CLIENT_NAME = 80
 _THREADS = WorkerThreads("tasks", threads=8, per_owner=1)
 
@@ -33,7 +33,7 @@ TaskId: TypeAlias = Annotated[str, "The task's id, such as blog-3.", Meta(min_le
 
 
 def _check_title(title: str) -> None:
-    """Raise unless the title is one line of visible text. Joiners and selectors in emoji are allowed."""
+    """Raise unless the title is one line of visible text. Invisible characters that are parts of emoji are allowed."""
     if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in title):
         raise ToolError(
             codes.BAD_ARGUMENT,
@@ -56,7 +56,7 @@ def tasks_toolbox(
     *,
     created_by: str = "",
 ) -> Toolbox:
-    """Return the task tools. The first call opens the database, in the folder that `data_dir` returns.
+    """Return the toolbox with the task tools. The first call opens the database, in the folder that `data_dir` returns.
 
     `created_by` is stored with new tasks in place of the caller, for a command such as `holdfast tasks`.
     """
@@ -180,7 +180,7 @@ def tasks_toolbox(
 
 
 async def _run(call: Call, function: Callable[..., T], *args: Any) -> T:
-    """Run a function in a thread. Sessions share these threads, so each session gets one at a time."""
+    """Run a function in a thread. The sessions share the threads, and each session uses at most one at a time."""
     return await _THREADS.run(function, *args, owner=_session_id(call))
 
 
@@ -189,7 +189,7 @@ def _session_id(call: Call) -> str:
 
 
 def _caller(call: Call) -> str:
-    """The id of the caller's session or, for a client without a session, the name that the client gives itself."""
+    """Return the id of the caller's session or, for a client without a session, the name that the client gives itself."""
     if call.session is not None:
         return call.session.session_id
     name = to_line(call.client[: 2 * _MAX_CLIENT_NAME])[:_MAX_CLIENT_NAME]
@@ -197,7 +197,7 @@ def _caller(call: Call) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Serve the tasks in Holdfast's own data folder."""
+    """Serve the task tools over stdio or HTTP, as `holdfast builtin tasks`. The tasks are in Holdfast's data folder."""
     from holdfast import settings
 
     loaded = settings.load()

@@ -57,7 +57,7 @@ class Task:
 
 
 def task_number(id: str, workspace: str) -> int | None:
-    """The number in a task's id, or in a string that is only a number; None if it is not the id of a task in this workspace."""
+    """Return the number in a task's id, such as 3 for `blog-3` or `3`; None if it is not an id in this workspace."""
     slug, _, number = id.strip().rpartition("-")
     return int(number) if slug in ("", workspace) and _NUMBER.fullmatch(number) else None
 
@@ -91,7 +91,7 @@ class TaskStore:
         )
 
     def list(self, workspace: str, status: Status | None, first_number: int = 1) -> tuple[list[Task], int]:
-        """Return a workspace's tasks, oldest first, and the number of the first task that did not fit; 0 if all did."""
+        """Return a workspace's tasks, oldest first, and the number of the first task that did not fit into the list; 0 if all did."""
         tasks: list[Task] = []
         size = 0
         with self._transaction() as db:
@@ -113,7 +113,7 @@ class TaskStore:
             return _get(db, workspace, number)
 
     def change(self, workspace: str, number: int, change: Callable[[Task], Task]) -> Task | None:
-        """Apply `change` to a task in one transaction; it may raise to reject the change. None if there is no such task."""
+        """Apply `change` to a task in one transaction. `change` may raise to prevent the change. Returns None if there is no such task."""
         with self._transaction() as db:
             task = _get(db, workspace, number)
             if task is None:

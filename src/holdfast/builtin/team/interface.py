@@ -1,4 +1,4 @@
-"""What the team tools need from the host. Every method acts for one session, whose context decides what it may reach."""
+"""What the team tools need from the host. Every method acts for the session `caller`, whose context decides what it may reach."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +17,7 @@ class SessionSummary:
     state: str
     updated: datetime
     source: str = ""
+    """What opened the session, such as `acp`."""
     tags: tuple[str, ...] = ()
     is_child: bool = False
     """Whether the caller created it."""
@@ -32,6 +33,7 @@ class ReceivedMessage:
     text: str
     sent: datetime
     delivered: bool
+    """Whether it is stored in a turn of the caller's session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class NewChild:
     """The name of an agent definition; empty for the caller's own agent."""
     initial_message: str
     detached: bool = False
+    """Whether it goes on when the caller's session ends."""
 
 
 class Team(Protocol):
@@ -62,19 +65,19 @@ class Team(Protocol):
         ...
 
     async def send_message(self, caller: SessionId, facts: CallFacts, target: str, text: str) -> str:
-        """Send a message. Return its id. Every target that the caller may not reach gives the same error."""
+        """Send a message, and return its id. The error does not say whether a target that the caller may not reach exists."""
         ...
 
     async def read_inbox(self, caller: SessionId, limit: int) -> list[ReceivedMessage]:
-        """The latest messages to the caller, including those that were delivered."""
+        """Return the latest messages to the caller, including those that were delivered."""
         ...
 
     async def list_sessions(self, caller: SessionId, limit: int) -> list[SessionSummary]:
-        """The other sessions of the workspace that the caller may reach, the latest first."""
+        """Return the other sessions of the workspace that the caller may reach, the latest first."""
         ...
 
     async def search_sessions(
         self, caller: SessionId, query: str, *, limit: int, source: str, tags: tuple[str, ...]
     ) -> list[SearchHit]:
-        """Messages and titles that contain all words of `query`, in the sessions that the caller may reach."""
+        """Return the messages and titles that contain all words of `query`, in the sessions that the caller may reach."""
         ...

@@ -16,7 +16,7 @@ from holdfast.toolkit.operation import Annotations
 from holdfast.toolkit.toolbox import Toolbox
 from holdfast.wire.mcp.server import Service
 
-MAX_MESSAGE = 50_000
+MAX_MESSAGE = 50_000  # characters
 _ALLOWED_CONTROLS = frozenset("\n\t")
 _MAX_TITLE = 200
 
@@ -31,7 +31,7 @@ def team_service(context: SessionContext, team: Team) -> Service:
 
 
 def team_toolbox(context: SessionContext, team: Team) -> Toolbox:
-    """Return the team tools of one session."""
+    """Return the toolbox with the team tools of one session."""
     box = Toolbox("team", version=__version__)
     caller = context.session_id
     refusals = [codes.UNKNOWN_SESSION.name, codes.BAD_MESSAGE.name]
@@ -65,12 +65,12 @@ def team_toolbox(context: SessionContext, team: Team) -> Toolbox:
 
     @box.tool(title="Read the inbox", operation="query")
     async def read_inbox(limit: Limit = 20) -> dict[str, Any]:
-        """The latest messages to this session. New ones also come by themselves."""
+        """Show the latest messages to this session. New messages also arrive by themselves."""
         return {"messages": await team.read_inbox(caller, limit)}
 
     @box.tool(title="List sessions", operation="query")
     async def list_workspace_sessions(limit: Limit = 20) -> dict[str, Any]:
-        """The other sessions of this workspace."""
+        """List the other sessions of this workspace."""
         return {"sessions": await team.list_sessions(caller, limit)}
 
     @box.tool(title="Search sessions", operation="query")
@@ -80,9 +80,11 @@ def team_toolbox(context: SessionContext, team: Team) -> Toolbox:
         source: Annotated[str, Meta(max_length=20)] = "",
         tags: Annotated[list[str], Meta(max_length=32)] | None = None,
     ) -> dict[str, Any]:
-        """Messages and titles of this workspace's sessions that contain all words."""
-        found = await team.search_sessions(caller, query, limit=limit, source=source, tags=tuple(tags or ()))
-        return {"found": found}
+        """Find messages and titles in this workspace's sessions that contain all words."""
+        matches = await team.search_sessions(
+            caller, query, limit=limit, source=source, tags=tuple(tags or ())
+        )
+        return {"found": matches}
 
     return box
 
@@ -100,7 +102,7 @@ def check_text(text: str) -> str:
 
 
 def _is_control(character: str) -> bool:
-    # Characters that move the cursor or change the direction of text. Other invisible characters, such as the joiners in emoji, are allowed.
+    # Characters that move the cursor or change the direction of text. Other invisible characters, such as those in emoji, are allowed.
     return (
         ord(character) < 32
         or 127 <= ord(character) < 160

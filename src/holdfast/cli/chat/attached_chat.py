@@ -29,7 +29,7 @@ class AttachedChat(Chat):
         request: AttachRequest = AS_CHAT,
         mode: Mode | None = None,
     ) -> None:
-        """With `mode`, the mode of the session is changed."""
+        """If `mode` is given, the session's mode is changed to it."""
         super().__init__(settings)
         self._lease = lease
         self._title = title
@@ -38,7 +38,7 @@ class AttachedChat(Chat):
         self._remote: RemoteSession | None = None
 
     async def _run_session(self) -> None:
-        self._open_terminal()  # a question may be open already
+        self._open_terminal()  # the session may ask a question as soon as this chat is attached
         async with attach_to_owner(
             self._settings.data_dir,
             self._lease,
@@ -52,6 +52,7 @@ class AttachedChat(Chat):
                 await remote.describe()
             await remote.wait_handled(remote.last_seq)
             self._print_banner(remote.description)
+            # The mask is empty: the prompts to save are masked already.
             prompting = asyncio.create_task(self._run_prompts(_AttachedSession(remote), Mask()))
             closed = asyncio.create_task(remote.closed.wait())
             try:
@@ -69,7 +70,7 @@ class AttachedChat(Chat):
                 await asyncio.wait([prompting, closed])
 
     def _prompts_to_save(self, typed: Sequence[str]) -> Sequence[str]:
-        """The prompts that were answered. Only the process that has the session open knows its secrets, and has masked them."""
+        """The prompts that were answered, as the process that has the session open masked them: only it knows the session's secrets."""
         return () if self._remote is None else self._remote.answered_prompts
 
     async def _show_events(self, events: Sequence[StoredEvent]) -> None:
@@ -107,7 +108,7 @@ class _AttachedSession:
         self._requests.add(task)
         task.add_done_callback(self._requests.discard)
 
-    async def cancel_any(self) -> bool:
+    async def cancel_if_running(self) -> bool:
         is_busy = (await self._remote.describe()).is_busy
         await self._remote.cancel()
         return is_busy

@@ -17,6 +17,7 @@ from holdfast.model.resolution import Stage
 from holdfast.resolve.screen_tools import approve_command, describe_hints_awaiting_approval
 from holdfast.session.session import Session
 
+_SHOWN_ID_LENGTH = 17  # the prefix `sess_` and twelve hexadecimal digits
 _MODE_WARNINGS = {
     Mode.AUTO: "auto: tools change things without asking",
     Mode.READ_ONLY: "read-only: tools that may change something are refused",
@@ -43,7 +44,7 @@ def print_banner(
     for root in context.roots[1:]:
         _row(printer, "", _abbreviate_home(root))
     workspace = f", workspace {context.workspace_id}" if context.workspace_id else ""
-    _row(printer, "session", f"{context.session_id[:17]}…, {context.trust_level}{workspace}")
+    _row(printer, "session", f"{context.session_id[:_SHOWN_ID_LENGTH]}…, {context.trust_level}{workspace}")
     for warning in session.warnings:
         if warning.folder:
             _row(printer, "trust", replace_unprintable(f"{warning.folder}: {warning.text}"), "yellow")
@@ -65,7 +66,7 @@ def print_banner(
         for line in rest if whole_reasons else rest[-1:]:
             _row(printer, "", line, "yellow")
         if len(rest) > 1 and not whole_reasons:
-            _row(printer, "", f"/why {name} shows all that it wrote", "yellow")
+            _row(printer, "", f"/why {name} shows all that the server wrote", "yellow")
     _print_unapproved(printer, session)
     printer.print()
     if title:
@@ -73,7 +74,7 @@ def print_banner(
     if missing := [root for root in stored_roots if root not in context.roots]:
         arguments = shlex.join(part for root in missing for part in ("--also", root))
         printer.print(
-            f"The session also used {', '.join(map(replace_unprintable, missing))}. To allow these folders again, add {replace_unprintable(arguments)}",
+            f"The session also used {', '.join(map(replace_unprintable, missing))}. To allow these folders again, resume it with {replace_unprintable(arguments)}",
             "yellow",
         )
 

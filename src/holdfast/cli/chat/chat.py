@@ -45,16 +45,16 @@ log = logging.getLogger(__name__)
 
 _QUIT_COMMANDS: dict[str, str] = dict.fromkeys(("/quit", "/exit"), "Leave; you can resume the session later")
 _MODE = "/mode"
-_MODES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
+_MODE_EXAMPLES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
 _APPROVE = "/approve"
 _STOP = "/stop"
 _HELP = "/help"
 _CHAT_COMMANDS = _QUIT_COMMANDS | {
-    _STOP: "Cancel the turn that is running, even another terminal's",
+    _STOP: "Cancel the running turn, even if another terminal started it",
     _MODE: "Show the mode, or change it",
     _APPROVE: "Review the project's servers",
 }
-_STATUS_SECONDS = 0.1
+_STATUS_INTERVAL_SECONDS = 0.1  # one frame of the spinner
 _STATUS_DELAY_SECONDS = 1.0
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
@@ -67,11 +67,11 @@ class ChatSession(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Cancel the running turn."""
+        """Cancel the running turn, without waiting for it, so that a signal handler can call this."""
         ...
 
-    async def cancel_any(self) -> bool:
-        """Cancel the running turn, even if another editor or terminal sent its prompt. Returns False if none is running."""
+    async def cancel_if_running(self) -> bool:
+        """Cancel the running turn, even if another editor or terminal started it. Returns False if no turn is running."""
         ...
 
     def describe(self) -> SessionDescription:
@@ -79,7 +79,7 @@ class ChatSession(Protocol):
         ...
 
     async def change_mode(self, mode: Mode) -> None:
-        """Use this mode from now on."""
+        """Change the session's mode. Returns when the change is printed."""
         ...
 
     def input_schema(self, tool: str) -> JsonObject | None:
@@ -108,11 +108,12 @@ class Chat(ABC):
         self._is_turn_cancelled = False
         self._cancellations = 0
         """How often the user pressed Ctrl-C at a question or during a turn."""
-        self._last_event = 0.0
+        self._last_event_at = 0.0
         """When the last event was printed (`time.monotonic`)."""
         self._has_turn_failed = False
         self._has_call_failed = False
         self._has_typed = False
+        """Whether the user typed a prompt at the terminal."""
         self._exit_code: int | None = None
 
     async def run(self) -> int:
@@ -138,18 +139,18 @@ class Chat(ABC):
 
     def _print_event(self, stored: StoredEvent) -> None:
         event = stored.event
-        self._last_event = time.monotonic()
-        is_new = self._session is not None  # events before that are of the resumed conversation
+        self._last_event_at = time.monotonic()
+        is_new = self._session is not None  # earlier events belong to the resumed conversation
         if is_new and isinstance(event, ToolEnded) and event.outcome is not Outcome.COMPLETED:
             self._has_call_failed = True
-        if decision := self._door.pop_decision_of_others(event):
+        if decision := self._door.describe_other_decision(event):
             self._printer.new_line()
             self._printer.print(f"  {decision}", "yellow")
         self._printer.prints_whole_rows = self._input.is_open
         self._printer.show_stored(stored)
 
     async def _run_prompts(self, session: ChatSession, mask: Mask) -> None:
-        """Read and run prompts until the user leaves. The mask is applied to the stored history."""
+        """Read and run prompts until the user leaves. The mask is applied to the prompts that the history file gets."""
         self._session = session
         self._open_terminal()
         try:
@@ -160,7 +161,7 @@ class Chat(ABC):
                 self._has_typed = bool(self._input.typed)
 
     def _prompts_to_save(self, typed: Sequence[str]) -> Sequence[str]:
-        """The prompts to store, for the arrow keys of later chats."""
+        """Which of the typed prompts to store for the arrow keys of later chats."""
         return typed
 
     def _open_terminal(self) -> None:
@@ -200,7 +201,7 @@ class Chat(ABC):
             elif _first_word(text) == _APPROVE:
                 await self._approve()
             elif _first_word(text) == _STOP:
-                await self._cancel_any(session)
+                await self._stop_turn(session)
             elif text.strip() and (filled := await self._fill_in_call(session, text)):
                 await self._run_turn(session, filled)
                 if advice := self._advice_after(text):
@@ -210,7 +211,7 @@ class Chat(ABC):
                     self._print_chat_commands()
 
     def _advice_after(self, text: str) -> str:
-        """What else the user can type after this text; empty if nothing. `OwnChat` gives such advice."""
+        """Advice to print after the turn of this prompt; empty if there is none. Overridden by `OwnChat`."""
         return ""
 
     def _print_chat_commands(self) -> None:
@@ -219,10 +220,10 @@ class Chat(ABC):
         for command, description in _CHAT_COMMANDS.items():
             self._printer.print(f"    {command:<28} {description[0].lower()}{description[1:]}")
 
-    async def _cancel_any(self, session: ChatSession) -> None:
-        """Cancel the running turn, even if another editor or terminal sent its prompt. Its end is printed as an event."""
+    async def _stop_turn(self, session: ChatSession) -> None:
+        """Run `/stop`. The end of a cancelled turn is printed as an event."""
         try:
-            if not await session.cancel_any():
+            if not await session.cancel_if_running():
                 self._printer.print("No turn is running.")
         except HoldfastError as error:
             self._print_failure(error)
@@ -256,7 +257,9 @@ class Chat(ABC):
             if name:
                 await session.change_mode(require_mode(name))
             else:
-                self._printer.print(f"The mode is {session.describe().mode}. To change it, type {_MODES}.")
+                self._printer.print(
+                    f"The mode is {session.describe().mode}. To change it, type {_MODE_EXAMPLES}."
+                )
         except HoldfastError as error:
             self._print_failure(error)
 
@@ -283,20 +286,22 @@ class Chat(ABC):
 
         If the model is silent for longer than a second, show that it is thinking.
         """
-        began: dict[str, float] = {}
-        self._last_event = time.monotonic()
+        began: dict[str, float] = {}  # by the id of the call
+        self._last_event_at = time.monotonic()
         for tick in itertools.count():
-            await asyncio.sleep(_STATUS_SECONDS)
-            running, now = self._printer.running_calls, time.monotonic()
+            await asyncio.sleep(_STATUS_INTERVAL_SECONDS)
+            calls, now = self._printer.open_calls, time.monotonic()
             began = {
-                call_id: began.get(call_id, now) for call_id in running if call_id in self._printer.started
+                call_id: began.get(call_id, now)
+                for call_id in calls
+                if call_id in self._printer.started_calls
             }
             slow = [call_id for call_id, start in began.items() if now - start >= _STATUS_DELAY_SECONDS]
             if self._input.is_open or self._question_lock.locked():
                 continue
-            if not running and now - self._last_event >= _STATUS_DELAY_SECONDS:
+            if not calls and now - self._last_event_at >= _STATUS_DELAY_SECONDS:
                 self._printer.show_status(
-                    f"{_SPINNER[tick % len(_SPINNER)]} thinking …  {now - self._last_event:.0f} s"
+                    f"{_SPINNER[tick % len(_SPINNER)]} thinking …  {now - self._last_event_at:.0f} s"
                 )
             if not slow:
                 continue
@@ -304,7 +309,7 @@ class Chat(ABC):
             more = f", and {len(slow) - 1} more" if len(slow) > 1 else ""
             spinner = _SPINNER[tick % len(_SPINNER)]
             seconds = f"{now - began[slow[-1]]:.0f} s"
-            name = tool_name(running[slow[-1]])
+            name = tool_name(calls[slow[-1]])
             self._printer.show_status(
                 f"{spinner} {name}{more}  {seconds}{f'  {progress}' if progress else ''}"
             )
@@ -315,10 +320,14 @@ class Chat(ABC):
         print_error(error)
 
     async def _ask(self, question: str, about: str) -> str | None:
-        """Print `about`, then ask the user. Questions of calls that run at the same time are asked one after another."""
+        """Print `about`, then ask the user. Returns None if the turn is cancelled or the input has ended.
+
+        Several calls may run at the same time: their questions are asked one after another.
+        """
         cancellations = self._cancellations
         async with self._question_lock:
-            if self._cancellations > cancellations:  # the turn of this question was cancelled while it waited
+            # The turn may have been cancelled while this question waited for another one.
+            if self._cancellations > cancellations:
                 return None
 
             def print_about() -> None:
@@ -335,8 +344,8 @@ class Chat(ABC):
                 self._printer.print("Press Ctrl-C to cancel the turn; then you can leave.", "dim")
             return answer
 
-    def _ask_in_review(self) -> Callable[[str], Awaitable[str]]:
-        """Ask the questions of a review. After Ctrl-C at one of them, the others are not asked."""
+    def _make_review_ask(self) -> Callable[[str], Awaitable[str]]:
+        """Make a function that asks the questions of a review. After Ctrl-C at one question, all further answers are empty."""
         cancellations = self._cancellations
 
         async def ask(question: str) -> str:
@@ -345,22 +354,25 @@ class Chat(ABC):
         return ask
 
     def _print_withdrawn(self) -> None:
+        """Say that a server's question, which is still on the screen, needs no answer any more."""
         self._printer.new_line()
-        self._printer.print("  no longer asked: it was answered elsewhere, or the call has ended", "yellow")
+        self._printer.print(
+            "  The question is no longer asked: it was answered elsewhere, or the call has ended.", "yellow"
+        )
 
     def _completions(self) -> Completions:
         if self._session is None:
             return Completions(commands=_CHAT_COMMANDS, arguments={})
-        shown = self._session.describe()
-        commands = {f"/{command.name}": command.description for command in shown.commands}
-        servers = dict.fromkeys((*shown.servers, *shown.starting), "")
-        refused = dict.fromkeys(shown.refusals, "refused")
+        session = self._session.describe()
+        commands = {f"/{command.name}": command.description for command in session.commands}
+        servers = dict.fromkeys((*session.servers, *session.starting), "")
+        refused = dict.fromkeys(session.refusals, "refused")
         return Completions(
             commands=commands | _CHAT_COMMANDS,
             tool_arguments=self._argument_names,
             arguments={
-                "/call": shown.tools,
-                "/tools": servers | shown.tools,
+                "/call": session.tools,
+                "/tools": servers | session.tools,
                 "/why": servers | refused,
                 "/logs": servers | refused,
                 "/resources": servers,

@@ -56,7 +56,7 @@ def chat(
 
     The session has the built-in servers and those configured for this folder. They run until you leave, and
     everything is stored. Without a terminal, each line of standard input is a prompt, and the exit code is 1 if
-    one of them, or a call, failed.
+    a prompt or a call failed.
 
     \b
     Examples:
@@ -100,8 +100,8 @@ def chat(
 
         source = click.get_current_context().get_parameter_source("cwd")
         is_cwd_given = source is not None and source is not click.core.ParameterSource.DEFAULT
-        session_id = None if resume == _LATEST else resume
-        chat_options = asyncio.run(load_resume_options(chat_options, session_id, keep_cwd=is_cwd_given))
+        typed_id = None if resume == _LATEST else resume
+        chat_options = asyncio.run(load_resume_options(chat_options, typed_id, keep_cwd=is_cwd_given))
     if chat_options.lease is None:
         check_folder("--cwd", str(chat_options.open_options.cwd), protected)
     raise_descriptor_limit()
@@ -117,8 +117,8 @@ async def _run(options: "ChatOptions", on_end: Callable[[], None]) -> int:
         from holdfast.host.remote.client import AttachRequest
         from holdfast.model.permission import DoorKind
 
-        asked = options.open_options
-        request = AttachRequest(door=DoorKind.CHAT, trust=asked.trust, roots=asked.roots)
+        open_options = options.open_options
+        request = AttachRequest(door=DoorKind.CHAT, trust=open_options.trust, roots=open_options.roots)
         chat = AttachedChat(
             options.settings, options.lease, options.title, request=request, mode=options.mode
         )

@@ -43,7 +43,7 @@ class DevChat(OwnChat):
         folder: Path,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
-        """`folder` has the source files of the server, which `command` starts."""
+        """`command` starts the server, and `folder` has its source files."""
         super().__init__(options, on_end)
         self._server = server
         self._command = command
@@ -57,15 +57,15 @@ class DevChat(OwnChat):
         restarter = _Restarter(host, session, self._server, self._folder, self._print_notice)
         if not self._is_interactive:  # the first command, such as /tools, must find the server's tools
             await session.wait_ready()
-        async with super()._show_session(host, session) as shown:
+        async with super()._show_session(host, session) as chat_session:
             watching = asyncio.create_task(restarter.watch())
             try:
-                yield _DevSession(shown, restarter)
+                yield _DevSession(chat_session, restarter)
             finally:
                 watching.cancel()
                 await asyncio.wait([watching])
                 if not restarter.has_started:
-                    self._has_turn_failed = True
+                    self._has_turn_failed = True  # a script gets the exit code 1
 
     async def _print_notice(self, text: str, error: HoldfastError | None = None) -> None:
         await self._input.print_above(partial(self._print_now, text, error))
@@ -94,12 +94,12 @@ class DevChat(OwnChat):
                 banner_printer.print(purpose, "dim")
         banner_printer.print(f"Saving a source file in {self._folder} restarts the server.", "dim")
         inspector = shlex.join(["npx", "@modelcontextprotocol/inspector", *self._command])
-        banner_printer.print(f"To use it in a browser: {replace_unprintable(inspector)}", "dim")
+        banner_printer.print(f"To try the server in a browser: {replace_unprintable(inspector)}", "dim")
         banner_printer.print()
 
 
 class _Restarter:
-    """Restarts the server when its source files were saved."""
+    """Restarts the server when one of its source files is saved, added or deleted."""
 
     def __init__(self, host: Host, session: Session, server: str, folder: Path, notify: "_Notify") -> None:
         self._host = host
@@ -155,28 +155,28 @@ class _Notify(Protocol):
 class _DevSession:
     """A `ChatSession` that restarts a changed server before each prompt."""
 
-    def __init__(self, shown: ChatSession, restarter: _Restarter) -> None:
-        self._shown = shown
+    def __init__(self, wrapped: ChatSession, restarter: _Restarter) -> None:
+        self._wrapped = wrapped
         self._restarter = restarter
 
     async def prompt(self, text: str) -> TurnResult:
         await self._restarter.restart_if_changed()
-        return await self._shown.prompt(text)
+        return await self._wrapped.prompt(text)
 
     def cancel(self) -> None:
-        self._shown.cancel()
+        self._wrapped.cancel()
 
-    async def cancel_any(self) -> bool:
-        return await self._shown.cancel_any()
+    async def cancel_if_running(self) -> bool:
+        return await self._wrapped.cancel_if_running()
 
     def describe(self) -> SessionDescription:
-        return self._shown.describe()
+        return self._wrapped.describe()
 
     def input_schema(self, tool: str) -> JsonObject | None:
-        return self._shown.input_schema(tool)
+        return self._wrapped.input_schema(tool)
 
     def progress_of(self, call_id: str) -> str:
-        return self._shown.progress_of(call_id)
+        return self._wrapped.progress_of(call_id)
 
     async def change_mode(self, mode: Mode) -> None:
-        await self._shown.change_mode(mode)
+        await self._wrapped.change_mode(mode)

@@ -22,6 +22,7 @@ from holdfast.model.event import Decision, Event, PermissionDecided, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.model.plural import count
 
+# The question offers o, a and r. Users also type y and n.
 _DECISIONS = {
     "y": Decision.ALLOW_ONCE,
     "yes": Decision.ALLOW_ONCE,
@@ -79,8 +80,11 @@ class TerminalDoor:
         self._unanswered.discard(call_id)
         return decision
 
-    def pop_decision_of_others(self, event: Event) -> str:
-        """The decision of another door about a call that the user was asked about; else an empty text."""
+    def describe_other_decision(self, event: Event) -> str:
+        """Describe a decision by another door about a call that this user is being asked about; empty for any other event.
+
+        The user's answer to that question has no effect any more.
+        """
         match event:
             case PermissionDecided(call_id=call_id, decision=decision) if call_id in self._unanswered:
                 self._unanswered.discard(call_id)
@@ -119,7 +123,7 @@ async def _elicit(ask: Ask, params: JsonObject) -> JsonObject:
     if isinstance(url, str) or not isinstance(schema, dict) or not schema.get("properties"):
         question = "  [y]es, I opened it, or [n]o? " if isinstance(url, str) else "  [y]es or [n]o? "
         return {"action": await _ask_yes_or_no(ask, question, "\n".join(about))}
-    pending = [*about, f"  Type {DECLINE} to decline."]
+    pending = [*about, f"  Type {DECLINE} to decline."]  # printed before the next question
 
     async def ask_field(question: str) -> str | None:
         shown = "\n".join(pending)
@@ -150,6 +154,7 @@ def _width() -> int:
 
 
 async def _ask_permission(ask: Ask, question: PermissionQuestion) -> Decision:
+    """Show the call and ask, again after an answer that is not one of the choices."""
     why, always = " needs your permission for every call.", ""
     if question.can_remember:
         why = " runs a command." if question.remembers_arguments else " may change something."
@@ -191,7 +196,6 @@ def _describe(question: PermissionQuestion) -> list[str]:
 
 
 def _join_lines(shown: list[str], rest: list[str]) -> str:
-    is_one = len(rest) == 1
-    not_shown = "1 more line is" if is_one else f"{len(rest)} more lines are"
-    more = [f"    … {not_shown} not shown yet"] if shown and rest else []
+    """The lines to show now, and the number of the lines that are not shown yet."""
+    more = [f"    … {count(len(rest), 'more line')} not shown yet"] if shown and rest else []
     return "\n".join([*shown, *more])

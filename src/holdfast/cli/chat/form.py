@@ -11,6 +11,7 @@ from holdfast.model.errors import IT_IS_REQUIRED
 from holdfast.model.json import Json, JsonObject
 
 _NUMBERS = ("integer", "number")
+# Each keyword of JSON Schema: the types that it limits, its description, and the check (limit, value).
 _LIMITS: tuple[tuple[str, tuple[str, ...], str, Callable[[Any, Any], bool]], ...] = (
     ("minimum", _NUMBERS, "at least {}", lambda limit, value: value >= limit),
     ("exclusiveMinimum", _NUMBERS, "more than {}", lambda limit, value: value > limit),
@@ -22,8 +23,8 @@ _LIMITS: tuple[tuple[str, tuple[str, ...], str, Callable[[Any, Any], bool]], ...
     ("maxItems", ("array",), "at most {} items", lambda limit, value: len(value) <= limit),
 )
 DECLINE = "/decline"
-_MAX_SHOWN = 300
-_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
+_MAX_SHOWN_CHARACTERS = 300
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")  # int() refuses more than 4,300 digits
 _YES, _NO = ("y", "yes", "true"), ("n", "no", "false")
 
 AskField = Callable[[str], Awaitable[str | None]]
@@ -64,7 +65,7 @@ async def _ask_field(
             raise FormDeclinedError
         if not answer.strip() and (not is_required or "default" in field):
             return field.get("default") if is_required else None
-        if not answer.strip() and not is_text:
+        if not answer.strip() and not is_text:  # an empty text is a value
             print_line(f"    {IT_IS_REQUIRED}.")
             continue
         try:
@@ -77,16 +78,16 @@ async def _ask_field(
 
 def _describe(field: Mapping[str, Json], choices: Mapping[str, Json]) -> list[str]:
     texts = [text for key in ("title", "description") if isinstance(text := field.get(key), str) and text]
-    lines = [line[:_MAX_SHOWN] for text in texts for line in text.splitlines()]
-    return lines + ([f"one of: {', '.join(choices)}"[:_MAX_SHOWN]] if choices else [])
+    lines = [line[:_MAX_SHOWN_CHARACTERS] for text in texts for line in text.splitlines()]
+    return lines + ([f"one of: {', '.join(choices)}"[:_MAX_SHOWN_CHARACTERS]] if choices else [])
 
 
 def _describe_kind(field: Mapping[str, Json], choices: Mapping[str, Json], *, is_required: bool) -> str:
     name = "choice" if choices else _type(field)
     words = [{"boolean": "yes or no", "string": "text", "integer": "whole number"}.get(name, name)]
-    words += [words_of_limit for words_of_limit, _ in _limits(field)]
+    words += [description for description, _ in _limits(field)]
     if "default" in field:
-        words.append(f"default {json.dumps(field['default'], ensure_ascii=False)[:_MAX_SHOWN]}")
+        words.append(f"default {json.dumps(field['default'], ensure_ascii=False)[:_MAX_SHOWN_CHARACTERS]}")
     elif not is_required:
         words.append("optional")
     return ", ".join(words)
@@ -125,27 +126,28 @@ def _parse(answer: str, field: Mapping[str, Json], choices: Mapping[str, Json]) 
 
 def _check_limits(value: Json, field: Mapping[str, Json]) -> None:
     """Raise `ValueError` if a value is outside of the limits of its field. The server would refuse the whole form."""
-    for words, is_within in _limits(field):
+    for description, is_within in _limits(field):
         try:
             is_allowed = is_within(value)
-        except TypeError:  # not a value that has this limit, such as null
+        except TypeError:  # a value without this limit, such as null
             continue
         if not is_allowed:
-            raise ValueError(f"Allowed: {words}.")
+            raise ValueError(f"Allowed: {description}.")
 
 
 def _limits(field: Mapping[str, Json]) -> list[tuple[str, Callable[[Any], bool]]]:
-    """The limits of a number, of the length of a text or of the number of items, each with its description."""
+    """The limits of a number, of a text's length or of the number of items: the description of each, and its check."""
     schema = next((part for part in (field, *_options(field)) if "type" in part), field)
     kind, found = _type(schema), list[tuple[str, Callable[[Any], bool]]]()
-    for keyword, kinds, words, is_within in _LIMITS:
+    for keyword, kinds, description, is_within in _LIMITS:
         limit = schema.get(keyword)
         if kind in kinds and isinstance(limit, int | float):
-            found.append((words.format(limit), partial(is_within, limit)))
+            found.append((description.format(limit), partial(is_within, limit)))
     return found
 
 
 def _options(field: Mapping[str, Json]) -> list[Mapping[str, Json]]:
+    """The alternatives in `anyOf`, without null."""
     options = field.get("anyOf")
     shown = [_as_mapping(option) for option in options] if isinstance(options, list) else []
     return [option for option in shown if option.get("type") != "null"]
@@ -153,7 +155,7 @@ def _options(field: Mapping[str, Json]) -> list[Mapping[str, Json]]:
 
 def _choose(answer: str, choices: Mapping[str, Json]) -> Json:
     if answer not in choices:
-        raise ValueError(f"It must be one of: {', '.join(choices)}"[:_MAX_SHOWN])
+        raise ValueError(f"It must be one of: {', '.join(choices)}"[:_MAX_SHOWN_CHARACTERS])
     return choices[answer]
 
 
@@ -174,6 +176,7 @@ def _choices(field: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _type(field: Mapping[str, Json]) -> str:
+    """The first type of a field that is not null; "JSON" if the schema names no type."""
     kind: Json = field.get("type")
     if isinstance(kind, list):
         kind = next((item for item in kind if item != "null"), "")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 _ARGUMENT = re.compile(
     r"""\s*(?P<tool>\S+)\s+(?P<json>(?:\{(?:[^"]|"(?:[^"\\]|\\.)*")*,\s*)?)(?P<word>(?:\{\s*)?(?:"[^"]*)?)$"""
 )
-"""A `/call` that ends where the name of an argument is typed: the tool, the complete JSON, and the beginning of the name."""
-LINE_LIMIT = 16 * 1024 * 1024
+"""What follows `/call ` while the name of an argument is typed: the tool, the JSON so far, and the beginning of the name."""
+MAX_LINE_BYTES = 16 * 1024 * 1024
 _CHUNK_BYTES = 64 * 1024
 _TERMINAL_CLOSED_ERRORS = (errno.EIO, errno.EPIPE, errno.EBADF)
 
@@ -83,11 +83,12 @@ class PipeInput:
         self._buffer = bytearray()
         self._is_at_end = False
         self._next_prompt = ""
+        """A line that was read already, because it ended an unfinished `/call`."""
 
     async def read_prompt(self) -> str | None:
         """Read the next line. If the JSON of a `/call` is unfinished, read more lines until it is complete.
 
-        An empty line, or a line with the next command, ends it too: no line of JSON begins with a slash.
+        An empty line, or a line with the next command, ends the call too: no line of JSON begins with a slash.
         """
         text = self._next_prompt or await self._read_line()
         self._next_prompt = ""
@@ -118,10 +119,10 @@ class PipeInput:
         searched_bytes = 0
         while (end := self._buffer.find(b"\n", searched_bytes)) < 0 and not self._is_at_end:
             searched_bytes = len(self._buffer)
-            if searched_bytes >= LINE_LIMIT:
+            if searched_bytes >= MAX_LINE_BYTES:
                 raise HoldfastError(
                     codes.BAD_ARGUMENT,
-                    f"A line of the input is too long: {LINE_LIMIT} bytes or more.",
+                    f"A line of the input is too long: {MAX_LINE_BYTES} bytes or more.",
                     hint="Split the line.",
                 )
             self._buffer += await self._read_chunk()
@@ -159,7 +160,7 @@ class TerminalInput:
         completions: Callable[[], "Completions"],
         before_prompt: Callable[[], None] = lambda: None,
     ) -> None:
-        """`before_prompt` is called before each prompt is drawn, and moves to the beginning of a line."""
+        """`before_prompt` is called before each prompt is drawn. It must move the cursor to the beginning of a line."""
         # Importing prompt_toolkit takes 75 ms, so only an interactive chat imports it.
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import DummyHistory, InMemoryHistory
@@ -200,17 +201,19 @@ class TerminalInput:
         """The task that reads the open prompt or question."""
         self._screen = asyncio.Lock()
         """Held while a text is printed above the prompt, and while a prompt is closed."""
-        self._is_running = asyncio.Event()
-        """Set when a prompt or question runs, and when it has ended."""
+        self._has_started = asyncio.Event()
+        """Set when prompt_toolkit has started the open prompt or question, or could not start it."""
         self._prompt_closed = asyncio.Event()
+        """Set when a prompt that was suspended for a question is gone from the screen."""
         self._question_closed = asyncio.Event()
+        """Set unless a question is asked or waits for the prompt to be suspended."""
         self._question_closed.set()
 
     async def read_prompt(self) -> str | None:
         """Read the next prompt. Raises `InputInterruptedError` on Ctrl-C."""
         draft = ""
         while True:
-            while not self._question_closed.is_set():  # the next question may follow at once
+            while not self._question_closed.is_set():  # again, because another question may follow at once
                 await self._question_closed.wait()
             self._before_prompt()
             try:
@@ -243,7 +246,7 @@ class TerminalInput:
     async def _suspend_prompt(self) -> None:
         app = self._prompts.app
         if self._open is self._prompts:
-            await self._is_running.wait()  # the prompt may be about to run
+            await self._has_started.wait()  # a prompt can be closed only after prompt_toolkit has started it
         if self._open is self._prompts and app.is_running and not app.is_done:
             self._prompt_closed.clear()
             app.erase_when_done = True  # the prompt is drawn again, with its text, after the question
@@ -293,26 +296,28 @@ class TerminalInput:
         return True
 
     def _before_render(self, _: object) -> None:
+        """Discard also the keys that were pressed while prompt_toolkit prepared the question."""
         if self._is_question_new:
             self._is_question_new = False
             self._discard_keys()
 
     def _discard_keys(self) -> None:
-        """Discard the keys that prompt_toolkit or the terminal keeps for the next prompt."""
+        """Discard the keys that were pressed and not read yet: in prompt_toolkit's buffer and in the terminal's."""
         from prompt_toolkit.input.typeahead import clear_typeahead
 
         clear_typeahead(self._keys)
         discard_typed_input(self._keys.fileno())
 
     async def _read(self, session: "PromptSession[str]", message: str, draft: str = "") -> str | None:
-        self._is_running.clear()
+        """Read a prompt or question, which begins with the text `draft`. None at the end of the input."""
+        self._has_started.clear()
         reading = self._reading = asyncio.ensure_future(
             session.prompt_async(
                 message,
                 default=draft,
                 set_exception_handler=False,
                 handle_sigint=False,
-                pre_run=self._is_running.set,
+                pre_run=self._has_started.set,
             )
         )
         self._open = session
@@ -334,9 +339,9 @@ class TerminalInput:
             return None
         finally:
             self._open = None
-            self._is_running.set()
+            self._has_started.set()
             self._prompt_closed.set()
-        return text.encode(errors="replace").decode()
+        return text.encode(errors="replace").decode()  # without surrogates, which JSON cannot encode
 
 
 class LogStream(io.TextIOWrapper):
@@ -388,7 +393,7 @@ class Completions:
         }
 
     def _find_argument(self, tool: str, before: str, word: str) -> tuple[str, dict[str, str]]:
-        """Complete the name of an argument that is not in the JSON yet. Each completion ends where the value begins."""
+        """Complete the name of an argument that the JSON `before` does not have. Each completion ends where the value begins."""
         opening = "" if before else "{"
         names = (name for name in self.tool_arguments(tool) if f'"{name}"' not in before and is_visible(name))
         texts = sorted(f'{opening}"{name}": ' for name in names)

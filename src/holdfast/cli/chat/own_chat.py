@@ -36,9 +36,9 @@ from holdfast.wire.strict_json import decode_json
 from holdfast.workspaces.bindings import Announcement
 from holdfast.workspaces.registry import Registry
 
-_MAX_SCHEMA_BYTES = 64 * 1024
+_MAX_SCHEMA_BYTES = 64 * 1024  # a larger schema is not decoded for a form or for completion
 _MAX_PROGRESS_LENGTH = 200
-_MAX_CALLS_WITH_PROGRESS = 100
+_MAX_CALLS_WITH_PROGRESS = 100  # then all entries are dropped, most of which are of ended calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,13 @@ class OwnChat(Chat):
     """Opens or resumes a session, and closes it at the end."""
 
     _shows_whole_reasons = False
-    """Whether the banner has all that a server wrote before it failed."""
+    """Whether the banner shows everything that a failed server wrote, not only the last line."""
 
     def __init__(self, options: ChatOptions, on_end: Callable[[], None] = lambda: None) -> None:
         super().__init__(options.settings, on_end)
         self._options = options
         self._host: Host | None = None
-        self._opened: Session | None = None
+        self._open_session: Session | None = None
 
     async def _approve(self) -> None:
         """Ask about the project's servers. Approved servers are available when the session is opened again."""
@@ -77,7 +77,7 @@ class OwnChat(Chat):
             await super()._approve()
             return
         reviewed = await review_servers(
-            self._host, self._options.open_options, ReviewOptions(ask=self._ask_in_review())
+            self._host, self._options.open_options, ReviewOptions(ask=self._make_review_ask())
         )
         if reviewed.shown:
             self._printer.print(
@@ -85,19 +85,21 @@ class OwnChat(Chat):
             )
         else:
             self._printer.print("No server of this project awaits approval.")
-        for name in self._opened.offered_without_hints if self._opened is not None else ():
+        for name in self._open_session.offered_without_hints if self._open_session is not None else ():
             self._printer.print(replace_unprintable(describe_hints_awaiting_approval(name)))
         self._printer.print(
             "To review changed tools of approved servers, in a shell: holdfast servers approve", "dim"
         )
 
     def _advice_after(self, text: str) -> str:
-        """After a command about a server that is not approved, name `/approve`: the refusal names only a shell command."""
-        refused = self._opened.refusals if self._opened is not None and self._is_interactive else ()
-        words = [f"{word}." for word in text.split()]
+        """Suggest `/approve` after a command about a server that is not approved: its refusal suggests only a shell command."""
+        refused = (
+            self._open_session.refusals if self._open_session is not None and self._is_interactive else ()
+        )
+        words = [f"{word}." for word in text.split()]  # a word is the name of a server or of one of its tools
         is_refused = any(
-            one.stage is Stage.ADMIT and word.startswith(f"{one.server}.")
-            for one in refused
+            refusal.stage is Stage.ADMIT and word.startswith(f"{refusal.server}.")
+            for refusal in refused
             for word in words
         )
         return "To review the project's servers in this chat, type: /approve" if is_refused else ""
@@ -111,13 +113,13 @@ class OwnChat(Chat):
             session = await (
                 host.reopen(options.resume, open_options) if options.resume else host.open(open_options)
             )
-            self._opened = session
+            self._open_session = session
             try:
                 async with (
                     _connect_servers(session, options.settings.links.wait_seconds),
-                    self._show_session(host, session) as shown,
+                    self._show_session(host, session) as chat_session,
                 ):
-                    await self._run_prompts(shown, session.record.mask)
+                    await self._run_prompts(chat_session, session.record.mask)
             finally:
                 _exit_at_next_interrupt()
                 self._on_end()
@@ -129,7 +131,7 @@ class OwnChat(Chat):
             self._printer.print(f"To resume this session: {command}", "dim")
 
     async def _review_project(self, host: Host, open_options: OpenOptions) -> None:
-        """If the user is at a terminal, ask about the project's workspace and servers, unless they are decided."""
+        """At a terminal, ask about the project's workspace and servers, unless the user has decided about them."""
         if not self._is_interactive:
             return
         await self._review_workspace(host, open_options)
@@ -137,11 +139,12 @@ class OwnChat(Chat):
             return
         self._open_terminal()
         self._printer.print("This folder has servers that you have not decided about:", "bold")
-        await review_servers(host, open_options, ReviewOptions(ask=self._ask_in_review()), again=False)
+        review_options = ReviewOptions(ask=self._make_review_ask())
+        await review_servers(host, open_options, review_options, include_declined=False)
         self._printer.print()
 
     async def _review_workspace(self, host: Host, open_options: OpenOptions) -> None:
-        """Ask whether the folder belongs to the workspace that its file names."""
+        """Ask whether the folder belongs to the workspace that its `.holdfast/workspace.toml` names."""
         if open_options.workspace:
             return
         folder = str(open_options.cwd)
@@ -151,7 +154,7 @@ class OwnChat(Chat):
         announced, workspace = found
         self._open_terminal()
         self._printer.print(
-            f"{announced.folder} says that it belongs to the workspace {workspace.slug!r} ({workspace.path}, {workspace.trust.value}).",
+            f"The file .holdfast/workspace.toml of {announced.folder} says that this folder belongs to the workspace {workspace.slug!r} ({workspace.path}, {workspace.trust.value}).",
             "bold",
         )
         answer = await self._ask("Is that right? [y]es, [n]o, or Enter to decide later: ", "") or ""
@@ -213,6 +216,7 @@ class OwnChat(Chat):
 
 
 def _find_announced(registry: Registry, folder: str) -> tuple[Announcement, Workspace] | None:
+    """The file that names a workspace for this folder, and that workspace; None if there is nothing to ask."""
     return registry.find_announced(real_path(folder))
 
 
@@ -259,7 +263,7 @@ class _OwnSession:
     def cancel(self) -> None:
         self._attachment.cancel()
 
-    async def cancel_any(self) -> bool:
+    async def cancel_if_running(self) -> bool:
         is_busy = self._session.is_busy
         self._attachment.cancel()
         return is_busy

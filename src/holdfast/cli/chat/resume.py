@@ -15,16 +15,16 @@ from holdfast.store.store import Store
 from holdfast.store.types import StoredSession
 
 
-async def load_resume_options(options: ChatOptions, session_id: str | None, *, keep_cwd: bool) -> ChatOptions:
-    """The options of a chat that resumes this session, or without an id, the latest session of the folder.
+async def load_resume_options(options: ChatOptions, typed_id: str | None, *, keep_cwd: bool) -> ChatOptions:
+    """Complete the options of a chat that resumes a session: the one with this id or, without an id, the latest of the folder.
 
-    The chat runs in the session's own folder. With `keep_cwd`, it runs in the folder in `options`.
+    The folder is replaced with the session's own folder. With `keep_cwd`, it stays.
     """
     folder = str(Path(options.open_options.cwd).resolve())  # noqa: ASYNC240  the loop has nothing else to do
     async with open_read_only(options.settings.data_dir / DATABASE_FILE) as store:
         stored = (
-            await find_session(store, session_id)
-            if session_id
+            await find_session(store, typed_id)
+            if typed_id
             else await _find_latest(store, folder, options.open_options.user_id or "")
         )
         lease = None if stored.lease is None or is_expired(stored.lease, store.now()) else stored.lease

@@ -40,7 +40,7 @@ _LISTED_KINDS = ("server", "edits", _CONFINED, "agent", "instructions", "pin")
 def list_approvals(*, as_json: bool) -> None:
     """List the servers, tools, agents and instructions (AGENTS.md) that you have approved.
 
-    Each is shown with its project and what was granted, oldest first.
+    Each is shown with its project file and with what was granted, oldest first.
 
     `holdfast servers revoke` revokes the approval of a server, `holdfast agents revoke` that of an agent or an AGENTS.md.
 
@@ -73,7 +73,7 @@ def list_approvals(*, as_json: bool) -> None:
 
 def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:
     for approval in filter(needs_record, approvals):
-        kind, origin_or_owner, server, *rest = parse_key(approval.key)
+        kind, file_or_user, server, *rest = parse_key(approval.key)
         if kind not in _LISTED_KINDS and (approval.key, approval.content_hash) not in unrecorded:
             continue
         is_tool = kind == "pin"
@@ -81,7 +81,7 @@ def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterat
         yield {
             "server": server,
             "approved": f"the tool {rest[-1]}" if is_tool else _KIND_TEXTS.get(kind, f"the {kind}"),
-            "file": "" if is_tool else origin_or_owner,
+            "file": "" if is_tool else file_or_user,
             "by": approval.by,
             "at": approval.at.isoformat(sep=" ", timespec="seconds"),
             "audit": "no record" if (approval.key, approval.content_hash) in unrecorded else "recorded",
@@ -92,18 +92,21 @@ def _rows(approvals: list[Approval], unrecorded: set[tuple[str, str]]) -> Iterat
 
 
 def _describe(row: Mapping[str, Any]) -> str:
-    """What was approved, with the hosts and paths that were granted besides those of the entry."""
+    """What was approved, with the hosts and paths that were granted in addition to those of the entry."""
     grants = row["network"], row["readable"], row["writable"]
     return f"{row['approved']}, {describe_grants(*grants)}" if any(grants) else row["approved"]
 
 
 def parse_key(key: str) -> list[str]:
-    """The parts of an approval's key. If someone wrote into the store's file, a key may not be valid JSON."""
+    """Split the key of an approval: its kind, the project's file or folder (for a tool: the user's id), the server's name, and details.
+
+    The key is JSON, unless someone wrote another key into the store's file. Returns at least four texts.
+    """
     try:
-        kind, origin_or_owner, server, *rest = json.loads(key)
+        kind, file_or_user, server, *rest = json.loads(key)
     except (TypeError, ValueError):
         return ["server", "", key, ""]
-    return [str(part) for part in (kind, origin_or_owner, server, *(rest or [""]))]
+    return [str(part) for part in (kind, file_or_user, server, *(rest or [""]))]
 
 
 @click.command()
@@ -117,7 +120,7 @@ def revoke(*, name: str, file: Path | None) -> None:
     """Revoke the approval of a project's server.
 
     From now on, no session gets the server until you approve it again. If it is running, it is ended within a few
-    seconds. The file and the project may have been deleted.
+    seconds. This also works after the file or the project was deleted.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.cli.open_session import SessionOptions, open_session, run_with_host, session_options
 from holdfast.cli.output import ask, confirm, print_for_review, print_line, print_wrapped
-from holdfast.cli.servers.review_server import Reviewed, ReviewOptions, Rights, review_servers
+from holdfast.cli.servers.review_server import ReviewCounts, ReviewOptions, Rights, review_servers
 from holdfast.cli.servers.unknown_server import server_names, unknown_server
 from holdfast.cli.user_name import user_name
 from holdfast.host.approvals import mask_definition
@@ -100,8 +100,8 @@ def approve(  # noqa: PLR0913 - the options of the command
     sessions, or with your rights, in direct sessions. An approval is only for what was shown: after a change, the
     server or tool needs a new approval. With NAMES, only these servers.
 
-    Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage. Hints of tools do not count
-    with --confined and --direct, if standard input is not a terminal.
+    Exit codes: 0 nothing awaits approval any more, 1 something still does, 2 invalid usage. With --confined or --direct and
+    without a terminal, hints about tools that await approval do not change the exit code.
 
     \b
     Examples:
@@ -130,7 +130,7 @@ def approve(  # noqa: PLR0913 - the options of the command
 
     async def work(host: Host) -> int:
         open_options = options.to_open_options(keep=False)
-        await _check_files(host, open_options, names)
+        await _check_names_and_files(host, open_options, names)
         is_sandboxed = await host.trust_of(open_options) is Trust.SANDBOXED
         if follow_edits and is_sandboxed:
             raise HoldfastError(
@@ -139,7 +139,7 @@ def approve(  # noqa: PLR0913 - the options of the command
             )
         review_options = ReviewOptions(
             ask=ask_user if is_asking else None,
-            session_words=tuple(options.to_words()),
+            session_arguments=tuple(options.to_arguments()),
             rights=Rights(rights) if rights is not None else None,
             yes=yes,
             default_rights=Rights.CONFINED if is_sandboxed else None,
@@ -153,9 +153,9 @@ def approve(  # noqa: PLR0913 - the options of the command
             if yes or is_asking:
                 reviewed += await _review_tools(host, session, names, yes=yes)
             else:
-                words = ["--yes", *options.to_words()]
-                has_rights = rights is not None
-                reviewed += await _print_undecided_tools(host, session, names, words, has_rights=has_rights)
+                reviewed += await _print_undecided_tools(
+                    host, session, names, options.to_arguments(), has_rights=rights is not None
+                )
         if not reviewed.shown:
             print_line("Nothing awaits approval.")
         return reviewed.undecided
@@ -164,8 +164,8 @@ def approve(  # noqa: PLR0913 - the options of the command
         raise click.exceptions.Exit(1)
 
 
-async def _check_files(host: Host, open_options: OpenOptions, names: tuple[str, ...]) -> None:
-    """Raise if there is nothing to review here because of a mistake: an unknown server, a broken file, the wrong folder."""
+async def _check_names_and_files(host: Host, open_options: OpenOptions, names: tuple[str, ...]) -> None:
+    """Raise for what is probably a mistake: an unknown name, an invalid `.mcp.json`, or one in a folder above instead of here."""
     loaded, resolution = await host.plan(open_options)
     for refusal in loaded.refusals:
         if PurePath(refusal.server).name == PROJECT_FILE:
@@ -190,40 +190,42 @@ async def _check_files(host: Host, open_options: OpenOptions, names: tuple[str, 
 
 
 def _find_folder_above(folder: Path) -> Path | None:
-    return next((one for one in folder.parents if (one / PROJECT_FILE).is_file()), None)
+    """The nearest folder above this one that has a `.mcp.json`."""
+    return next((above for above in folder.parents if (above / PROJECT_FILE).is_file()), None)
 
 
 async def _print_undecided_tools(
-    host: Host, session: Session, names: tuple[str, ...], words: list[str], *, has_rights: bool
-) -> Reviewed:
-    """Print the tools and hints to approve, and the command that approves them, because without a terminal the user cannot be asked.
+    host: Host, session: Session, names: tuple[str, ...], session_arguments: list[str], *, has_rights: bool
+) -> ReviewCounts:
+    """Print the tools and hints to approve, and the command that approves them. For use without a terminal.
 
-    `words` are the options of that command. With `has_rights` (the user gave --confined or --direct), hints are only mentioned:
-    the tools can be used without them.
+    `session_arguments` are added to that command. With `has_rights` (the user gave --confined or --direct), hints are only
+    mentioned, and do not count as undecided: the tools can be used without them.
     """
-    reviewed = Reviewed()
+    reviewed = ReviewCounts()
     for name, withheld, without_hints in _list_undecided_tools(session, names):
         if withheld:
             print_wrapped(_NEW_TOOLS.format(quote(name)))
             print_for_review(await _definition_lines(host, session, name, withheld))
         elif has_rights:
+            command = shlex.join(["holdfast", "servers", "approve", name, *session_arguments])
             print_wrapped(
                 f"Hints about tools of {quote(name)} await approval. Until you approve them, Holdfast asks you even before tools that"
-                f" claim to be read-only. To review them, run: {shlex.join(['holdfast', 'servers', 'approve', name, *words[1:]])}"
+                f" claim to be read-only. To review them, run: {command}"
             )
-            reviewed += Reviewed(shown=1)
+            reviewed += ReviewCounts(shown=1)
             continue
         if without_hints:
             print_wrapped(_HINTS.format(quote(name)))
             print_for_review(await _definition_lines(host, session, name, without_hints))
-        command = shlex.join(["holdfast", "servers", "approve", name, *words])
+        command = shlex.join(["holdfast", "servers", "approve", name, "--yes", *session_arguments])
         print_wrapped(f"Without a terminal, Holdfast cannot ask you. To approve them, run: {command}")
-        reviewed += Reviewed(shown=1, undecided=1)
+        reviewed += ReviewCounts(shown=1, undecided=1)
     return reviewed
 
 
-async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> Reviewed:
-    reviewed = Reviewed()
+async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *, yes: bool) -> ReviewCounts:
+    reviewed = ReviewCounts()
     for name, withheld, without_hints in _list_undecided_tools(session, names):
         if withheld:
             print_wrapped(_NEW_TOOLS.format(quote(name)))
@@ -237,7 +239,7 @@ async def _review_tools(host: Host, session: Session, names: tuple[str, ...], *,
 def _list_undecided_tools(
     session: Session, names: tuple[str, ...]
 ) -> Iterator[tuple[str, Sequence[WithheldTool], Sequence[ToolWithoutHints]]]:
-    """Each server with its tools that await approval, and with those whose hints do; only servers with these names, if there are any."""
+    """Each server, its tools that await approval, and its tools whose hints await approval. With `names`, only these servers."""
     withheld, without_hints = session.awaiting_approval, session.offered_without_hints
     for name in dict.fromkeys((*withheld, *without_hints)):
         if not names or name in names:
@@ -246,7 +248,7 @@ def _list_undecided_tools(
 
 async def _review_definitions(
     host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints], *, yes: bool
-) -> Reviewed:
+) -> ReviewCounts:
     spec, user_id, mask = session.server(server), session.context.user_id or "", session.record.mask
     if not print_for_review(await _definition_lines(host, session, server, tools)):
         print_line(
@@ -263,13 +265,13 @@ async def _review_definitions(
             mask=mask,
         )
         print_line("  approved")
-    return Reviewed(shown=1, undecided=int(not is_approved))
+    return ReviewCounts(shown=1, undecided=int(not is_approved))
 
 
 async def _definition_lines(
     host: Host, session: Session, server: str, tools: Sequence[WithheldTool | ToolWithoutHints]
 ) -> list[str]:
-    """The definitions of tools, for review, with marks at what changed since they were approved."""
+    """The definitions of tools, for review. Lines that changed since the last approval are marked with + and -."""
     spec, user_id, mask = session.server(server), session.context.user_id or "", session.record.mask
     lines: list[str] = []
     for tool in tools:
@@ -281,7 +283,7 @@ async def _definition_lines(
 
 
 def _unmask(stored: list[str], definition: Tool | None, mask: Mask) -> list[str]:
-    """The lines of a stored definition. Lines that are masked, but did not change, are replaced with the unmasked lines."""
+    """The lines of a stored definition, which has secrets masked. Lines that differ from the new ones only by that are unmasked."""
     if definition is None:
         return stored
     masked = describe_tool(mask_definition(definition, mask))
@@ -297,8 +299,9 @@ def _mark_changes(old_lines: list[str], new_lines: list[str]) -> Iterator[str]:
     if not old_lines or old_lines == new_lines or len(new_lines) > _MAX_COMPARED_LINES:
         yield from new_lines
         return
+    # With so many lines of context, the diff has all lines, after a header of three lines.
     lines = difflib.unified_diff(old_lines, new_lines, lineterm="", n=_MAX_COMPARED_LINES)
-    yield from islice(lines, 3, None)  # skip the header
+    yield from islice(lines, 3, None)
 
 
 def describe_tool(definition: Tool | None) -> Iterator[str]:

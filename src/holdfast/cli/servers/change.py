@@ -83,9 +83,9 @@ def _make_entry(
     if len(command) > 1:
         entry["args"] = list(command[1:])
     if env:
-        entry["env"] = dict(_pair(each, "=", "--env") for each in env)
+        entry["env"] = dict(_parse_pair(each, "=", "--env") for each in env)
     if header:
-        entry["headers"] = dict(_pair(each, ":", "--header") for each in header)
+        entry["headers"] = dict(_parse_pair(each, ":", "--header") for each in header)
     if cwd:
         entry["cwd"] = cwd
     if unpinned:
@@ -101,8 +101,8 @@ def _make_entry(
 def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     """Add a server to your list.
 
-    Your list is the file in the setting servers.user_file. Every new direct session gets its servers, and so do the open
-    sessions of MCP clients (`holdfast up`). Write the server's command line after `--`, or give its address with --url. If a
+    Your list is the file in the setting servers.user_file. Every new direct session gets its servers, and so do open
+    sessions of the MCP clients of `holdfast up`. Write the server's command line after `--`, or give its address with --url. If a
     value contains `${NAME}`, this is replaced with the environment variable when the server starts, so that the file need
     not contain secrets.
 
@@ -132,8 +132,8 @@ def add(*, name: str, entry: JsonObject, replace: bool, project: bool) -> None:
     _write(file, content, project=project)
     print_line(f"Added {name} to {file}.")
     for warning in checked.warnings:
-        print_line(f"Warning: {warning}", err=True)
-    if problem := _why_not_found(entry) or ("" if project else _why_not_elsewhere(entry)):
+        print_line(f"Warning: {warning.text}", err=True)
+    if problem := _missing_program_warning(entry) or ("" if project else _relative_path_warning(entry)):
         print_line(f"Warning: {problem}", err=True)
     next_step = ["holdfast", "servers", "approve"] if project else ["holdfast", "tools", name]
     print_line(f"Next: {shlex.join(next_step)}", err=True)
@@ -183,13 +183,13 @@ def edit(*, project: bool) -> None:
     for refusal in checked.refusals:
         print_line(f"{refusal.server or file}: {refusal.reason}", err=True)
     for warning in checked.warnings:
-        print_line(f"Warning: {warning}", err=True)
+        print_line(f"Warning: {warning.subject}: {warning.text}", err=True)
     print_line(f"{file} has {count(len(checked.servers), 'valid server')}.")
     sys.exit(1 if checked.refusals else 0)
 
 
-def _why_not_found(entry: JsonObject) -> str:
-    """Why the command of an entry cannot be started; empty if it can be, or if that depends on the session."""
+def _missing_program_warning(entry: JsonObject) -> str:
+    """A warning that the command of an entry cannot be started; empty if it can, or if that depends on the session."""
     command, cwd = entry.get("command"), entry.get("cwd")
     if not isinstance(command, str) or "$" in command or cwd:
         return ""
@@ -205,8 +205,8 @@ def _why_not_found(entry: JsonObject) -> str:
     return "" if os.access(path, os.X_OK) else f"{command!r} cannot be run: it is not executable."
 
 
-def _why_not_elsewhere(entry: JsonObject) -> str:
-    """Which file of an entry only sessions of the current folder find; empty if there is none."""
+def _relative_path_warning(entry: JsonObject) -> str:
+    """A warning that only sessions in the current folder will find a file of the entry; empty if there is no such file."""
     command, arguments = entry.get("command"), entry.get("args", [])
     if not isinstance(command, str) or not isinstance(arguments, list) or entry.get("cwd"):
         return ""
@@ -233,7 +233,8 @@ def _write(file: Path, content: JsonObject, *, project: bool) -> None:
     write_servers_file(file, content, mode=0o644 if project else 0o600, is_project=project)
 
 
-def _pair(text: str, separator: str, option: str) -> tuple[str, Json]:
+def _parse_pair(text: str, separator: str, option: str) -> tuple[str, Json]:
+    """The name and the value in the text of an option such as `--env NAME=VALUE`."""
     name, found, value = text.partition(separator)
     if not found or not name.strip():
         raise click.UsageError(f"{option} needs NAME{separator}VALUE, not {text[:80]!r}.")

@@ -17,7 +17,7 @@ _MAX_VALUE_CELLS = 200
 
 
 def describe_entry(summary: EntrySummary, environ: Mapping[str, str] | None = None) -> list[str]:
-    """All lines of an entry: command, arguments, URL, variables, headers and grants. Values are quoted as in JSON.
+    """Every line about an entry: command, arguments, URL, variables, headers and grants. Values are quoted as in JSON.
 
     With `environ`, the values of the variables that the entry refers to are shown, except secrets.
     """
@@ -30,9 +30,12 @@ def describe_entry(summary: EntrySummary, environ: Mapping[str, str] | None = No
         lines.append(f"cwd:       {quote(summary.cwd)}")
     if summary.url:
         lines.append(f"url:       {quote(ascii_host(summary.url))}")
-    decisive = {name: value for name, value in summary.env.items() if risky_variable_reason(name)}
-    lines += _column("env:", _pairs({k: v for k, v in summary.env.items() if k not in decisive}))
-    lines += _column("code from:", (f"{pair}, which decides which code runs" for pair in _pairs(decisive)))
+    # Variables such as PYTHONPATH.
+    code_variables = {name: value for name, value in summary.env.items() if risky_variable_reason(name)}
+    lines += _column("env:", _pairs({k: v for k, v in summary.env.items() if k not in code_variables}))
+    lines += _column(
+        "code from:", (f"{pair}, which decides which code runs" for pair in _pairs(code_variables))
+    )
     lines += _column("headers:", _pairs(summary.headers))
     if summary.host_variables:
         values = (_with_value(name, environ) for name in summary.host_variables)
@@ -71,7 +74,7 @@ def _with_value(name: str, environ: Mapping[str, str] | None) -> str:
 
 
 def describe_briefly(summary: EntrySummary) -> str:
-    """The beginning of the command, or the URL. Long words are shortened, and their length is added."""
+    """The beginning of the command, or the URL, on one line. A shortened word is followed by its full length."""
     if not summary.command:
         return _brief(ascii_host(summary.url))
     words = [_brief(word) for word in summary.command[:_MAX_WORDS]]
@@ -80,7 +83,7 @@ def describe_briefly(summary: EntrySummary) -> str:
 
 
 def ascii_host(url: str) -> str:
-    """The URL with its host in ASCII (punycode), because other letters may look like those of a well-known host."""
+    """The URL with its host in punycode, because letters outside of ASCII may look like those of a well-known host."""
     scheme, slashes, rest = url.partition("//")
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
     user, at, place = authority.rpartition("@")

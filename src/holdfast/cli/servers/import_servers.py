@@ -37,8 +37,8 @@ def import_servers(app: str, file: Path | None, *, dry_run: bool) -> None:
     """Import the servers of another MCP client.
 
     Adds them to your list, the file in the setting servers.user_file: from then on they run without approval, in every
-    folder. Import only servers that you trust; --dry-run shows everything in them, including secrets. A server for one
-    project stays in that project: only sessions in its folder get it. A server whose program depends on the session's folder is not
+    folder. Import only servers that you trust; --dry-run shows their whole entries, including secrets. If the client has a
+    server for one project only, the same holds here: only sessions in that project's folder get it. A server whose program depends on the session's folder is not
     imported. Servers that are already in your list stay unchanged, and so does the other client's file.
 
     \b

@@ -72,7 +72,7 @@ def list_servers(options: SessionOptions, *, as_json: bool) -> None:
 @session_options
 @json_option
 def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
-    """Show where a server is configured, what it runs, sees and reaches, and whether and why it is refused.
+    """Show where a server is configured, what it runs and may access, and whether and why it is refused.
 
     Exit codes: 0 a session here gets the server, 1 it does not, 2 invalid usage.
 
@@ -126,7 +126,10 @@ def explain(name: str, options: SessionOptions, *, as_json: bool) -> None:
 def _plan(
     options: SessionOptions, describe: Callable[[Host, LoadedEntries], Awaitable[None]] | None = None
 ) -> tuple[LoadedEntries, Resolution, frozenset[str]]:
-    """The entries, the servers that a session gets, and the digests of the entries with approved later edits."""
+    """The entries, the servers that a session gets, and the digests of the entries whose later edits are approved too.
+
+    `describe` is called while the host is open.
+    """
 
     async def work(host: Host) -> tuple[LoadedEntries, Resolution, frozenset[str]]:
         loaded, resolution = await host.plan(options.to_open_options())
@@ -146,7 +149,7 @@ def _target(server: ServerSpec, loaded: LoadedEntries) -> str:
 
 
 def _describe_refused(name: str, loaded: LoadedEntries, resolution: Resolution) -> tuple[str, str]:
-    """Where a refused server is configured, and its command or URL. Empty if the refusal may be about any of several entries."""
+    """The source of a refused server, and its command or URL. Both are empty if several entries could be meant."""
     available = {(server.name, server.origin) for server in resolution.servers}
     entries = [
         entry

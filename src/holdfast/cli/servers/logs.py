@@ -24,7 +24,7 @@ _POLL_SECONDS = 0.2
     "--session",
     "typed_id",
     metavar="ID",
-    help="Only logs of this session. Default with NAME: the latest log.",
+    help="Only logs of this session. Default: all sessions; with NAME, the one with the latest log.",
 )
 @click.option("--follow", is_flag=True, help="Keep printing new lines, including those of later sessions.")
 @click.option(

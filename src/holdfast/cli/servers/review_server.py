@@ -38,9 +38,9 @@ from holdfast.resolve.protected_paths import paths_hidden_from_sandboxes
 from holdfast.resolve.server_entry import ServerEntry
 from holdfast.sandbox.protected_folders import why_not_mounted
 
-_UNUSABLE_STAGES = (Stage.LOAD, Stage.VALIDATE)
-_MAX_COMPARED_LINES = 2000
-_MAX_REGISTRIES = 8
+_INVALID_ENTRY_STAGES = (Stage.LOAD, Stage.VALIDATE)
+_MAX_COMPARED_LINES = 2000  # comparing more would take too long
+_MAX_REGISTRIES = 8  # about how many the user is asked to allow for one package
 _LATER = "or Enter to decide later:"
 _QUESTION = f"Allow it? [c]onfined, with your [r]ights, [n]o, {_LATER}"
 _CONFINED_QUESTION = f"Allow it? [c]onfined, [n]o, {_LATER}"
@@ -50,7 +50,7 @@ Ask = Callable[[str], Awaitable[str]]
 
 
 class Rights(StrEnum):
-    """With which rights a project's server runs: `direct` with those of the user, `confined` in a sandbox."""
+    """How a project's server may run: with the rights of the user, or confined in a sandbox."""
 
     DIRECT = "direct"
     CONFINED = "confined"
@@ -58,18 +58,18 @@ class Rights(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewOptions:
-    """How to decide about the servers of a project: by asking the user, or by options of the command line."""
+    """How to decide about the servers of a project: the user is asked, or options of the command line decide."""
 
     ask: Ask | None = None
     """Asks the user. None without a terminal, and with --yes."""
-    session_words: tuple[str, ...] = ()
-    """The options of the session on the command line, such as --cwd. Commands in messages have them too."""
+    session_arguments: tuple[str, ...] = ()
+    """The given options of the session, such as `("--cwd", "/tmp")`, to be added to the commands in messages."""
     rights: Rights | None = None
-    """The rights that the user gave on the command line; None to ask, or to keep those of the last approval."""
+    """The rights that the user chose on the command line; None to ask, or to keep those of the last approval."""
     yes: bool = False
-    """Whether the user said on the command line to approve what is shown. Without this, `ask` and `rights`, nothing is approved."""
+    """Whether to approve what is shown. If this is False and `ask` and `rights` are None, nothing is approved."""
     default_rights: Rights | None = None
-    """The rights of a server that was never approved, if the user gave none and is not asked. None: it is not approved."""
+    """With `yes`: the rights of a server that was never approved. None: such a server is not approved."""
     follow_edits: bool = False
     """Whether later edits of a program with the user's rights are also approved."""
     readable: tuple[str, ...] = ()
@@ -77,18 +77,18 @@ class ReviewOptions:
     network: tuple[str, ...] = ()
     """More hosts that a confined server may reach."""
     writable: tuple[str, ...] = ()
-    """Names in its folder that a confined server may change although they are read-only otherwise."""
+    """Names in the project's folder, such as `.git`, that a confined server may change although they are usually read-only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
-    """How many servers or tools were shown for a decision, and how many of them still await it."""
+class ReviewCounts:
+    """How many items were shown for a decision, and how many still await it. An item is a server, or the tools of a server."""
 
     shown: int = 0
     undecided: int = 0
 
-    def __add__(self, other: "Reviewed") -> "Reviewed":
-        return Reviewed(shown=self.shown + other.shown, undecided=self.undecided + other.undecided)
+    def __add__(self, other: "ReviewCounts") -> "ReviewCounts":
+        return ReviewCounts(shown=self.shown + other.shown, undecided=self.undecided + other.undecided)
 
 
 async def review_servers(
@@ -97,31 +97,35 @@ async def review_servers(
     review_options: ReviewOptions,
     *,
     names: Sequence[str] = (),
-    again: bool = True,
-) -> Reviewed:
+    include_declined: bool = True,
+) -> ReviewCounts:
     """Review the servers of a project that need a decision.
 
-    With `names`, review only these servers. Without `again`, leave out servers that the user has declined.
+    With `names`, review only these servers. Without `include_declined`, leave out servers that the user has declined.
     """
     loaded, resolution = await host.plan(open_options)
     answers = await host.approvals.answers()
-    unusable = {one.server: one.reason for one in resolution.refusals if one.stage in _UNUSABLE_STAGES}
-    reviewed = Reviewed()
+    unusable = {
+        refusal.server: refusal.reason
+        for refusal in resolution.refusals
+        if refusal.stage in _INVALID_ENTRY_STAGES
+    }
+    reviewed = ReviewCounts()
     for entry in loaded.entries:
         if entry.source is not Source.PROJECT or (names and entry.name not in names):
             continue
         if reason := unusable.get(entry.name):
             print_wrapped(f"{quote(entry.name)} cannot be used: {mask_listing(reason)}")
-            reviewed += Reviewed(shown=1, undecided=1)
-        elif again or entry.digest not in answers.declined:
+            reviewed += ReviewCounts(shown=1, undecided=1)
+        elif include_declined or entry.digest not in answers.declined:
             outcome = await _Review(host, entry, review_options).run()
             if outcome is not _Outcome.NOTHING_TO_DECIDE:
-                reviewed += Reviewed(shown=1, undecided=int(outcome is _Outcome.UNDECIDED))
+                reviewed += ReviewCounts(shown=1, undecided=int(outcome is _Outcome.UNDECIDED))
     return reviewed
 
 
 async def describe_as_in_review(host: Host, entry: ServerEntry) -> list[str]:
-    """The lines that the review shows about a server of a project: its entry, what was granted to it, and the files that it runs."""
+    """The lines that a review shows about a project's server: its entry, what was granted to it, and the files that it runs."""
     return await _Review(host, entry, ReviewOptions()).describe()
 
 
@@ -138,16 +142,19 @@ async def has_undecided_servers(host: Host, options: OpenOptions) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ProgramFiles:
-    """The files that a server runs: those of the project, and the paths outside of the project that its sandbox shows."""
+    """The files that a server runs."""
 
     program: Program
+    """The files of the project."""
     outside: tuple[str, ...] = ()
+    """The paths outside of the project that its sandbox shows."""
     problem: str = ""
     """Why the server cannot start in a sandbox; empty if it can."""
     package: FetchedPackage | None = None
     """The package that was fetched, for a server that a package runner starts."""
 
     def is_same_program(self, other: "_ProgramFiles") -> bool:
+        """Whether the same files run. A `problem` does not count."""
         return (
             self.program.files == other.program.files
             and self.outside == other.outside
@@ -174,17 +181,33 @@ class _Review:
         self._summary = summarize(entry)
 
     async def run(self) -> _Outcome:
-        """Show the server and store the decision."""
-        words = entry_command(self._entry)
-        files = await self._read_files(words)
-        answers = await self._host.approvals.answers()
-        granted = answers.confined.get(self._entry.digest)
-        is_direct = self._entry.digest in answers.direct
-        if await self._is_decided(files, granted, is_direct=is_direct):
+        """Unless the server is approved as it is, show it, let the user choose its rights, and store the decision."""
+        argv = entry_command(self._entry)
+        files = await self._read_files(argv)
+        if await self._is_decided(files):
             return _Outcome.NOTHING_TO_DECIDE
         last = await self._host.approvals.last_answer(self._entry)
         summary = self._with_grants(last.grant if last is not None else None)
-        program_path = await _find_program(words, self._folder)
+        program_path = await _find_program(argv, self._folder)
+        await self._show(summary, files, program_path)
+        if _why_not_approvable(files.program):
+            print_line("  not approved: its program cannot be checked")
+            return _Outcome.UNDECIDED
+        rights = await self._choose(summary, last)
+        if not isinstance(rights, Rights):
+            return rights
+        final_files = None
+        if why := await self._why_not_mountable(summary) if rights is Rights.CONFINED else "":
+            print_lines(f"  {why}")
+        else:
+            final_files = await self._fill_in_and_fetch(argv, files, rights)
+        if final_files is None:
+            print_line("  not approved")
+            return _Outcome.UNDECIDED
+        await self._store(rights, summary, final_files, program_path)
+        return _Outcome.DECIDED
+
+    async def _show(self, summary: EntrySummary, files: _ProgramFiles, program_path: str) -> None:
         # The values of variables are shown only at a terminal. The output of a script may end up in a log.
         environ = os.environ if self._options.ask is not None else None
         lines = [*describe_entry(summary, environ), *_describe_files(files, program_path)]
@@ -194,57 +217,45 @@ class _Review:
         if not print_for_review(shown):
             print_line("This is longer than the screen: scroll up and read all of it. In short:")
             print_wrapped(f"  {describe_briefly(self._summary)}")
-        if _why_not_approvable(files.program):
-            print_line("  not approved: its program cannot be checked")
-            return _Outcome.UNDECIDED
-        rights = await self._choose(summary, last)
-        if not isinstance(rights, Rights):
-            return rights
-        complete = None
-        if why := await self._why_not_readable(summary) if rights is Rights.CONFINED else "":
-            print_lines(f"  {why}")
-        else:
-            complete = await self._fill_in_and_fetch(words, files, rights)
-        if complete is None:
-            print_line("  not approved")
-            return _Outcome.UNDECIDED
-        await self._store(rights, summary, complete, program_path)
-        return _Outcome.DECIDED
 
     async def describe(self) -> list[str]:
-        words = entry_command(self._entry)
+        """The lines about the server, as `describe_as_in_review` returns them."""
+        argv = entry_command(self._entry)
         last = await self._host.approvals.last_answer(self._entry)
         lines = describe_entry(self._with_grants(last.grant if last is not None else None))
         try:
-            files = await self._read_files(words)
+            files = await self._read_files(argv)
             granted = (await self._host.approvals.answers()).confined.get(self._entry.digest)
-            shown = [*lines, *_describe_files(files, await _find_program(words, self._folder))]
+            shown = [*lines, *_describe_files(files, await _find_program(argv, self._folder))]
             if granted is not None and granted.package is not None:
                 shown += _describe_package(granted.package, granted.program_paths)
             return shown
         except HoldfastError as error:
             return [*lines, f"problem:   {error.message}"]
 
-    async def _why_not_readable(self, summary: EntrySummary) -> str:
+    async def _why_not_mountable(self, summary: EntrySummary) -> str:
         """Why the sandbox would refuse to mount one of the paths that the server may read; empty if it would not."""
         paths = expand_command(summary.readable, os.environ)
         hidden = paths_hidden_from_sandboxes(self._host.settings)
         return await run_with_file_timeout(why_not_mounted, paths, hidden, path=self._folder)
 
-    async def _read_files(self, words: Sequence[str]) -> _ProgramFiles:
+    async def _read_files(self, argv: Sequence[str]) -> _ProgramFiles:
+        """The files that this command runs, without those of a package that has to be fetched."""
         folders = module_folders(self._summary.env)
-        program = await self._host.approvals.read_program(words, self._folder, folders)
-        if not words or program.problem or await self._package_to_fetch(words) is not None:
+        program = await self._host.approvals.read_program(argv, self._folder, folders)
+        if not argv or program.problem or await self._package_to_fetch(argv) is not None:
             return _ProgramFiles(program=program)
         try:
-            return _ProgramFiles(program=program, outside=await self._host.program_paths(words, self._folder))
+            return _ProgramFiles(program=program, outside=await self._host.program_paths(argv, self._folder))
         except HoldfastError as error:
             return _ProgramFiles(program=program, problem=error.message)
 
-    async def _is_decided(
-        self, files: _ProgramFiles, granted: ConfinedGrant | None, *, is_direct: bool
-    ) -> bool:
+    async def _is_decided(self, files: _ProgramFiles) -> bool:
+        """Whether the server is approved as it is now, and nothing on the command line asks for another approval."""
         options = self._options
+        answers = await self._host.approvals.answers()
+        granted = answers.confined.get(self._entry.digest)
+        is_direct = self._entry.digest in answers.direct
         if not is_direct and granted is None:
             return False
         if options.rights is not None and (options.rights is Rights.DIRECT) != is_direct:
@@ -257,9 +268,9 @@ class _Review:
             return True
         filled_in = expand_command(entry_command(self._entry), os.environ)
         is_fetched = granted.package is not None or await self._package_to_fetch(filled_in) is None
-        is_seen = is_fetched and all(_is_covered(path, granted.program_paths) for path in files.outside)
         return (
-            is_seen
+            is_fetched
+            and all(_is_covered(path, granted.program_paths) for path in files.outside)
             and {*options.readable} <= {*granted.readable}
             and {*options.network} <= {*granted.network}
             and {*options.writable} <= {*granted.writable}
@@ -279,7 +290,7 @@ class _Review:
         )
 
     async def _changes(self, summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
-        """What changed since the last approval of the server."""
+        """The lines that say what changed since the last approval of the server."""
         lines: list[str] = []
         if change := await self._host.approvals.describe_program_change(self._entry, files.program):
             lines.append(f"since you approved it: {change}")
@@ -295,7 +306,7 @@ class _Review:
                 n=0,
             )
         ]
-        marked = [line for line in compared[2:] if not line.startswith("@@")]
+        marked = [line for line in compared[2:] if not line.startswith("@@")]  # without the header
         if marked:
             lines += ("since you approved it, the entry changed:", *(f"  {line}" for line in marked))
         elif digest != self._entry.digest:
@@ -305,15 +316,18 @@ class _Review:
         return lines
 
     async def _choose(self, summary: EntrySummary, last: ServerApproval | None) -> Rights | _Outcome:
-        """Ask the user, unless the command line decides. The answer no is stored."""
+        """Ask the user, unless the command line decides. Returns the rights, or how the review ended without an approval.
+
+        The answer no is stored.
+        """
         only_confined = summary.is_confined
         if self._options.ask is None and self._options.rights is None and not self._options.yes:
             earlier = Rights.CONFINED if only_confined else self._earlier_rights(last)
-            words = ["holdfast", "servers", "approve", *self._options.session_words, self._entry.name]
-            words.append(f"--{earlier or Rights.CONFINED}")
+            command = ["holdfast", "servers", "approve", *self._options.session_arguments, self._entry.name]
+            command.append(f"--{earlier or Rights.CONFINED}")
             print_wrapped(
                 "  not approved: without a terminal, Holdfast cannot ask you. To approve it "
-                f"{'with your rights' if earlier is Rights.DIRECT else 'as confined'}, run: {shlex.join(words)}"
+                f"{'with your rights' if earlier is Rights.DIRECT else 'as confined'}, run: {shlex.join(command)}"
             )
             return _Outcome.UNDECIDED
         if self._options.rights is not None or self._options.ask is None:
@@ -344,23 +358,23 @@ class _Review:
             print_line(f"  Type {'c' if only_confined else 'c, r'} or n, or press Enter to decide later.")
 
     def _earlier_rights(self, last: ServerApproval | None) -> Rights | None:
-        """The rights of the last approval, with this or another entry, so that --yes never changes them."""
+        """The rights of the last approval of a server with this name, so that --yes never changes them; else the default."""
         if last is None:
             return self._options.default_rights
         return Rights.DIRECT if last.grant is None else Rights.CONFINED
 
-    async def _package_to_fetch(self, words: Sequence[str]) -> PackageCommand | None:
-        return await run_with_file_timeout(package_to_fetch, words, self._folder, path=self._folder)
+    async def _package_to_fetch(self, argv: Sequence[str]) -> PackageCommand | None:
+        return await run_with_file_timeout(package_to_fetch, argv, self._folder, path=self._folder)
 
     async def _fill_in_and_fetch(
-        self, words: Sequence[str], files: _ProgramFiles, rights: Rights
+        self, argv: Sequence[str], files: _ProgramFiles, rights: Rights
     ) -> _ProgramFiles | None:
-        """Fill in the variables of the command, and fetch its package. Returns None if the user does not allow the result.
+        """Fill in the variables of the command, and fetch its package. If other files would run, ask the user about them too.
 
-        Both happen only after the user's first answer.
+        Returns None if the package cannot be fetched, or the files are not allowed. Nothing is fetched before the user's first answer.
         """
-        filled_in = expand_command(words, os.environ)
-        complete = await self._read_files(filled_in)
+        filled_in = expand_command(argv, os.environ)
+        final_files = await self._read_files(filled_in)
         command = await self._package_to_fetch(filled_in)
         if command is not None and rights is Rights.CONFINED:
             try:
@@ -369,17 +383,17 @@ class _Review:
             except HoldfastError as error:
                 print_lines(f"  {error.message}")
                 return None
-            complete = replace(complete, package=package, outside=outside)
-        if complete.is_same_program(files):
-            return complete
+            final_files = replace(final_files, package=package, outside=outside)
+        if final_files.is_same_program(files):
+            return final_files
         print_line("  what it runs, with its variables filled in:")
-        print_for_review(f"  {line}" for line in _describe_files(complete, ""))
-        if _why_not_approvable(complete.program):
+        print_for_review(f"  {line}" for line in _describe_files(final_files, ""))
+        if _why_not_approvable(final_files.program):
             return None
         if self._options.rights is not None or self._options.ask is None:
-            return complete
+            return final_files
         answer = await self._options.ask("Allow this program too? [y/N]")
-        return complete if answer.strip().lower() in ("y", "yes") else None
+        return final_files if answer.strip().lower() in ("y", "yes") else None
 
     async def _fetch(self, command: PackageCommand) -> FetchedPackage:
         """Fetch the package, confined. Ask for each registry that it needs."""
@@ -428,8 +442,8 @@ class _Review:
 
 def _masked_lines(summary: EntrySummary, files: _ProgramFiles, program_path: str) -> list[str]:
     """The description of a server without secrets. It is stored, and compared with the next version of the server."""
-    outside = replace(files, program=Program(files={}), problem="")
-    return [*describe_entry(mask_secrets(summary)), *_describe_outside(outside, program_path)]
+    without_problem = replace(files, problem="")  # a problem may come and go while the entry stays the same
+    return [*describe_entry(mask_secrets(summary)), *_describe_outside(without_problem, program_path)]
 
 
 def _describe_choices(summary: EntrySummary) -> Iterator[str]:
@@ -492,14 +506,15 @@ def describe_program(program: Program) -> Iterator[str]:
         yield "program:   none of the project's files is checked"
 
 
-async def _find_program(words: Sequence[str], folder: str) -> str:
+async def _find_program(argv: Sequence[str], folder: str) -> str:
     """The quoted path of the program that a command starts, and the target of a link; empty for a remote server."""
-    if not words:
+    if not argv:
         return ""
-    return await run_with_file_timeout(_locate, words[0], folder, path=folder)
+    return await run_with_file_timeout(_locate, argv[0], folder, path=folder)
 
 
 def _locate(program: str, folder: str) -> str:
+    """Describe where a program is found. A relative path is relative to `folder`."""
     named = str(Path(folder, program)) if "/" in program else program
     search_path = absolute_search_path(os.environ.get("PATH", ""))
     found = shutil.which(named, path=search_path) if "\0" not in program else None
@@ -510,4 +525,5 @@ def _locate(program: str, folder: str) -> str:
 
 
 def _is_covered(path: str, granted: Sequence[str]) -> bool:
-    return any(path == one or path.startswith(f"{one.rstrip('/')}/") for one in granted)
+    """Whether the path is one of the granted paths, or in one of them."""
+    return any(path == other or path.startswith(f"{other.rstrip('/')}/") for other in granted)

@@ -19,7 +19,7 @@ _MAX_BYTES = 16 * 1024 * 1024
 
 
 def choose_file(*, project: bool) -> Path:
-    """The `.mcp.json` of the current folder, or the user's own file. Raise if the `.mcp.json` is a link."""
+    """The user's own file or, for `project`, the `.mcp.json` of the current folder. Raise if the `.mcp.json` is a link."""
     if not project:
         return settings.load().servers.user_file
     file = Path(PROJECT_FILE).absolute()

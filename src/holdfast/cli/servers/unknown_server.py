@@ -8,18 +8,21 @@ from holdfast.model.resolution import Resolution, Stage
 from holdfast.model.visible_text import to_line
 from holdfast.resolve.load import LoadedEntries
 
-_MAX_NAMED = 20
+_MAX_LISTED_NAMES = 20
 
 
 def unknown_server(name: str, loaded: LoadedEntries, resolution: Resolution) -> HoldfastError:
-    """The error for a name that none of these servers has. It suggests a similar name, or lists the names, and names files that could not be read."""
+    """The error for a name that none of these servers has.
+
+    It suggests a similar name, or lists the names. It also mentions files that could not be read: the server may be in one.
+    """
     broken = describe_broken_files(resolution)
     names = sorted(server_names(loaded, resolution) - broken.keys())
     if close := get_close_matches(name[:80], names, n=1):
         suggestion = f"Did you mean {close[0]!r}?"
     elif names:
-        more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-        suggestion = f"The servers here are: {', '.join(map(repr, names[:_MAX_NAMED]))}{more}."
+        more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
+        suggestion = f"The servers here are: {', '.join(map(repr, names[:_MAX_LISTED_NAMES]))}{more}."
     else:
         suggestion = "There are no servers here."
     return HoldfastError(
@@ -30,7 +33,7 @@ def unknown_server(name: str, loaded: LoadedEntries, resolution: Resolution) -> 
 
 
 def describe_broken_files(resolution: Resolution) -> dict[str, str]:
-    """The lists of servers that could not be read, by path, each with a sentence that says why: a server may be configured there."""
+    """For each list of servers that could not be read: its path, and a sentence that says why."""
     return {
         refusal.server: f"{to_line(refusal.server)} was not read: {to_line(refusal.reason)}"
         for refusal in resolution.refusals

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.store.types import StoredEvent, StoredSession
 
-_RECENT_EVENTS = 40
+_RECENT_EVENTS = 40  # shown without --all
 
 
 @click.command()

@@ -12,20 +12,20 @@ from holdfast.store.lease import is_held
 from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import SessionState, StoredSession
 
-_MAX_EVENTS_READ = 20
+_MAX_EVENTS_READ = 20  # to find the first call; before it there are only a few events of the opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """A stored session as the commands show it. If nothing was said in it, its title is its first call, such as `called files.list`."""
+    """A stored session as the commands show it. A session without a prompt has its first call as title: `called files.list`."""
 
     stored: StoredSession
     interrupted: tuple[MissingEnd, ...]
-    """The missing ends of the calls and of the turn that were running when its process ended."""
+    """The events that end the calls and the turn that were running when its process ended. They are not stored yet."""
 
     @property
     def state(self) -> SessionState:
-        """Closed, if no live process has the session open: the next host closes it."""
+        """The stored state. If no live process has the session open, it is closed: the next host will store that."""
         return self.stored.state if is_held(self.stored) else SessionState.CLOSED
 
     @property
@@ -72,7 +72,7 @@ async def summarize(store: Store, stored: StoredSession) -> SessionSummary:
 
 
 async def with_titles(store: Store, sessions: Iterable[StoredSession]) -> list[StoredSession]:
-    """The sessions. If one has no title, because nothing was said, its title is the first call, such as `called files.list`."""
+    """The sessions. One without a title, because nothing was prompted, gets its first call as title: `called files.list`."""
     return await store.read(lambda tx: [_add_title(tx, stored) for stored in sessions])
 
 
@@ -97,7 +97,7 @@ def time_ago(moment: datetime) -> str:
 
 
 def describe_open_turn(stored: StoredSession) -> str:
-    """Whether the last turn "was interrupted" or "is running in …"; empty if it has ended."""
+    """What happened to the last turn: "was interrupted" or "is running in …"; empty if it has ended."""
     if not stored.open_turn:
         return ""
     if stored.lease is None or not is_held(stored):

@@ -21,9 +21,10 @@ from holdfast.store.store import Store
 from holdfast.store.types import SearchHit
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 
-_MAX_HITS = 10_000
+_MAX_HITS = 10_000  # of one search
 _MAX_SHOWN_HITS = 3  # of each session
 _Match = tuple[SessionSummary, list[SearchHit]]
+"""A session that was found, and the messages and titles in it that contain the words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,20 +180,24 @@ def search(
         rows = [row for match in shown for row in _hit_rows(*match)]
         print_table(("session", "last used", "title", "text"), rows)
     else:
-        wanted = f"No message or title contains all of: {' '.join(words)}. The search matches whole words."
-        print_line(wanted if words else "No session has all of these.", err=True)
+        print_line(
+            f"No message or title contains all of: {' '.join(words)}. The search matches whole words."
+            if words
+            else "No session matches these options.",
+            err=True,
+        )
     print_remaining(len(shown), more)
 
 
 async def _find_by_first_call(store: Store, sessions: SessionQuery, words: str) -> list[SearchHit]:
-    """The sessions without a stored title that are listed with their first call as the title, if that contains the words."""
-    wanted = parse_words(words)
+    """Find sessions without a stored title by the title that they are listed with: their first call."""
+    searched_words = parse_words(words)
     found, _ = await collect_pages(lambda cursor: store.sessions(replace(sessions, cursor=cursor)), _MAX_HITS)
     titled = await with_titles(store, [stored for stored in found if not stored.title])
     return [
         SearchHit(session=stored, message_id="", seq=0, snippet=stored.title)
         for stored in titled
-        if contains_words(stored.title, wanted)
+        if contains_words(stored.title, searched_words)
     ]
 
 
@@ -213,9 +218,8 @@ def _hit_rows(summary: SessionSummary, hits: list[SearchHit]) -> Iterator[tuple[
     """The rows of a session: its latest matches, and how many more there are."""
     session = summary.stored
     first = (short_id(session.context.session_id), time_ago(session.updated), session.title)
-    texts = [*dict.fromkeys(" ".join(hit.snippet.split()) for hit in hits)] or [
-        ""
-    ]  # a title repeats the first prompt
+    # Without repetitions, because a title repeats the first prompt. A session that was found without words has no hits.
+    texts = [*dict.fromkeys(" ".join(hit.snippet.split()) for hit in hits)] or [""]
     for number, text in enumerate(texts[:_MAX_SHOWN_HITS]):
         yield (*(("", "", "") if number else first), text)
     if len(texts) > _MAX_SHOWN_HITS:

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -22,6 +23,21 @@ from holdfast.store.store import Store
 from holdfast.store.types import StoredEvent
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Details:
+    """What `show` reads from the store about one session."""
+
+    summary: SessionSummary
+    resolution: ServersResolved | None
+    """The servers that the session got at its last opening, and the refusals; None if that is not stored."""
+    kinds: Counter[str]
+    """How many events of each kind there are."""
+    usage: Mapping[str, Usage]
+    """What each agent has used, by its id. The id of the session's own agent is empty."""
+    interrupted_calls: int
+    stored_bytes: int
+
+
 @click.command()
 @click.argument("session", metavar="ID")
 @json_option
@@ -36,44 +52,58 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
       holdfast sessions show 3f2a
     """
 
-    async def work(
-        store: Store,
-    ) -> tuple[SessionSummary, ServersResolved | None, Counter[str], dict[str, Usage], int, int]:
+    async def work(store: Store) -> _Details:
         stored = await find_session(store, session)
         session_id = stored.context.session_id
-        resolution = await store.read(lambda tx: tx.resolution(session_id))
         kinds, interrupted = Counter[str](), 0
         async for event in store.events(session_id):
             kinds[event_kind(event.event)] += 1
             interrupted += isinstance(event.event, ToolEnded) and event.event.code == INTERRUPTED
         summary = await summarize(store, stored)
-        interrupted += sum(end.call is not None for end in summary.interrupted)
-        size = await store.read(lambda tx: tx.stored_bytes(session_id))
-        return summary, resolution, kinds, await sum_usage(store.events(session_id)), interrupted, size
+        return _Details(
+            summary=summary,
+            resolution=await store.read(lambda tx: tx.resolution(session_id)),
+            kinds=kinds,
+            usage=await sum_usage(store.events(session_id)),
+            interrupted_calls=interrupted + sum(end.call is not None for end in summary.interrupted),
+            stored_bytes=await store.read(lambda tx: tx.stored_bytes(session_id)),
+        )
 
-    summary, resolution, kinds, used, interrupted, size = run_with_read_only_store(path, work)
+    details = run_with_read_only_store(path, work)
+    if as_json:
+        _print_details_as_json(details)
+    else:
+        _print_details(details)
+
+
+def _print_details_as_json(details: _Details) -> None:
+    resolution = details.resolution
+    refusals = resolution.refusals if resolution is not None else ()
+    document = {
+        **details.summary.to_json(),
+        "servers": resolution.servers if resolution is not None else (),
+        "refusals": [
+            {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
+            for refusal in refusals
+        ],
+        "stage_seconds": resolution.stage_seconds if resolution is not None else {},
+        "server_seconds": resolution.server_seconds if resolution is not None else {},
+        "kinds": dict(details.kinds),
+        "bytes": details.stored_bytes,
+        "interrupted_calls": details.interrupted_calls,
+        "usage": {agent: usage.to_json() for agent, usage in details.usage.items()},
+    }
+    print_json(document)
+
+
+def _print_details(details: _Details) -> None:
+    summary, resolution, kinds = details.summary, details.resolution, details.kinds
+    interrupted = details.interrupted_calls
     stored, context = summary.stored, summary.stored.context
     servers = resolution.servers if resolution is not None else ()
     refusals = resolution.refusals if resolution is not None else ()
     stage_seconds = resolution.stage_seconds if resolution is not None else {}
     server_seconds = resolution.server_seconds if resolution is not None else {}
-    if as_json:
-        document = {
-            **summary.to_json(),
-            "servers": servers,
-            "refusals": [
-                {"server": refusal.server, "stage": refusal.stage, "reason": refusal.reason}
-                for refusal in refusals
-            ],
-            "stage_seconds": stage_seconds,
-            "server_seconds": server_seconds,
-            "kinds": dict(kinds),
-            "bytes": size,
-            "interrupted_calls": interrupted,
-            "usage": {agent: usage.to_json() for agent, usage in used.items()},
-        }
-        print_json(document)
-        return
     rows = [
         ("id", context.session_id),
         ("title", stored.title or "(no title)"),
@@ -89,8 +119,8 @@ def show(*, session: str, as_json: bool, path: Path | None) -> None:
         ("last used", time_ago(stored.updated)),
         ("turns", str(kinds["prompted"])),
         ("calls", str(kinds["tool_called"]) + (f"; {interrupted} interrupted" if interrupted else "")),
-        ("events", f"{stored.last_seq}, {size / MEGABYTE:,.1f} MB"),
-        *((f"used by {agent}", line) for agent, line in describe_usage(used)),
+        ("events", f"{stored.last_seq}, {details.stored_bytes / MEGABYTE:,.1f} MB"),
+        *((f"used by {agent}", line) for agent, line in describe_usage(details.usage)),
         ("servers", ", ".join(servers) or "(none)"),
         *(
             (f"refused {refusal.server}" if number == 0 else "", line)

@@ -14,9 +14,9 @@ class ClientConfig:
 
     title: str
     place: str
-    """The file, or another place, that the block belongs in."""
-    block: Callable[[str, str | None], str]
-    """Makes the block for a URL and a token. The token is None if the gateway needs none."""
+    """Where the user pastes the text: a file, or a terminal."""
+    make_text: Callable[[str, str | None], str]
+    """Makes the text for a URL and a token. The token is None if the gateway needs none."""
 
 
 def _headers(token: str | None) -> dict[str, object]:
@@ -58,15 +58,15 @@ def _inspector(url: str, token: str | None) -> str:
 
 CLIENTS = {
     "claude-code": ClientConfig(
-        title="Claude Code", place=".mcp.json in a project, or ~/.claude.json", block=_claude_code
+        title="Claude Code", place=".mcp.json in a project, or ~/.claude.json", make_text=_claude_code
     ),
     "cursor": ClientConfig(
-        title="Cursor", place="~/.cursor/mcp.json, or .cursor/mcp.json in a project", block=_cursor
+        title="Cursor", place="~/.cursor/mcp.json, or .cursor/mcp.json in a project", make_text=_cursor
     ),
     "vscode": ClientConfig(
-        title="VS Code", place=".vscode/mcp.json, or your user configuration", block=_vscode
+        title="VS Code", place=".vscode/mcp.json, or your user configuration", make_text=_vscode
     ),
-    "zed": ClientConfig(title="Zed", place="Zed's settings.json", block=_zed),
-    "codex": ClientConfig(title="Codex", place="~/.codex/config.toml", block=_codex),
-    "inspector": ClientConfig(title="MCP Inspector", place="a terminal, as a command", block=_inspector),
+    "zed": ClientConfig(title="Zed", place="Zed's settings.json", make_text=_zed),
+    "codex": ClientConfig(title="Codex", place="~/.codex/config.toml", make_text=_codex),
+    "inspector": ClientConfig(title="MCP Inspector", place="a terminal, as a command", make_text=_inspector),
 }

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from holdfast.cli.up.serve import UpOptions
 
-_CHECK_SECONDS = 3.0
-_TOKEN_LIFETIME = "52w"
+_CHECK_SECONDS = 3.0  # the check of a large store stops after this time
+_TOKEN_LIFETIME = "52w"  # the message below says: a year
 
 
 @click.command()
@@ -55,7 +55,7 @@ _TOKEN_LIFETIME = "52w"
     "--allow-origin",
     multiple=True,
     metavar="ORIGIN",
-    help="The origin of a web page that may connect. Can be repeated.",
+    help="The origin of web pages that may connect, such as https://app.example.org. Can be repeated.",
 )
 @click.option(
     "--print-config",
@@ -134,7 +134,8 @@ def _serve(given: dict[str, Any]) -> None:
     suspend_between_transactions()
     printer = JsonPrinter() if given["as_json"] else HumanPrinter()
     with hold_port(loaded.data_dir, loaded.gateway.port), ExitDeadline() as deadline:
-        _runner()(serve(loaded, options, sock, printer, deadline.start))
+        run = _find_run_function()
+        run(serve(loaded, options, sock, printer, deadline.start))
 
 
 def _bind(options: "UpOptions") -> "socket.socket":
@@ -145,12 +146,12 @@ def _bind(options: "UpOptions") -> "socket.socket":
     except HoldfastError as error:
         raise HoldfastError(
             error.code,
-            error.message.removesuffix(" Choose another host or port."),
+            error.message,
             hint=f"Choose another port, for example: {command_name()} up --port 0 (a free one). If an earlier `up` still runs, stop it first.",
         ) from None
 
 
-def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
+def _find_run_function() -> Callable[[Coroutine[Any, Any, None]], None]:
     """`uvloop.run` if uvloop is installed, else `asyncio.run`."""
     try:
         import uvloop
@@ -162,6 +163,7 @@ def _runner() -> Callable[[Coroutine[Any, Any, None]], None]:
 
 
 def _check_no_tokens(given: dict[str, Any]) -> None:
+    """Raise if `--no-tokens` would let other machines or web pages use the servers, or if `--mode` is given without it."""
     from holdfast.cli.up.serve import is_loopback
 
     if given["mode"] is not None and not given["no_tokens"]:
@@ -202,6 +204,7 @@ def _is_local_page(origin: str) -> bool:
 
 
 def _local_credential(given: dict[str, Any]) -> Any:
+    """With `--no-tokens`, the credential of all clients; else None."""
     if not given["no_tokens"]:
         return None
     from holdfast.gateway.credential import LOCAL
@@ -230,10 +233,10 @@ def _print_config(given: dict[str, Any]) -> None:
         is_cwd_given = given["cwd"] != Path()
         cwd = str(given["cwd"].absolute()) if is_cwd_given else ""
         expires_at = parse_expiry(_TOKEN_LIFETIME, time.time())
-        scope = Credential(id="", name=given["print_config"], cwd=cwd, expires_at=expires_at)
-        token, stored = create_token(scope)
+        credential = Credential(id="", name=given["print_config"], cwd=cwd, expires_at=expires_at)
+        token, stored = create_token(credential)
         token_id = stored.id
-    block = client.block(url, token)
+    text = client.make_text(url, token)
     if given["as_json"]:
         print_json(
             {
@@ -241,11 +244,11 @@ def _print_config(given: dict[str, Any]) -> None:
                 "url": url,
                 "token": token,
                 "token_id": token_id,
-                "config": block,
+                "config": text,
             }
         )
         return
-    for row in block.splitlines():
+    for row in text.splitlines():
         print_line(row)
     print_line(f"This goes into {client.place}.", err=True)
     if token_id:
@@ -303,6 +306,7 @@ def _public_host(given: dict[str, Any]) -> str:
 
 
 def _url_host(given: dict[str, Any]) -> str:
+    """The host in the URL that clients use, if there is no `--public-url`."""
     if given["allow_host"]:
         return str(given["allow_host"][0])
     given_address = str(given["address"])

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from holdfast import log_output, settings
 from holdfast.audit.verify_file import verify_file
 from holdfast.cli.command_name import command_name
+from holdfast.cli.find_session import short_id
 from holdfast.cli.output import print_json, print_line
 from holdfast.cli.up.demo_client import Answer, DemoClient
 from holdfast.cli.up.serve import url_of
@@ -97,7 +98,7 @@ async def _run(folder: Path, *, as_json: bool) -> list[Step]:
         show(await _isolation(direct, sandboxed))
         show(await _confinement(direct, sandboxed, folder / "diary.txt"))
         show(await _lost_state(direct, sandboxed))
-    show(_audit(data / DATABASE_FILE))
+    show(_verify_audit(data / DATABASE_FILE))
     return steps
 
 
@@ -160,7 +161,7 @@ async def _lost_state(direct: DemoClient, sandboxed: DemoClient) -> Step:
     )
 
 
-def _audit(store: Path) -> Step:
+def _verify_audit(store: Path) -> Step:
     verdict = verify_file(store)
     is_good = verdict is not None and verdict.is_intact
     text = (
@@ -175,7 +176,7 @@ def _audit(store: Path) -> Step:
 
 def _describe_caller(answer: Answer) -> str:
     session, trust = str(answer.fields.get("session", "?")), answer.fields.get("trust", "?")
-    return f"called by session {session[:13]}…, trust {trust}"
+    return f"called by session {short_id(session)}…, trust {trust}"
 
 
 def _print_step(number: int, step: Step) -> None:

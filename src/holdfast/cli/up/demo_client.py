@@ -20,7 +20,9 @@ class Answer:
 
     ok: bool
     fields: dict[str, Any]
+    """The structured content."""
     texts: list[str]
+    """The texts in the content."""
 
     @property
     def error(self) -> str:
@@ -51,14 +53,15 @@ class DemoClient:
         await _threads.run(self._send, {"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     async def call(self, tool: str, **arguments: object) -> "Answer":
-        answer = await self._request("tools/call", {"name": tool, "arguments": arguments})
+        result = await self._request("tools/call", {"name": tool, "arguments": arguments})
         return Answer(
-            ok=not answer.get("isError", False),
-            fields=answer.get("structuredContent") or {},
-            texts=[block.get("text", "") for block in answer.get("content", [])],
+            ok=not result.get("isError", False),
+            fields=result.get("structuredContent") or {},
+            texts=[block.get("text", "") for block in result.get("content", [])],
         )
 
     async def _request(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request and return its result. An error is returned as the result of a failed call."""
         self._next_id += 1
         message = {"jsonrpc": "2.0", "id": self._next_id, "method": method, "params": params}
         answer = await _threads.run(self._send, message)
@@ -71,11 +74,11 @@ class DemoClient:
             HTTPConnection(self._url.hostname or "", self._url.port, timeout=_SECONDS)
         ) as connection:
             connection.request("POST", self._url.path, json.dumps(message), self._headers)
-            answer = connection.getresponse()
-            body = answer.read().decode()
-        if (session := answer.headers.get("Mcp-Session-Id")) is not None:
+            response = connection.getresponse()
+            body = response.read().decode()
+        if (session := response.headers.get("Mcp-Session-Id")) is not None:
             self._headers["Mcp-Session-Id"] = session
-        if answer.headers.get("Content-Type") == "text/event-stream":
+        if response.headers.get("Content-Type") == "text/event-stream":
             events = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: {")]
-            body = events[-1]
+            body = events[-1]  # earlier events are notifications
         return json.loads(body) if body else {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Printer(Protocol):
-    """Prints what the gateway does."""
+    """Tells the user of `holdfast up` what the gateway does."""
 
     def ready(
         self,
@@ -26,9 +26,17 @@ class Printer(Protocol):
         *,
         without_tokens: bool,
         print_config_options: tuple[str, ...],
-    ) -> None: ...
-    def session(self, summary: "SessionSummary") -> None: ...
-    def stopping(self, open_sessions: int) -> None: ...
+    ) -> None:
+        """Say that clients can connect now, and how. `print_config_options` are added to the suggested commands."""
+        ...
+
+    def session(self, summary: "SessionSummary") -> None:
+        """Say that a client's session was opened or has ended."""
+        ...
+
+    def stopping(self, open_sessions: int) -> None:
+        """Say that the gateway closes its sessions and exits."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +45,7 @@ class GatewayUrls:
 
     local: str
     public: str = ""
-    """The URL of a proxy in front of it; empty if there is none."""
+    """The URL of a proxy in front of the gateway; empty if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +55,7 @@ class ServerNames:
     folder: str
     names: tuple[str, ...]
     refused: Mapping[str, str]
+    """The reason for each refused server."""
 
 
 class HumanPrinter:
@@ -86,7 +95,7 @@ class HumanPrinter:
         for client in CLIENTS.values():
             print_line()
             print_line(f"{client.title}: goes into {client.place}")
-            for row in client.block(url, None).splitlines():
+            for row in client.make_text(url, None).splitlines():
                 print_line(f"  {row}")
         print_line()
 

@@ -32,6 +32,7 @@ class UpOptions:
     hosts: tuple[str, ...] = ()
     """Additional host names that clients may use."""
     origins: tuple[str, ...] = ()
+    """The origins of web pages that may connect."""
     local: Credential | None = None
     """The credential of all clients, if there are no tokens."""
     public_url: str = ""
@@ -43,7 +44,7 @@ class UpOptions:
 async def serve(
     settings: Settings, options: UpOptions, sock: socket.socket, printer: Printer, on_end: Callable[[], None]
 ) -> None:
-    """Serve on a bound socket until SIGINT or SIGTERM. A second signal stops it at once."""
+    """Serve on a bound socket until SIGINT or SIGTERM, then let running calls finish. A second signal cancels them."""
     stopped = asyncio.Event()
     task = asyncio.current_task()
 
@@ -66,6 +67,7 @@ async def serve(
         ):
             url = url_of(options.address, sock)
             port = str(sock.getsockname()[1])
+            # Port 0 stands for a free port, which is known now.
             print_config_options = tuple(
                 port if option == "0" else option for option in options.print_config_options
             )

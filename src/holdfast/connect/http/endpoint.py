@@ -25,7 +25,7 @@ EVENT_STREAM = "text/event-stream"
 Sign: TypeAlias = Callable[[SessionContext | None, bytes | None], str]
 """Returns a signed token for one request with this body, from the session with this context.
 
-Without a context, it is for the link's session; empty if the link belongs to no session.
+If the context is None, the token is for the link's session, or empty if the link belongs to no session.
 """
 
 
@@ -130,13 +130,15 @@ class Endpoint:
                 finally:
                     response.close()
                 target = redirect
+                # Send later requests there, too. But a GET may have been redirected to a web page.
                 if url is None and method == "POST":
-                    self._url = redirect  # only for a POST: a GET may be redirected to a web page
+                    self._url = redirect
         except (EventTooLongError, UnreachableError, BrokenResponseError) as error:
             raise self._connection_error(error) from None
         raise HoldfastError(codes.PEER_ERROR, f"{self.display_url} redirects too often.")
 
     def status_error(self, response: HttpResponse) -> HoldfastError:
+        """The error for a response whose status is not a success."""
         status = response.status
         if _is_redirect(response):
             where = _display_redirect(self._url, response)
@@ -180,6 +182,7 @@ class Endpoint:
         body: bytes | None,
         context: SessionContext | None,
     ) -> HttpResponse:
+        """Send a request once, with the cookies and a signed token. Store the cookies of the response."""
         all_headers = {**self._headers, **headers}
         if self._cookies is not None and (cookie := self._cookies.header):
             all_headers["cookie"] = cookie

@@ -108,6 +108,7 @@ class EventParser:
     """Splits a stream into events. Raises `EventTooLongError`."""
 
     limit: int
+    """The maximum size of an event, in bytes."""
     memory: MessageMemory = field(default_factory=lambda: MessageMemory(LongLineMemory()))
     """The memory for the event that is being read."""
     _line: bytearray = field(default_factory=bytearray)  # the start of a line whose end has not arrived yet

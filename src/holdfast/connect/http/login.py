@@ -136,6 +136,7 @@ class _CallbackServer:
             writer.close()
 
     def _handle_request_line(self, line: str) -> tuple[bytes, str]:
+        """Read the result of the login from the request. Return the status of the response, and the text of its page."""
         method, _, rest = line.partition(" ")
         target = urlsplit(rest.partition(" ")[0])
         query = {name: values[0] for name, values in parse_qs(target.query).items()}
@@ -146,7 +147,7 @@ class _CallbackServer:
             return b"404 Not Found", "There is nothing here."
         if "code" not in query:
             why = query.get("error_description") or query.get("error") or "no code came back"
-            self._result.set_exception(OAuthFlowError(f"the login page refused it ({why[:200]})"))
+            self._result.set_exception(OAuthFlowError(f"the login page refused the login ({why[:200]})"))
             return b"200 OK", "The login was refused. You can close this page."
         self._result.set_result(
             AuthorizationCodeResult(code=query["code"], state=query["state"], iss=query.get("iss"))

@@ -69,8 +69,8 @@ def saved_credentials(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     for file in islice(folder.glob("*.json"), _MAX_LOGINS):
         if (login := read_login(file)) is not None:
             tokens, client = login.tokens, login.client or {}
-            found = (tokens.get("access_token"), tokens.get("refresh_token"), client.get("client_secret"))
-            yield file, [value for value in found if isinstance(value, str)]
+            values = (tokens.get("access_token"), tokens.get("refresh_token"), client.get("client_secret"))
+            yield file, [value for value in values if isinstance(value, str)]
 
 
 def remove_login(file: Path) -> bool:

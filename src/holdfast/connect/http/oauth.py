@@ -84,7 +84,7 @@ class LoginProvider(OAuthClientProvider):
         """Read the saved login again, because another process may have renewed it. A refused token counts as expired."""
         self._refused_header = refused_header or self._refused_header  # a concurrent call may have set it
         if not self._ignore_saved:
-            self._initialized = False
+            self._initialized = False  # so that the SDK calls `get_tokens` again
         elif self.header == refused_header:
             self.context.token_expiry_time = _EXPIRED_TIME
 
@@ -200,7 +200,11 @@ class OAuthCredentials:
             raise
 
     async def _run_sdk_flow(self, refused_header: str, response_401: HttpResponse | None) -> str:
-        """Send the requests that the SDK asks for until it has a token. Return the header of that token."""
+        """Send the requests that the SDK asks for until it has a token. Return the header of that token.
+
+        When the SDK has a token, it asks for `request`, which is not sent: only its header is needed. With `response_401`, the
+        SDK gets this as the response to `request` if it has no other token, so that it begins a login.
+        """
         request = httpx2.Request("POST", self._provider.context.server_url)
         flow = self._provider.async_auth_flow(request)
         try:
@@ -228,6 +232,7 @@ class OAuthCredentials:
             await flow.aclose()
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request for the SDK, and read the whole response."""
         url = parse_url(str(request.url))
         check_encrypted(url, parse_url(self._provider.context.server_url))
         set_by_pool = ("host", "accept-encoding", "connection", "content-length")

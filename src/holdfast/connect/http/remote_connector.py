@@ -40,6 +40,7 @@ class RemoteConnector:
         reachable: tuple[str, ...] = (),
         own_ports: Callable[[], Collection[int]] = frozenset[int],
     ) -> None:
+        """`logins` is the folder of the saved logins. `own_ports` returns the ports on which this host listens."""
         self._signer = signer
         self._obtained = obtained
         self._logins = logins
@@ -109,6 +110,7 @@ class RemoteConnector:
     def _credentials(
         self, spec: ServerSpec, choose_pool: "ChoosePool", options: ConnectOptions
     ) -> "Credentials | None":
+        """The saved login to a server; None if there is none, or if the server may not use one."""
         assert isinstance(spec.transport, Http | Sse)
         if not uses_login(spec):
             return None
@@ -138,7 +140,7 @@ class RemoteConnector:
 def is_public_only(spec: ServerSpec, scope: Scope | None) -> bool:
     """Whether the server must be at a public address: a client defined it, it is confined, or its session is sandboxed.
 
-    Without a session, it must be if sandboxed sessions may use it.
+    A server that sessions share (`scope` is None) must be at one if sandboxed sessions may use it.
     """
     trust = scope.context.trust_level if scope is not None else spec.min_trust
     return spec.source is Source.CLIENT or spec.trust_in(trust) is Trust.SANDBOXED

@@ -28,8 +28,8 @@ IDLE_SECONDS = 60.0
 
 _KEEP_ALIVE = re.compile(r"\btimeout=([0-9]{1,6})\b", re.IGNORECASE)
 _FIRST_READ_BYTES, _MIN_READ_BYTES, _MAX_READ_BYTES = 16 * 1024, 1024, 256 * 1024
-_SLOW_SECONDS = 0.002
-_SWITCHING, _FIRST_INTERIM, _FIRST_FINAL = 101, 100, 200
+_SLOW_SECONDS = 0.002  # if parsing what was read takes longer, less is read at once
+_SWITCHING, _FIRST_INTERIM, _FIRST_FINAL = 101, 100, 200  # HTTP statuses
 
 
 class BoundedConnector(TCPConnector):
@@ -98,6 +98,7 @@ class BoundedProtocol(ResponseHandler):
         self._set_read_size(_FIRST_READ_BYTES)
 
     def data_received(self, data: bytes) -> None:
+        """Parse what the server sent. If it exceeds a limit, abort the connection."""
         if self._failure is not None:
             return
         if data and self._is_complete():
@@ -198,6 +199,7 @@ class BoundedProtocol(ResponseHandler):
             self._idle.add(self)
 
     def _has_leftover(self) -> bool:
+        """Whether the server sent the beginning of another response."""
         if self._parser is None:
             return True
         try:

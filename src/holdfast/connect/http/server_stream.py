@@ -49,7 +49,7 @@ class ResumePauses:
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._began = clock()
-        self._pause = _MIN_PAUSE_SECONDS / 2
+        self._pause = _MIN_PAUSE_SECONDS / 2  # doubled by the first `next`
 
     def next(self, position: StreamPosition) -> float:
         """How many seconds to wait. The server may ask for a longer pause, but not for a shorter one."""
@@ -64,7 +64,10 @@ class ResumePauses:
 async def read_server_stream(
     peer: Peer, endpoint: Endpoint, session: SessionHeaders, in_flight: InFlight, limits: Limits
 ) -> None:
-    """Keep the stream open, if the server has one. If the server is gone or has ended its MCP session, fail the link."""
+    """Read the stream, and request it again when it ends, if the server has one.
+
+    If the server cannot be reached or has ended its MCP session, fail the link.
+    """
     position, failures = StreamPosition(), 0
     pauses = ResumePauses()
     while True:

@@ -72,6 +72,7 @@ class SseTransport:
         await self._in_flight.close()
 
     async def _read_stream(self) -> None:
+        """Read the server's messages until the stream ends. Then fail the link."""
         url, limits = self._endpoint.display_url, self._options.limits
         try:
             async with self._endpoint.request("GET", headers={"accept": EVENT_STREAM}) as response:
@@ -103,6 +104,7 @@ class SseTransport:
             self._post_url.set_result(url)
 
     async def _post(self, message: OutgoingMessage) -> None:
+        """Send one message. If this fails, the caller of a request gets the error."""
         try:
             headers = {"content-type": "application/json", **message.headers}
             async with (

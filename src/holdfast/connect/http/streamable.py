@@ -65,13 +65,14 @@ class HttpTransport:
     # Called by the peer
 
     def write(self, data: bytes) -> None:
+        """Start to send a message. If it cancels a request, stop that request first."""
         message = parse_outgoing(data, self._param_headers)
         if message.cancels is not None:
             request, task = self._requests.pop(message.cancels, (None, None))
             if task is not None:
                 task.cancel()
             if request is None or request.is_modern:
-                return  # a modern server only needs to see that the connection was closed
+                return  # it is answered already, or the server sees the cancellation by the closed connection
         if message.is_request:
             assert message.id is not None
             task = self._in_flight.start(self._send_request(message))
@@ -126,6 +127,7 @@ class HttpTransport:
             self._requests.pop(request.id, None)
 
     async def _read_response(self, request: OutgoingMessage, response: HttpResponse) -> None:
+        """Deliver the answer to a request, and the messages before it."""
         if not response.is_success:
             self._deliver(request, await self._read_error(request, response))
             return
@@ -192,6 +194,7 @@ class HttpTransport:
     async def _read_until_answered(
         self, request: OutgoingMessage, response: HttpResponse, position: StreamPosition
     ) -> bool:
+        """Deliver the messages of a stream. Return whether the answer was one of them."""
         answered = False
         try:
             async with asyncio.timeout(None) as deadline:

@@ -52,7 +52,7 @@ class RemoteSession:
 
     @property
     def description(self) -> SessionDescription:
-        """The description that was received last, with the mode and the trust of now."""
+        """The description that was received last, with the current mode and trust."""
         changes = self._handler.changes.items()
         later = {name: value for name, (seq, value) in changes if seq > self.last_seq}
         return msgspec.structs.replace(self._described, **later)
@@ -72,10 +72,10 @@ class RemoteSession:
         ended = asyncio.create_task(self._peer.ended.wait())
         try:
             while self._handler.last_seq < seq and not ended.done():
-                self._handler.changed.clear()
-                changed = asyncio.create_task(self._handler.changed.wait())
-                await asyncio.wait([changed, ended], return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
+                self._handler.handled.clear()
+                handled = asyncio.create_task(self._handler.handled.wait())
+                await asyncio.wait([handled, ended], return_when=asyncio.FIRST_COMPLETED)
+                handled.cancel()
         finally:
             ended.cancel()
 
@@ -125,14 +125,14 @@ class RemoteSession:
         try:
             return await self._peer.request(method, params, timeout=timeout)
         except HoldfastError as error:
-            known = messages.from_wire_error(error) if isinstance(error, PeerError) else error
-            if known.code is codes.CONNECTION_CLOSED:
-                known = HoldfastError(known.code, self.end_reason)
-            if known.code is codes.TIMEOUT:
-                known = HoldfastError(
-                    known.code, f"The session is open in {self._handler.owner}, which does not answer."
+            decoded = messages.from_wire_error(error) if isinstance(error, PeerError) else error
+            if decoded.code is codes.CONNECTION_CLOSED:
+                decoded = HoldfastError(decoded.code, self.end_reason)
+            if decoded.code is codes.TIMEOUT:
+                decoded = HoldfastError(
+                    decoded.code, f"The session is open in {self._handler.owner}, which does not answer."
                 )
-            raise known from None
+            raise decoded from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +143,7 @@ class AttachRequest:
     after: int | None = 0
     """The number after which the events begin; None for new events only."""
     may_answer: bool = True
+    """Whether this process may answer the session's questions."""
     trust: Trust | None = None
     """The highest trust that the session may have; None for any."""
     roots: tuple[str, ...] = ()
@@ -209,7 +210,7 @@ async def attach_to_owner(
 
 
 class _Handler:
-    """Answers the host's requests: shows events, and asks the user."""
+    """Answers the requests of the session's owner: passes events to `on_events`, and questions to the door."""
 
     def __init__(self, door: Door, on_events: OnEvents, lease: Lease) -> None:
         self._door = door
@@ -220,7 +221,7 @@ class _Handler:
         """The number of the last event that `on_events` has handled."""
         self.changes: dict[str, tuple[int, str]] = {}
         """The fields of the session's description that events have changed: the number of the event, and the value."""
-        self.changed = asyncio.Event()
+        self.handled = asyncio.Event()
         """Set each time `on_events` has handled more events."""
 
     def on_notification(self, notification: Notification) -> None:
@@ -244,6 +245,7 @@ class _Handler:
             raise messages.to_wire_error(error) from error
 
     async def _answer(self, request: Request) -> Any:
+        """Handle the session's events, or ask the user a question."""
         match request.method:
             case messages.EVENTS:
                 params = messages.decode_params(request, messages.EventsParams)
@@ -251,7 +253,7 @@ class _Handler:
                 self._note_changes(events)
                 await self._on_events(events)
                 self.last_seq = params.events[-1].seq if params.events else self.last_seq
-                self.changed.set()
+                self.handled.set()
                 return {}
             case messages.REQUEST_PERMISSION:
                 params = messages.decode_params(request, messages.PermissionParams)

@@ -91,7 +91,8 @@ class _CheckedTransport(SocketTransport):
             log.warning(
                 "connection to the session socket refused", extra={"uid": uid, "too_many": self._is_full}
             )
-            cast("asyncio.WriteTransport", transport).abort()  # uvloop's transports are no subclass of it
+            # uvloop's transports are not subclasses of WriteTransport.
+            cast("asyncio.WriteTransport", transport).abort()
         super().connection_made(transport)
 
 
@@ -106,7 +107,7 @@ class _Client:
         self._unstarted: list[_UnstartedPrompt] = []
         self.peer = Peer(on_request=self._handle, limits=messages.LIMITS)
         self._closing = asyncio.create_task(self._close_at_end(on_close))
-        self._until_attached = asyncio.get_running_loop().call_later(_ATTACH_SECONDS, self.peer.ended.set)
+        self._attach_timer = asyncio.get_running_loop().call_later(_ATTACH_SECONDS, self.peer.ended.set)
 
     async def close(self) -> None:
         """End the connection. If its session is closed, the last events are sent first."""
@@ -116,11 +117,13 @@ class _Client:
         await asyncio.wait([self._closing])
 
     async def _close_at_end(self, on_close: "Callable[[_Client], None]") -> None:
+        """When the connection ends, detach the door. If no other door may answer and the opener has left, close the session."""
         try:
             await self.peer.ended.wait()
         finally:
-            self._until_attached.cancel()
+            self._attach_timer.cancel()
             attached = self._attached
+            # Whether no door is left that may answer.
             is_last = attached is not None and not attached.attachment.detach()
             if self._sending is not None:
                 self._sending.cancel()
@@ -166,6 +169,7 @@ class _Client:
                 raise HoldfastError(codes.METHOD_NOT_FOUND, f"There is no method {method[:80]!r}.")
 
     async def _attach(self, params: messages.AttachParams) -> messages.AttachResult:
+        """Attach to a session, and start to send its events."""
         if params.version != messages.PROTOCOL_VERSION:
             raise HoldfastError(
                 codes.SESSION_HELD,
@@ -183,7 +187,7 @@ class _Client:
         check_join(session, trust=trust, roots=params.roots)
         door = _SocketDoor(self.peer, params)
         attachment = session.attach(door, may_answer=params.may_answer)
-        self._until_attached.cancel()
+        self._attach_timer.cancel()
         last_seq = session.record.events.last
         subscription = attachment.subscribe(last_seq if params.after is None else min(params.after, last_seq))
         self._attached = _Attached(session, kind, attachment, subscription)
@@ -234,7 +238,7 @@ class _Client:
             log.exception("events are no longer sent")
             reason = "Internal error in Holdfast; see its log."
         finally:
-            subscription.close()  # nothing waits for a reader that is gone
+            subscription.close()  # so that nothing waits for this client to handle events
         if not self.peer.ended.is_set():
             with suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(_END_SECONDS):
@@ -259,7 +263,7 @@ class _Attached:
 
 @dataclass(slots=True, eq=False)
 class _UnstartedPrompt:
-    """A prompt that has arrived and is not in the session's queue yet. A `cancel` that follows at once also cancels it."""
+    """A prompt that has arrived and is not in the session's queue yet. A `cancel` that arrives before that also cancels it."""
 
     is_cancelled: bool
 
@@ -287,17 +291,17 @@ def _parse_kind(text: str) -> DoorKind:
 
 
 def _split(batch: Sequence[StoredEvent]) -> list[tuple[messages.WireEvent, ...]]:
-    """Encode a batch, in parts that fit into one message."""
-    parts: list[tuple[messages.WireEvent, ...]] = []
-    part: list[messages.WireEvent] = []
+    """Encode a batch, and split it into batches that fit into one message."""
+    finished: list[tuple[messages.WireEvent, ...]] = []
+    current: list[messages.WireEvent] = []
     size = 0
     for event in map(messages.encode_stored, batch):
         size += len(event.body)
-        if part and size > messages.MAX_BATCH_BYTES:
-            parts.append(tuple(part))
-            part, size = [], len(event.body)
-        part.append(event)
-    return [*parts, tuple(part)]
+        if current and size > messages.MAX_BATCH_BYTES:
+            finished.append(tuple(current))
+            current, size = [], len(event.body)
+        current.append(event)
+    return [*finished, tuple(current)]
 
 
 class _SocketDoor:

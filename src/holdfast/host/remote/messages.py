@@ -34,7 +34,7 @@ LIMITS = Limits(line_bytes=64 * 1024 * 1024, depth=1024, digits=4300, values=10_
 
 
 class AttachParams(msgspec.Struct, kw_only=True, rename="camel"):
-    """Attach to a session: after which event to begin, whether the client may answer questions, and which ones it can show."""
+    """Attach to a session: after which event to begin, whether the client may answer questions, and which kinds it can show."""
 
     version: int
     session_id: str
@@ -57,6 +57,7 @@ class AttachResult(msgspec.Struct, kw_only=True, rename="camel"):
 
     version: int
     last_seq: int
+    """The number of the session's last event."""
     max_mode: str
     """The highest mode that this client can choose."""
     description: SessionDescription
@@ -75,6 +76,7 @@ class PromptResult(msgspec.Struct, kw_only=True, rename="camel"):
 
     stop_reason: str
     last_seq: int
+    """The number of the turn's last event."""
     code: str = ""
     """Why the turn failed; empty if it did not."""
     message: str = ""
@@ -101,10 +103,11 @@ class EndParams(msgspec.Struct, kw_only=True):
 
 
 class WireEvent(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
-    """A stored event, as the store encodes it."""
+    """A stored event, with its body as the store encodes it. The fields are those of `StoredEvent`."""
 
     seq: int
     at: int
+    """In microseconds since 1970."""
     kind: str
     body: Raw
     agent: str = ""

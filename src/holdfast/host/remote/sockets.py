@@ -13,7 +13,7 @@ from holdfast.model.errors import HoldfastError
 SOCKETS_FOLDER = "sockets"
 _MAX_PATH = 100  # the kernel's limit for the path of a socket is 108 bytes
 _BACKLOG = 16
-_MAX_STALE = 100
+_MAX_CHECKED = 100  # sockets that may belong to processes that have ended
 
 
 def open_listening_socket(data_dir: Path, name: str) -> socket.socket:
@@ -96,15 +96,16 @@ def _check_private(folder: Path) -> None:
 
 
 def _remove_stale(folder: Path) -> None:
-    for found in sorted(folder.iterdir())[:_MAX_STALE]:
-        # A datagram socket cannot be connected to a stream socket. So the attempt tells whether there is one, and does not
-        # take a place in the queue of a host that is stopped.
+    """Remove the sockets on which no process listens any more."""
+    for path in sorted(folder.iterdir())[:_MAX_CHECKED]:
+        # A datagram socket cannot be connected to a stream socket. So the attempt tells whether a process listens, and does not
+        # take a place in the queue of a process that is stopped.
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         try:
-            with _ShortPath(folder, found.name) as path:
-                probe.connect(path)
+            with _ShortPath(folder, path.name) as short_path:
+                probe.connect(short_path)
         except ConnectionRefusedError:  # its process has ended
-            found.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
         except OSError:
             pass
         finally:

@@ -1,4 +1,4 @@
-"""A stream that never ends, in each of the formats."""
+"""Makes streams that never end, in each of the formats."""
 
 import itertools
 from collections.abc import AsyncIterator, Iterator
@@ -9,7 +9,7 @@ from holdfast.testing.scripted_model.steps import Answer, Call, Endless, Part, T
 
 
 async def endless(wire_format: WireFormat, step: Endless) -> AsyncIterator[bytes]:
-    """The start of an answer, then events of one kind without end. For comments, there is no start."""
+    """Yield the beginning of an answer, and then events of one kind without end. SSE comments come without a beginning."""
     for event in _events(wire_format, step):
         yield event
 
@@ -43,7 +43,7 @@ def _fill(step: Endless) -> bytes:
 
 
 def _calls(wire_format: WireFormat) -> Iterator[bytes]:
-    """New calls without end."""
+    """Yield events for new calls without end."""
     first, *events = stream(wire_format, Answer(parts=(Call("files__read", id="call_0"),)), "scripted", 1)
     about_call = [event for event in events if b'finish_reason":"' not in event and b"usage" not in event]
     yield first
@@ -55,7 +55,7 @@ def _calls(wire_format: WireFormat) -> Iterator[bytes]:
 
 
 def _renumber(wire_format: WireFormat, event: bytes, number: int) -> bytes:
-    """The event, about the call with this number."""
+    """Change an event about the call with the number 0 to one about the call with this number."""
     key = {
         WireFormat.CHAT: b'"tool_calls":[{"index":',
         WireFormat.RESPONSES: b'"output_index":',

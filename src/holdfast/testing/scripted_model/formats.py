@@ -1,4 +1,7 @@
-"""An answer in each of the formats: as the events of a stream, or as one JSON document."""
+"""Encodes answers in each of the formats: as the events of a stream, or as one JSON document.
+
+`number` is the number of the request, from which ids in the answer are made.
+"""
 
 import itertools
 from collections.abc import Iterable, Iterator
@@ -16,7 +19,7 @@ Events: TypeAlias = Iterable[tuple[str, JsonObject]]
 
 
 def number_calls(answer: Answer, numbers: Iterator[int]) -> Answer:
-    """The answer with an id for each call that has none."""
+    """Return the answer with an id for each call that has none."""
     parts = tuple(
         structs.replace(part, id=f"call_{next(numbers)}") if isinstance(part, Call) and not part.id else part
         for part in answer.parts
@@ -25,7 +28,7 @@ def number_calls(answer: Answer, numbers: Iterator[int]) -> Answer:
 
 
 def stream(wire_format: WireFormat, answer: Answer, model: str, number: int) -> Iterator[bytes]:
-    """The events of an answer, as they are sent. Each call needs an id."""
+    """Yield the events of an answer as they are sent. Each call in it must have an id: see `number_calls`."""
     match wire_format:
         case WireFormat.CHAT:
             for _, data in _chat_events(answer, model, number):
@@ -41,7 +44,7 @@ def stream(wire_format: WireFormat, answer: Answer, model: str, number: int) -> 
 
 
 def document(wire_format: WireFormat, answer: Answer, model: str, number: int) -> JsonObject:
-    """The answer as one JSON document, for a request without a stream. Each call needs an id."""
+    """Return the answer as one JSON document, for a request without a stream. Each call in it must have an id: see `number_calls`."""
     match wire_format:
         case WireFormat.CHAT:
             return _chat_document(answer, model, number)
@@ -61,6 +64,7 @@ def _named_event(name: str, data: JsonObject) -> bytes:
 
 
 def _pieces(part: Text | Think | Call) -> list[str]:
+    """Split a part into the texts of its events. A call is split by its arguments."""
     text = _arguments(part) if isinstance(part, Call) else part.text
     return [text[start : start + part.chunk] for start in range(0, len(text), part.chunk)]
 

@@ -1,4 +1,4 @@
-"""A request to the scripted endpoint, and what it says in each of the formats."""
+"""A request to the scripted endpoint, decoded from any of the formats."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class ModelMessage:
     """`user`, `assistant`, `tool`, or `thinking`."""
     text: str
     calls: tuple[tuple[str, str], ...] = ()
-    """The id and the tool of each call that an assistant's message makes."""
+    """The id and the tool of each call in an assistant's message."""
     call_id: str = ""
     """For a tool's message, the call that it answers."""
     signature: str = ""
@@ -108,7 +108,7 @@ class ModelRequest:
 
     @property
     def tool_results(self) -> dict[str, str]:
-        """The results of the model's last calls, by call id. Empty if the last message is not a tool's."""
+        """The results of the model's last calls, by call id. Empty if the last message is not the result of a tool."""
         results: dict[str, str] = {}
         for message in reversed(self.messages):
             if message.role != "tool":
@@ -186,7 +186,7 @@ def _system_texts(messages: list[JsonObject]) -> Iterator[str]:
 
 
 def _text(content: Json) -> str:
-    """The text of a content, which is a string or a list of blocks."""
+    """Return the text of a message's content, which is a string or a list of blocks."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):

@@ -29,7 +29,7 @@ from holdfast.testing.scripted_model.steps import (
 )
 
 Script: TypeAlias = Sequence[Step] | Callable[[ModelRequest], Step | Awaitable[Step]]
-"""The answers in order, or a function that answers a request."""
+"""The answers to all requests in order, or a function that returns the answer to a request."""
 _SCRIPT_ENDED = Fail(status=400, message="The script has no more steps.")
 _SCRIPT_FAILED = Fail(status=400, message="The script failed.")
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _MAX_HEAD = 64 * 1024
 
 
 class ScriptedModel:
-    """Answers model requests from a script, on loopback. Use it with `async with`, or with `with`: then it has a thread of its own.
+    """Answers model requests from a script, on loopback. Use it with `async with`, or with `with` to run it in a thread of its own.
 
     A list of steps is used once, in order; a request after the last step fails. A function is called for each request.
     """
@@ -49,9 +49,9 @@ class ScriptedModel:
         self.events_sent = 0
         """How many events of streams were sent."""
         self.held = 0
-        """How many answers so far have stopped at their `hold_after`, or were a `Hang`."""
+        """How many answers so far were held: they have stopped at their `hold_after`, or were a `Hang`."""
         self.left = 0
-        """How many of these ended because the client closed the connection."""
+        """For how many held answers the client has closed the connection."""
         self._waiting: list[asyncio.Future[None]] = []
         _check_script(script)
         self._script = script
@@ -67,12 +67,12 @@ class ScriptedModel:
 
     @property
     def address(self) -> str:
-        """The address of the endpoint, as Anthropic's and Ollama's clients expect it."""
+        """The URL that Anthropic's and Ollama's clients expect."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def base_url(self) -> str:
-        """The address that OpenAI's clients expect."""
+        """The URL that OpenAI's clients expect."""
         return f"{self.address}/v1"
 
     async def __aenter__(self) -> Self:
@@ -248,11 +248,11 @@ class ScriptedModel:
         self._notify()
 
     async def wait_held(self, number: int) -> None:
-        """Wait until this many answers were held. Only in the loop of `async with`."""
+        """Wait until this many answers were held. Use it only with `async with`, in the same event loop."""
         await self._wait_until(lambda: self.held >= number)
 
     async def wait_left(self, number: int) -> None:
-        """Wait until the clients of this many held answers have closed the connection. Only in the loop of `async with`."""
+        """Wait until clients have closed the connections of this many held answers. Use it only with `async with`, in the same event loop."""
         await self._wait_until(lambda: self.left >= number)
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
@@ -278,7 +278,7 @@ class ScriptedModel:
 
 
 class _Connection:
-    """The answering side of one HTTP connection."""
+    """The server's side of one HTTP connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

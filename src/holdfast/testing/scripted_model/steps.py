@@ -1,4 +1,4 @@
-"""The steps of a script: each is the endpoint's answer to one request."""
+"""The steps of a script. Each step is the endpoint's response to one request."""
 
 from typing import Literal, TypeAlias
 
@@ -20,8 +20,9 @@ class Think(Struct, frozen=True, tag="think"):
 
     text: str
     signature: str = ""
-    """Chat completions have none. In the Responses format it is `encrypted_content`."""
+    """Chat Completions have no signature. In the Responses format it is `encrypted_content`."""
     chunk: int = 16
+    """How many characters each event of the stream has."""
 
 
 class Call(Struct, frozen=True, tag="call"):
@@ -33,6 +34,7 @@ class Call(Struct, frozen=True, tag="call"):
     id: str = ""
     """By default, `call_1`, `call_2` and so on, counted over all answers of the endpoint."""
     chunk: int = 64
+    """How many characters of the arguments each event of the stream has."""
 
 
 Part: TypeAlias = Text | Think | Call
@@ -45,7 +47,7 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
     input_tokens: int = 100
     output_tokens: int = 20
     stop: Literal["", "length", "refusal"] = ""
-    """Why the model stopped. By default, because its answer is complete or, if it has calls, to make them."""
+    """Why the model stopped. Empty: the answer is complete or, if it has calls, the client should make them."""
     first_after: float = 0.0
     """How many seconds the endpoint waits before it answers."""
     pause: float = 0.0
@@ -57,12 +59,14 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
 
 
 class Fail(Struct, frozen=True, kw_only=True, tag="fail"):
-    """An error."""
+    """An error response."""
 
     status: int = 500
     message: str = "The script says so."
     retry_after: float | None = None
+    """The seconds in the header `Retry-After`; None for no such header."""
     first_after: float = 0.0
+    """How many seconds the endpoint waits before it responds."""
 
 
 class Redirect(Struct, frozen=True, kw_only=True, tag="redirect"):
@@ -77,7 +81,9 @@ class Endless(Struct, frozen=True, kw_only=True, tag="endless"):
 
     what: Literal["text", "think", "arguments", "calls", "comments"] = "text"
     chunk: int = 64
+    """How many characters each event has."""
     pause: float = 0.0
+    """How many seconds the endpoint waits between two events."""
 
 
 class LongLine(Struct, frozen=True, kw_only=True, tag="long_line"):
@@ -87,13 +93,13 @@ class LongLine(Struct, frozen=True, kw_only=True, tag="long_line"):
 
 
 class SlowBytes(Struct, frozen=True, kw_only=True, tag="slow_bytes"):
-    """A stream without content that never ends, sent one byte at a time with a pause after each."""
+    """A stream that never ends and has no content, sent one byte at a time with a pause of so many seconds after each."""
 
     pause: float = 0.1
 
 
 class RawAnswer(Struct, frozen=True, kw_only=True, tag="raw"):
-    """These bytes as the body."""
+    """A response with exactly these bytes as its body."""
 
     body: bytes
     status: int = 200
@@ -102,14 +108,14 @@ class RawAnswer(Struct, frozen=True, kw_only=True, tag="raw"):
 
 
 class Hang(Struct, frozen=True, tag="hang"):
-    """No answer at all, until the client goes away."""
+    """No response. The connection stays open until the client closes it."""
 
 
 Step: TypeAlias = Answer | Fail | Redirect | Endless | LongLine | SlowBytes | RawAnswer | Hang
 
 
 def answer(*parts: str | Part, input_tokens: int = 100, output_tokens: int = 20) -> Answer:
-    """An answer of these parts. A string is a text."""
+    """Make an answer from these parts. A string becomes a `Text`."""
     return Answer(
         parts=tuple(Text(part) if isinstance(part, str) else part for part in parts),
         input_tokens=input_tokens,

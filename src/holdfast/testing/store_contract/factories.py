@@ -17,7 +17,7 @@ from holdfast.store.types import Approval, Hold, NewSession, StoredSession
 
 
 class OpenStore(Protocol):
-    """Opens a store on the data of this test. Each call opens another store, as another process would.
+    """Opens a store on the data of the current test. Each call opens another store on the same data, as another process would.
 
     `lease_seconds` is how long the store's leases last if they are not renewed. `owner` is the process that they name; None for
     this process.
@@ -29,7 +29,7 @@ class OpenStore(Protocol):
 
 
 def make_context(**fields: Any) -> SessionContext:
-    """The context of a sandboxed session, with these fields replaced."""
+    """Make the context of a sandboxed session, with these fields replaced."""
     return replace(
         SessionContext(session_id=new_session_id(), trust_level=Trust.SANDBOXED, cwd="/"), **fields
     )
@@ -60,21 +60,21 @@ async def add_turn(store: Store, hold: Hold, text: str) -> None:
 
 
 def make_prompt(text: str, turn_id: str) -> Prompted:
-    """A prompt from the user."""
+    """Make a prompt from the user."""
     return Prompted(turn_id=turn_id, message_id=new_message_id(), blocks=({"type": "text", "text": text},))
 
 
 def make_call(call_id: str) -> ToolCalled:
-    """The request for a tool call."""
+    """Make the event for a tool call that begins."""
     return ToolCalled(call_id=call_id, server="files", tool="read", arguments={"path": "a"})
 
 
 async def search(store: Store, words: str, visibility: Visibility) -> list[tuple[SessionId, str]]:
-    """The session ids and message ids of the search results."""
+    """Search, and return the session ids and message ids of the results."""
     page = await store.search(SearchQuery(visibility=visibility, words=words, limit=100))
     return [(hit.session.context.session_id, hit.message_id) for hit in page.items]
 
 
 def make_approval(key: str) -> Approval:
-    """An approval with this key."""
+    """Make an approval with this key."""
     return Approval(key=key, content_hash="c0ffee", by="ada", at=datetime(2026, 11, 1, 12, 30, tzinfo=UTC))

@@ -1,4 +1,4 @@
-"""Tests of messages between sessions: who reaches whom, and that each is delivered once."""
+"""Tests of messages between sessions: which sessions can reach each other, and that each message is delivered once."""
 
 from holdfast.model.event import MessageReceived, MessageSent
 from holdfast.model.ids import SessionId, new_message_id, new_turn_id

@@ -1,4 +1,7 @@
-"""One connection to a browser: it sends commands, and passes each event to the handler of its session."""
+"""A connection to a browser, which sends commands, and passes each event to the handler of its session.
+
+A session is a DevTools session here: it belongs to a tab or to a part of a tab that has a process of its own.
+"""
 
 import asyncio
 import json
@@ -69,7 +72,7 @@ _decode_message = msgspec.json.Decoder(_Message).decode
 
 
 class Connection:
-    """Commands and events of one browser. The transport calls `receive` and `lost`."""
+    """Sends commands to one browser, and receives its events. The transport calls `receive` and `lost`."""
 
     def __init__(self) -> None:
         self._transport: Transport | None = None
@@ -93,7 +96,7 @@ class Connection:
         self.fail(session, SessionLostError("the page has gone"))
 
     def fail(self, session: str, error: Exception) -> None:
-        """Let the unanswered commands of a session fail."""
+        """Raise this error in the callers that wait for answers in a session."""
         for owner, future in list(self._waiting.values()):
             if owner == session and not future.done():
                 future.set_exception(error)
@@ -162,7 +165,7 @@ class Connection:
             log.exception("event not handled", extra={"event_name": message.method})
 
     def lost(self) -> None:
-        """Note that the transport is closed: every command that waits for its answer fails."""
+        """Called when the transport is closed. Every command that waits for its answer fails."""
         self.closed.set()
         for _, future in list(self._waiting.values()):
             if not future.done():
@@ -187,6 +190,6 @@ def _ignore(future: "asyncio.Future[_Message]") -> None:
 
 
 def _without_lone_surrogates(data: bytes) -> bytes:
-    """The same JSON, with halves of surrogate pairs replaced: pages can put them into texts, and UTF-8 cannot have them."""
+    """Return the same JSON with lone surrogates replaced: pages can put them into texts, but UTF-8 cannot encode them."""
     text = json.dumps(json.loads(data.decode(errors="replace")), ensure_ascii=False)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

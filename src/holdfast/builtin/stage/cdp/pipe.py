@@ -32,7 +32,7 @@ class PipeTransport(asyncio.Protocol):
         self.write(message + b"\0")
 
     def write(self, data: bytes) -> None:
-        """Write bytes that are not a message, for the shell that becomes the browser."""
+        """Write bytes that are not a message. Used before the browser starts: a shell reads the pipe until then."""
         assert self._writing is not None
         if not self._writing.is_closing():
             self._writing.write(data)
@@ -65,13 +65,13 @@ class PipeTransport(asyncio.Protocol):
 
 
 class _WriteEnd(asyncio.Protocol):
-    """Notices that the browser has closed its end of the pipe that we write to."""
+    """Reports that the browser has closed the pipe that it reads from."""
 
     def __init__(self, transport: PipeTransport) -> None:
         self._transport = transport
 
     def pause_writing(self) -> None:
-        """Commands are small, and each caller waits for its answer: they cannot pile up."""
+        """Do nothing. Commands are small, and each caller waits for its answer, so they do not accumulate."""
 
     def resume_writing(self) -> None: ...
 

@@ -12,7 +12,7 @@ from holdfast.model.worker_threads import WorkerThreads
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
 
-_SECONDS = 5.0
+_CONNECT_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 64 * 1024
 _THREADS = WorkerThreads("stage-attach", threads=2)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -43,7 +43,7 @@ class WebSocketTransport:
         except ImportError:
             raise MissingLibraryError from None
         socket = await connect(
-            url, max_size=MAX_MESSAGE_BYTES, compression=None, open_timeout=_SECONDS, proxy=None
+            url, max_size=MAX_MESSAGE_BYTES, compression=None, open_timeout=_CONNECT_SECONDS, proxy=None
         )
         transport = cls(connection, socket)
         connection.open(transport)
@@ -64,12 +64,12 @@ class WebSocketTransport:
         try:
             async for message in self._socket:
                 self._connection.receive(message.encode() if isinstance(message, str) else message)
-        finally:  # however it ended
+        finally:
             self._connection.lost()
 
 
 async def find_endpoint(address: str) -> str:
-    """The `ws:` address of the browser that answers at `address`: `127.0.0.1:9222`, or an http or ws address."""
+    """Return the `ws:` address of the browser that answers at `address`, such as `127.0.0.1:9222`, or an http or ws address."""
     url = urlsplit(address if "://" in address else f"http://{address}")
     try:
         port = url.port
@@ -83,7 +83,7 @@ async def find_endpoint(address: str) -> str:
 
 
 def _read_endpoint(host: str, port: int) -> str:
-    connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    connection = http.client.HTTPConnection(host, port, timeout=_CONNECT_SECONDS)
     try:
         connection.request("GET", "/json/version", headers={"Host": f"{host}:{port}"})
         answer = connection.getresponse().read(_MAX_ANSWER_BYTES)
@@ -92,13 +92,13 @@ def _read_endpoint(host: str, port: int) -> str:
         raise NotAnEndpointError(f"no browser answers there ({error})") from None
     finally:
         connection.close()
-    found = (
+    address = (
         cast("dict[str, Any]", described).get("webSocketDebuggerUrl") if isinstance(described, dict) else None
     )
     if (
-        not isinstance(found, str)
-        or urlsplit(found).scheme != "ws"
-        or urlsplit(found).hostname not in LOOPBACK
+        not isinstance(address, str)
+        or urlsplit(address).scheme != "ws"
+        or urlsplit(address).hostname not in LOOPBACK
     ):
-        raise NotAnEndpointError("the answer there is not that of a browser")
-    return found
+        raise NotAnEndpointError("what answers there is not a browser")
+    return address

@@ -1,6 +1,6 @@
-"""The script that reads and checks pages. It runs in an isolated world of every document.
+"""The script that reads and checks pages. It runs in every document, in an isolated world: a JavaScript context of its own.
 
-The page's scripts can neither see it nor change what it uses. It consists of the files of this folder, in one function.
+The page's scripts can neither see the script nor change what it uses. It consists of the files in this folder, in one function.
 """
 
 import json
@@ -16,7 +16,7 @@ _PARTS = (
 
 
 def page_script() -> str:
-    """The whole script. It defines `stage`, unless the document has it already."""
+    """Return the whole script. It defines the global object `stage`, unless the document has it already."""
     folder = Path(__file__).parent
     parts = "\n".join((folder / f"{part}.js").read_text(encoding="utf-8") for part in _PARTS)
     letters = f"const INVISIBLE_LETTERS = new RegExp({json.dumps(INVISIBLE_LETTERS.pattern)}, 'gu');"

@@ -1,6 +1,6 @@
-// What wait and expect look at, and when a page is quiet.
+// The functions for the tools `wait` and `expect`, and for waiting until a page is quiet.
 
-// What a condition on an element is compared with.
+// The facts about an element that a condition is compared with.
 function facts(options) {
   const element = nodeOf(options.ref);
   if (element === null) return { exists: false };
@@ -14,18 +14,19 @@ function facts(options) {
     value: value === undefined ? null : clean(value, 2000), text: clean(text, 4000), role, name: clean(givenName(element, tag, role) || textOf(element, 400), 400),
   };
 }
+// Whether the page, or an element, shows a text.
 function hasText(options) {
   next = options.next;
   const root = rootOf(options.within);
   if (root === null) return { gone: true, next };
   const wanted = options.text.toLowerCase();
-  const found = outline(root, { withoutRefs: true, ms: options.ms });
-  const isFound = found.texts.some((_, i) => wordsOf(found, i).toLowerCase().includes(wanted)) || (found.cut && elementsWith(root, wanted, 1).length > 0);
-  return { found: isFound, frames: framesOf(found), next, cut: unread(found) };
+  const outlined = outline(root, { withoutRefs: true, ms: options.ms });
+  const isFound = outlined.texts.some((_, i) => wordsOf(outlined, i).toLowerCase().includes(wanted)) || (outlined.cut && elementsWith(root, wanted, 1).length > 0);
+  return { found: isFound, frames: framesOf(outlined), next, cut: unread(outlined) };
 }
 function ready() { return { url: clean(location.href, 2000), title: clean(titleOf(document), 300), state: document.readyState }; }
 const getAnimations = method(Document.prototype, 'getAnimations');
-// Wait for transitions that end soon: what fades in is not visible yet, and what moves cannot be hit.
+// Wait until transitions that end soon have ended: an element that fades in is not visible yet, and one that moves cannot be hit.
 async function endOfTransitions(ms) {
   const ends = [];
   for (const animation of getAnimations(document).slice(0, 100)) {
@@ -34,6 +35,7 @@ async function endOfTransitions(ms) {
   }
   if (ends.length) await Promise.race([Promise.all(ends), new Promise((resolve) => setTimeout(resolve, ms))]);
 }
+// Wait until the page has not changed for `quiet` milliseconds, but at most for `ms`.
 async function settle(options) {
   await frameTurn();
   await endOfTransitions(options.ms);

@@ -37,15 +37,17 @@ const titleOf = getter(Document.prototype, 'title');
 const styleOf = globalThis.getComputedStyle.bind(globalThis);
 const HTML = 'http://www.w3.org/1999/xhtml';
 
-const NAME = 160, TEXT = 500, MAX_NODES = 400000, MAX_LINES = 200000, MAX_DEPTH = 60;
+const NAME = 160, TEXT = 500;  // how many characters of a name and of a text are shown
+const MAX_NODES = 400000, MAX_LINES = 200000, MAX_DEPTH = 60;  // limits of an outline
 
-const nodes = new Map();        // number -> WeakRef of a node
-const numbers = new WeakMap();  // node -> number
-const closedRoots = new WeakMap();
-const secrets = new WeakSet();  // fields that have been password fields
+const nodes = new Map();        // ref number -> WeakRef of a node
+const numbers = new WeakMap();  // node -> ref number
+const closedRoots = new WeakMap();  // element -> its closed shadow root, which Python found through the browser
+const secrets = new WeakSet();  // fields that were password fields at some time
 const removed = new FinalizationRegistry((number) => nodes.delete(number));
-let next = 0;
+let next = 0;  // the next ref number; Python passes it with each call, because all documents of a tab share the numbers
 
+// The ref number of a node. A new node gets the next one.
 function refOf(node) {
   let number = numbers.get(node);
   if (number === undefined) {
@@ -56,13 +58,14 @@ function refOf(node) {
   }
   return number;
 }
+// The node with a ref number; null if it is no longer in the document.
 function nodeOf(number) {
   const node = nodes.get(number)?.deref();
   return node !== undefined && isConnected(node) ? node : null;
 }
 const shadowOf = (element) => openRoot(element) ?? closedRoots.get(element) ?? null;
-// How many texts, comments and elements the document has, with those in the shadow roots that are known here. The browser counts
-// the same nodes with those in all shadow roots: if it counts more, closed ones are not known here.
+// How many texts, comments and elements the document has, including those in the shadow roots that this script knows. The browser counts
+// the same kinds of nodes in all shadow roots: if it counts more, there are closed shadow roots that this script does not know.
 function countNodes() {
   const shown = NodeFilter.SHOW_ELEMENT | NodeFilter.SHOW_TEXT | NodeFilter.SHOW_CDATA_SECTION | NodeFilter.SHOW_COMMENT;
   const top = documentElement(document);
@@ -79,6 +82,7 @@ function countNodes() {
   }
   return count;
 }
+// The parent of a node in the flat tree, in which a slot contains the nodes that are assigned to it, as they are shown.
 function flatParent(node) {
   const parent = parentNode(node);
   if (parent === null) return null;
@@ -89,6 +93,7 @@ function flatParent(node) {
   }
   return parent;
 }
+// Whether a node is another one, or inside it in the flat tree.
 function flatContains(outer, inner) {
   for (let node = inner, steps = 0; node !== null && steps < 10000; node = flatParent(node), steps++) {
     if (node === outer) return true;

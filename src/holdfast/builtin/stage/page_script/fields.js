@@ -1,5 +1,7 @@
 // Fields of forms.
 
+// How to set a field (`kind`): check or uncheck it, choose options, set its value at once (`set`), replace its text (`text`, `editable`), or give it files.
+// The other kinds say why it cannot be set: `gone`, `hidden`, `disabled`, and `none` for an element that is not a field.
 function field(options) {
   const element = nodeOf(options.ref);
   if (element === null) return { kind: 'gone' };
@@ -22,6 +24,7 @@ function field(options) {
   if (['checkbox', 'radio', 'switch', 'menuitemcheckbox'].includes(role)) return { kind: 'check', checked: isTrue(element, 'aria-checked') };
   return { kind: 'none' };
 }
+// Focus an element; select its content, or put the caret at its end. Return whether it has the focus now.
 function focusField(options) {
   const element = nodeOf(options.ref);
   if (element === null) return false;
@@ -31,9 +34,9 @@ function focusField(options) {
   if (options.select) {
     if (isInput) element.select();
     else getSelection().selectAllChildren(element);
-  } else if (options.caret === 'end' || !hadFocus) {  // a field that has the focus may keep what is selected in it
+  } else if (options.caret === 'end' || !hadFocus) {  // otherwise, a field that has the focus keeps its caret and selection
     if (isInput) {
-      try { element.setSelectionRange(element.value.length, element.value.length); } catch { /* a kind without a selection */ }
+      try { element.setSelectionRange(element.value.length, element.value.length); } catch { /* this type of input has no selection */ }
     } else if (element instanceof HTMLElement && isContentEditable(element)) {
       const selection = getSelection();
       selection.selectAllChildren(element);
@@ -49,14 +52,14 @@ function focusedRef(options) {
   const element = deepActive();
   return { ref: element === null || ['body', 'html'].includes(localName(element)) ? -1 : refOf(element), next };
 }
-// Whether a field shows the wanted value. Its form may differ, such as #ff0000 for red.
+// Whether the value that a field shows means the wanted value. They may be written differently, such as #ff0000 and red.
 function means(type, wanted, shown) {
   if (shown.toLowerCase() === wanted.toLowerCase()) return true;
   if (type === 'color') return CSS.supports('color', wanted);
   if (type === 'range') return wanted.trim() !== '' && Number(wanted) === Number(shown);
   return shown !== '' && wanted.replace(' ', 'T').startsWith(shown);
 }
-// Set the value. If the field refuses it, restore the value before, and send the page no event.
+// Set the value of a field. If the field does not take it, restore the old value, and send the page no event.
 function setField(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;
@@ -73,6 +76,7 @@ function setField(options) {
   return { taken: element.value === shown, shown: element.value };
 }
 const isOptionDisabled = (option) => matches(option, ':disabled');
+// Choose the options of a list with these values or labels. If that is not possible, choose nothing, and return the options that can be chosen.
 function choose(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;
@@ -93,7 +97,7 @@ function choose(options) {
   element.dispatchEvent(new Event('change', { bubbles: true }));
   return { chosen: chosen.length };
 }
-// Whether a field shows a text. Spaces and line ends may differ: an editor puts lines into paragraphs.
+// Whether a field shows a text. White space may differ, because rich-text editors turn lines into paragraphs.
 function shownValue(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;

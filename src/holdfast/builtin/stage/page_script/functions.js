@@ -1,4 +1,4 @@
-// What Python calls. It is the last part: the parts before it define these functions.
+// The functions that Python calls. This is the last part of the script: the parts before it define these functions.
 
 Object.defineProperty(globalThis, 'stage', {
   value: Object.freeze({

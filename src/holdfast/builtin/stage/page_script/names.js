@@ -1,11 +1,12 @@
-// The name of an element.
+// The name of an element, as assistive technology would say it.
 
+// The text of the elements with these ids, for aria-labelledby.
 function byIds(element, ids) {
   const root = getRootNode(element);
   const found = ids.slice(0, 500).split(/\s+/).slice(0, 8).map((id) => (root instanceof ShadowRoot ? root.getElementById(id) : getElementById(document, id)));
   return found.filter((other) => other !== null).map((other) => textOf(other, NAME * 2)).join(' ');
 }
-// The name that the author gave, without the element's own content.
+// The name that the page's author gave an element by an attribute or a label, without the element's own content.
 function givenName(element, tag, role) {
   const labelledby = getAttribute(element, 'aria-labelledby');
   if (labelledby) { const text = byIds(element, labelledby); if (text.trim()) return text; }
@@ -36,6 +37,7 @@ function givenName(element, tag, role) {
     default: return FROM_CONTENT.has(role) ? '' : getAttribute(element, 'title') ?? '';
   }
 }
+// The text of a label, without the text of its control.
 function labelText(label, control) {
   let text = '', count = 0;
   const walker = textWalker(label);

@@ -1,11 +1,13 @@
-// Where an element can be hit, and what is in its way.
+// Where the mouse can hit an element, and what covers it.
 
+// Wait until the browser has drawn a frame, or for 60 ms. Return whether it has drawn one.
 const frameTurn = () => new Promise((resolve) => {
   const timer = setTimeout(() => resolve(false), 60);
   requestAnimationFrame(() => { clearTimeout(timer); resolve(true); });
 });
 const isVisible = (element) => checkVisibility(element, { visibilityProperty: true, contentVisibilityAuto: true }) &&
   [...clientRects(element)].some((rect) => rect.width > 0 && rect.height > 0);
+// A covering element, as Python shows it.
 function describe(element) {
   if (element === null) return { ref: -1, text: 'nothing' };
   const tag = localName(element);
@@ -13,6 +15,7 @@ function describe(element) {
   const name = clean(givenName(element, tag, role) || textOf(element, 80), 60);
   return { ref: refOf(element), text: clean(`${role} ${name}`, 100) };
 }
+// The element at a point, also inside shadow roots.
 function deepFromPoint(x, y) {
   let hit = elementFromPoint(document, x, y);
   for (let steps = 0; hit !== null && steps < 50; steps++) {
@@ -23,8 +26,10 @@ function deepFromPoint(x, y) {
   }
   return hit;
 }
+// Whether a click on `hit` is a click on the element: `hit` is inside it, or in its label.
 const accepts = (element, hit) => hit !== null && (flatContains(element, hit) ||
   (element instanceof HTMLElement && hit instanceof HTMLElement && closest(hit, 'label') !== null && closest(hit, 'label').control === element));
+// A point at which the mouse hits the element, or else what covers it.
 function pointIn(element) {
   const width = innerWidth, height = innerHeight;
   let hidden = null;
@@ -40,13 +45,13 @@ function pointIn(element) {
   }
   return { cover: hidden };
 }
-// Wait until the element is visible, stands still, is enabled and can be hit; say where, or why not.
+// Wait until the element is visible, does not move, is enabled and can be hit. Return the point, or the reason why it cannot be hit.
 async function locate(options) {
   next = Math.max(next, options.next);
   const deadline = performance.now() + options.ms;
   let state = { state: 'moving' };
   let before = null;
-  let turns = 0;  // a frame that was drawn counts four, a pause without one counts one
+  let turns = 0;  // how long the element has not moved: 4 for each frame that was drawn, 1 for each wait without one
   for (;;) {
     const element = nodeOf(options.ref);
     if (element === null) return { state: 'gone', next };
@@ -71,7 +76,7 @@ async function locate(options) {
     turns += (await frameTurn()) ? 4 : 1;
   }
 }
-// Where a point of a frame's content is in this document, and whether it is hit there. The frame's element may be scaled or zoomed.
+// Where a point of a frame's content is in this document, and what covers it there. The frame's element may be scaled or zoomed.
 function frameOffset(options) {
   next = Math.max(next, options.next);
   const element = nodeOf(options.ref);
@@ -91,6 +96,7 @@ function bringIntoView(options) {
   if (rect.top < 0 || rect.bottom > innerHeight || rect.left < 0 || rect.right > innerWidth) scrollIntoView(element, { block: 'center', inline: 'center', behavior: 'instant' });
   return true;
 }
+// The rectangle of an element, in the coordinates of the whole page.
 function box(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;

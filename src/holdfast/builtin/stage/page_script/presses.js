@@ -1,6 +1,7 @@
 // The last check of a click.
 
-// While armed, a press that does not hit the expected element is stopped before the page sees it.
+// While this is not null, a press that does not hit the expected element is stopped before the page sees it.
+// `decided` is undefined until a press arrives, and then whether it is let through. `cover` is the element that it hit.
 let armed = null;
 const PRESSES = ['pointerdown', 'mousedown', 'pointerup', 'mouseup', 'click', 'auxclick', 'dblclick', 'contextmenu', 'dragstart'];
 const composedPath = method(Event.prototype, 'composedPath'), preventDefault = method(Event.prototype, 'preventDefault');
@@ -19,20 +20,20 @@ function onPress(event) {
 const addListener = method(EventTarget.prototype, 'addEventListener');
 const listen = () => { for (const name of PRESSES) addListener(globalThis, name, onPress, { capture: true, passive: false }); };
 listen();
-// `element` gets the presses; null stops all of them, unless `isOpen` lets all through.
+// Let presses on `element` through, or all presses if `isOpen`, and stop all others.
 const watch = (element, isOpen) => {
   listen();  // document.open() removes listeners
   armed = { element, isOpen, decided: undefined, cover: null };
 };
 const lockedElement = getter(Document.prototype, 'pointerLockElement'), exitPointerLock = method(Document.prototype, 'exitPointerLock');
-// An element that has locked the pointer gets all presses. Unlock it, as a person does with Escape, unless it is the one to press.
+// An element that has locked the pointer gets all presses. Unlock the pointer, as a person does with Escape, unless this is the element to press.
 async function unlock(element) {
   const locked = lockedElement(document);
   if (locked === null || (element !== null && flatContains(element, locked))) return;
   exitPointerLock(document);
   for (let turn = 0; turn < 20 && lockedElement(document) !== null; turn++) await frameTurn();
 }
-// Watch presses. Return the numbers of the frames inside the element; null if it is gone.
+// Watch presses on an element. Return the ref numbers of the frames inside the element; null if it is gone.
 async function arm(options) {
   const element = nodeOf(options.ref);
   if (element === null) return null;
@@ -40,11 +41,13 @@ async function arm(options) {
   watch(element, false);
   return options.frames.filter((number) => { const frame = nodeOf(number); return frame !== null && flatContains(element, frame); });
 }
+// Watch presses in the document of another frame: stop all of them, unless `open`.
 async function armFrame(options) {
   if (!options.open) await unlock(null);
   watch(null, options.open);
   return null;
 }
+// Return what became of the press. Stop watching, unless `keep`.
 function disarm(options) {
   next = Math.max(next, options.next);
   const was = armed;

@@ -1,16 +1,20 @@
-// The role of an element.
+// The role of an element: an ARIA role, or `frame`, `file`, `canvas`, `video`, `audio` or `clickable`.
 
 const KNOWN = new Set(('alert alertdialog article banner blockquote button cell checkbox code columnheader combobox complementary ' +
   'contentinfo definition dialog document feed figure form grid gridcell group heading img link list listbox listitem log main ' +
   'marquee math menu menubar menuitem menuitemcheckbox menuitemradio meter navigation note option progressbar radio radiogroup ' +
   'region row rowgroup rowheader scrollbar search searchbox separator slider spinbutton status switch tab table tablist tabpanel ' +
   'term textbox timer toolbar tooltip tree treegrid treeitem application').split(' '));
+// Elements that a user can act on.
 const ACTIVE = new Set(('button checkbox combobox link menuitem menuitemcheckbox menuitemradio option radio searchbox slider ' +
   'spinbutton switch tab textbox treeitem clickable scrollbar file canvas video audio').split(' '));
+// Elements whose name is their content, unless the author gave them one.
 const FROM_CONTENT = new Set(('button cell checkbox columnheader gridcell heading link menuitem menuitemcheckbox menuitemradio ' +
   'option radio rowheader switch tab tooltip treeitem clickable').split(' '));
+// Elements that group others: they have a line, and the lines of their content are indented.
 const CONTAINERS = new Set(('alertdialog alert banner complementary contentinfo dialog feed form grid list listbox log main menu menubar ' +
   'navigation radiogroup region search table tablist tabpanel toolbar tree treegrid group article status').split(' '));
+// The roles of `<input>` by type, and of other elements by tag.
 const INPUTS = {
   button: 'button', submit: 'button', reset: 'button', image: 'button', checkbox: 'checkbox', radio: 'radio', range: 'slider',
   number: 'spinbutton', search: 'searchbox', file: 'file', hidden: '', color: 'textbox',

@@ -7,12 +7,13 @@ function isControlShown(label) {
   if (control === null || control === undefined) return false;
   return control.type === 'file' || (clientRects(control).length > 0 && styleOf(control).visibility === 'visible');
 }
-// The check box or radio button that is hidden, so that its label stands for it; null for every other element.
+// For a label: its check box or radio button, if that is hidden, so that the label is shown in its place. Null for every other element.
 function standsFor(element, tag) {
   if (tag !== 'label' || namespaceURI(element) !== HTML || isControlShown(element)) return null;
   const control = element.control;
   return control instanceof HTMLInputElement && (control.type === 'checkbox' || control.type === 'radio') ? control : null;
 }
+// The states that a line shows, such as `disabled` and `checked`. `focused` is the element that has the focus, if that is to be shown.
 function statesOf(element, tag, role, focused = null) {
   const control = standsFor(element, tag);
   if (control !== null) return statesOf(control, 'input', role, focused);
@@ -49,6 +50,7 @@ function isDisabled(element) {
   }
   return false;
 }
+// Whether the value of a field is not shown, because it is a password or a code.
 function isSecret(element) {
   if (!(element instanceof HTMLInputElement)) return false;
   if (element.type === 'password') secrets.add(element);
@@ -79,6 +81,7 @@ function optionsOf(select) {
   const more = select.options.length - options.length;
   return ` (options: ${options.join(' | ')}${more > 0 ? ` | +${more}` : ''})`;
 }
+// The element that has the focus, also inside shadow roots.
 function deepActive() {
   let element = activeElement(document);
   while (element !== null && shadowOf(element) !== null && shadowActive(shadowOf(element)) !== null) element = shadowActive(shadowOf(element));

@@ -1,15 +1,17 @@
 // Texts of a page, without characters that cannot be seen, and without anything that looks like a ref.
 
 const CONTROL = /[\p{Cc}\p{Z}]+/gu;
-const FORMATTING = /[\p{Cf}\p{Co}\p{Cn}]/gu;  // direction marks, tags, and characters without a meaning
+const FORMATTING = /[\p{Cf}\p{Co}\p{Cn}]/gu;  // direction marks, tag characters, and characters that Unicode does not define
 const visible = (text) => text.replace(FORMATTING, '').replace(INVISIBLE_LETTERS, '');
 const LIKE_REF = /\[(\s*(?:t\s*\d+\s*)?e\s*\d+\s*)\]/gi;
+// A text as one line of at most `limit` characters.
 function clean(text, limit) {
   const part = text.length > limit * 4 ? text.slice(0, limit * 4) : text;
   const plain = visible(part).replace(CONTROL, ' ').replace(LIKE_REF, '($1)').trim().toWellFormed();
   if (plain.length > limit) return plain.slice(0, limit).toWellFormed() + `… (+${text.length - limit})`;
   return part.length < text.length ? plain + `… (+${text.length - part.length})` : plain;
 }
+// About the first `limit` characters of a node's text.
 function textOf(node, limit) {
   if (nodeType(node) === 3) return node.data.slice(0, limit);
   let text = '', count = 0;

@@ -1,1 +1,1 @@
-"""The handlers of the stage tools, one module for each family."""
+"""The handlers of the stage tools, in one module for each group of related tools."""

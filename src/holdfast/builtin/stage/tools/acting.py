@@ -1,26 +1,27 @@
-"""Act on pages."""
+"""The stage tools that act on pages."""
 
 from typing import Annotated, Any, Literal
 
-from holdfast.builtin.stage import actions, answers
+from holdfast.builtin.stage import actions
 from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.codes import (
     NO_ELEMENT,
 )
+from holdfast.builtin.stage.files import FILE_THREADS
 from holdfast.builtin.stage.limits import ACTION_SECONDS, SETTLE_SECONDS
 from holdfast.builtin.stage.tab import Tab
-from holdfast.builtin.stage.tools.family import (
+from holdfast.builtin.stage.tools.base import (
     Ref,
     Seconds,
+    StageTools,
     TabId,
-    ToolFamily,
 )
 from holdfast.model import codes
 from holdfast.toolkit import Call, Meta, ToolError
 
 
-class ActingTools(ToolFamily):
-    """Mouse, keys, fields, files."""
+class ActingTools(StageTools):
+    """Tools for the mouse, keys, fields and uploads."""
 
     async def click(
         self,
@@ -34,12 +35,12 @@ class ActingTools(ToolFamily):
         """Click, once the element is visible, still, enabled and not covered."""
         stage, _, _ = self._owners.element(call, ref)
 
-        async def act(tab: Tab, number: int) -> None:
-            target = await actions.aim(tab, number, enabled=True, timeout=timeout)
+        async def act(tab: Tab, ref_number: int) -> None:
+            target = await actions.wait_until_actionable(tab, ref_number, enabled=True, timeout=timeout)
             begun = stage.downloads.count
             await actions.click(tab, target, button=button, count=2 if double else 1, modifiers=modifiers)
             if target.is_download and button == "left" and not stage.is_attached:
-                # The browser reports a download once its server answers, and nothing before that.
+                # The browser does not report a download before its server answers.
                 has_begun = await tab.until(
                     lambda: stage.downloads.count > begun or tab.is_over, SETTLE_SECONDS
                 )
@@ -51,8 +52,11 @@ class ActingTools(ToolFamily):
     async def hover(self, call: Call, ref: Ref) -> dict[str, Any]:
         """Move the mouse over an element."""
 
-        async def act(tab: Tab, number: int) -> None:
-            await actions.hover(tab, await actions.aim(tab, number, enabled=False, timeout=ACTION_SECONDS))
+        async def act(tab: Tab, ref_number: int) -> None:
+            await actions.hover(
+                tab,
+                await actions.wait_until_actionable(tab, ref_number, enabled=False, timeout=ACTION_SECONDS),
+            )
 
         return await self._act(call, ref, act)
 
@@ -63,14 +67,16 @@ class ActingTools(ToolFamily):
         to: Ref,
     ) -> dict[str, Any]:
         """Drag an element onto another one."""
-        _, target_tab, target_number = self._owners.element(call, to)
+        _, target_tab, target_ref_number = self._owners.element(call, to)
 
-        async def act(tab: Tab, number: int) -> None:
+        async def act(tab: Tab, ref_number: int) -> None:
             if target_tab is not tab:
                 raise ToolError(NO_ELEMENT, f"{to} is in another tab.")
-            await actions.aim(tab, target_number, enabled=False, timeout=ACTION_SECONDS)
-            source = await actions.aim(tab, number, enabled=True, timeout=ACTION_SECONDS)
-            await actions.drag(tab, source, target_number, ACTION_SECONDS)
+            await actions.wait_until_actionable(tab, target_ref_number, enabled=False, timeout=ACTION_SECONDS)
+            source = await actions.wait_until_actionable(
+                tab, ref_number, enabled=True, timeout=ACTION_SECONDS
+            )
+            await actions.drag(tab, source, target_ref_number, ACTION_SECONDS)
 
         return await self._act(call, ref, act)
 
@@ -83,8 +89,8 @@ class ActingTools(ToolFamily):
     ) -> dict[str, Any]:
         """Set a field: replace its text, check a box, choose options."""
 
-        async def act(tab: Tab, number: int) -> None:
-            await actions.fill(tab, number, value, timeout)
+        async def act(tab: Tab, ref_number: int) -> None:
+            await actions.fill(tab, ref_number, value, timeout)
 
         return await self._act(call, ref, act)
 
@@ -98,9 +104,9 @@ class ActingTools(ToolFamily):
     ) -> dict[str, Any]:
         """Type a text key by key, after what is there."""
 
-        async def act(tab: Tab, number: int | None) -> None:
-            if number is not None:
-                await actions.focus(tab, number, ACTION_SECONDS, caret="end")
+        async def act(tab: Tab, ref_number: int | None) -> None:
+            if ref_number is not None:
+                await actions.focus(tab, ref_number, ACTION_SECONDS, caret="end")
             await actions.type_text(tab, text)
             if submit:
                 await actions.press(tab, "Enter")
@@ -117,17 +123,17 @@ class ActingTools(ToolFamily):
         """Press keys together; tells if the focus moves."""
         before = ""
 
-        async def act(tab: Tab, number: int | None) -> None:
+        async def act(tab: Tab, ref_number: int | None) -> None:
             nonlocal before
-            if number is not None:
-                await actions.focus(tab, number, ACTION_SECONDS, caret="kept")
+            if ref_number is not None:
+                await actions.focus(tab, ref_number, ACTION_SECONDS, caret="kept")
             before = await _focused_ref(tab)
             await actions.press(tab, keys)
 
         answer = await self._act(call, ref, act, tab)
-        _, found, _ = self._target(call, ref, tab)
-        async with found.lock:
-            after = await _focused_ref(found)
+        _, found_tab, _ = self._target(call, ref, tab)
+        async with found_tab.lock:
+            after = await _focused_ref(found_tab)
         return {**answer, "focus": after} if after not in ("", before) else answer
 
     async def scroll(
@@ -140,10 +146,10 @@ class ActingTools(ToolFamily):
     ) -> dict[str, Any]:
         """Scroll to an element, or by a distance."""
 
-        async def act(tab: Tab, number: int | None) -> None:
+        async def act(tab: Tab, ref_number: int | None) -> None:
             target = (
-                await actions.aim(tab, number, enabled=False, timeout=ACTION_SECONDS)
-                if number is not None
+                await actions.wait_until_actionable(tab, ref_number, enabled=False, timeout=ACTION_SECONDS)
+                if ref_number is not None
                 else None
             )
             if down or right:
@@ -167,26 +173,26 @@ class ActingTools(ToolFamily):
         files = await self._session_files(call)
         browser_folder = stage.browser.process.folder
 
-        async def act(tab: Tab, number: int) -> None:
-            document = tab.find_ref(number)
-            field = await tab.run(document, "field", ref=number)
+        async def act(tab: Tab, ref_number: int) -> None:
+            document = tab.find_ref(ref_number)
+            field = await tab.run(document, "field", ref=ref_number)
             if field["kind"] == "gone":
-                raise await actions.stale_error(tab, number)
+                raise await actions.stale_error(tab, ref_number)
             if field["kind"] != "file":
                 raise ToolError(actions.NO_EFFECT, f"{ref} is not a file field.")
             if len(paths) > 1 and not field["multiple"]:
                 raise ToolError(codes.BAD_ARGUMENT, f"{ref} takes one file.")
             stage.upload_count += 1
             folder = f"uploads/{stage.id}-{stage.upload_count}"
-            copies = await answers.THREADS.run(files.copy_in, paths, browser_folder, folder)
-            _, handle = await tab.element(number)
+            copies = await FILE_THREADS.run(files.copy_in, paths, browser_folder, folder)
+            _, handle = await tab.element(ref_number)
             await tab.send(cdp.DomSetFileInputFiles(files=copies, object_id=handle), document.session)
 
         return await self._act(call, ref, act)
 
 
 async def _focused_ref(tab: Tab) -> str:
-    """The ref of the element that has the focus; empty if none has, or if the page is being loaded."""
+    """Return the ref of the element that has the focus; empty if none has, or if the page is being loaded."""
     document = tab.find_document(tab.target_id)
     if document is None or tab.is_over or tab.is_waiting:
         return ""

@@ -1,11 +1,11 @@
-"""See what pages did."""
+"""The stage tools that show what pages did."""
 
 import base64
 from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.builtin.stage import actions, answers
+from holdfast.builtin.stage import actions
 from holdfast.builtin.stage.answers import page_answer
 from holdfast.builtin.stage.browser import Stage
 from holdfast.builtin.stage.cdp import protocol as cdp
@@ -20,17 +20,18 @@ from holdfast.builtin.stage.codes import (
 from holdfast.builtin.stage.dialogs import DialogPolicy
 from holdfast.builtin.stage.downloads import Download
 from holdfast.builtin.stage.fence import fence, one_line, plain_text
+from holdfast.builtin.stage.files import FILE_THREADS
 from holdfast.builtin.stage.launch import BrowserProcess
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.page_log import Request, thrown_text
 from holdfast.builtin.stage.settle import settle, tab_state
 from holdfast.builtin.stage.tab import Tab
-from holdfast.builtin.stage.tools.family import (
+from holdfast.builtin.stage.tools.base import (
     Budget,
     OptionalRef,
     Seconds,
+    StageTools,
     TabId,
-    ToolFamily,
 )
 from holdfast.model import codes
 from holdfast.toolkit import Call, Image, Meta, Reply, ToolError
@@ -47,8 +48,8 @@ _MAX_EXPRESSION = 20_000
 _MAX_SCREENSHOT_SIDE = 8000
 
 
-class ObservingTools(ToolFamily):
-    """Dialogs, downloads, pictures, logs, requests, scripts."""
+class ObservingTools(StageTools):
+    """Tools for dialogs, downloads, screenshots, logs and requests, and for running scripts."""
 
     async def dialogs(
         self,
@@ -85,7 +86,7 @@ class ObservingTools(ToolFamily):
             if not save_as:
                 raise ToolError(codes.BAD_ARGUMENT, f"Pass save_as: the file to save download {number} as.")
             files = await self._session_files(call)
-            saved = await answers.THREADS.run(
+            saved = await FILE_THREADS.run(
                 files.copy_out, process.folder, f"{stage.download_folder}/{download.guid}", save_as
             )
             return {"saved": saved, "bytes": download.received}
@@ -104,19 +105,19 @@ class ObservingTools(ToolFamily):
         tab: TabId = "",
     ) -> Reply:
         """Take a picture."""
-        stage, found, number = self._target(call, ref, tab)
-        async with found.lock:
+        stage, found_tab, number = self._target(call, ref, tab)
+        async with found_tab.lock:
             clip = None
             if number is not None:
-                document = found.find_ref(number)
-                if document.frame_id != found.target_id:
+                document = found_tab.find_ref(number)
+                if document.frame_id != found_tab.target_id:
                     message = (
                         f"{ref} is in a frame. Take a picture of the whole page: screenshot without ref."
                     )
                     raise ToolError(UNSUPPORTED_HERE, message)
-                box = await found.run(document, "box", ref=number)
+                box = await found_tab.run(document, "box", ref=number)
                 if box is None:
-                    raise await actions.stale_error(found, number)
+                    raise await actions.stale_error(found_tab, number)
                 clip = cdp.PageViewport(
                     x=box["x"],
                     y=box["y"],
@@ -125,16 +126,16 @@ class ObservingTools(ToolFamily):
                     scale=1,
                 )
             elif full:
-                metrics = await found.send(cdp.PageGetLayoutMetrics())
+                metrics = await found_tab.send(cdp.PageGetLayoutMetrics())
                 size = metrics.css_content_size
                 height = min(size.height, _MAX_SCREENSHOT_SIDE)
                 clip = cdp.PageViewport(
                     x=0, y=0, width=min(size.width, _MAX_SCREENSHOT_SIDE), height=height, scale=1
                 )
-            shot = await found.send(
+            shot = await found_tab.send(
                 cdp.PageCaptureScreenshot(format="png", clip=clip, capture_beyond_viewport=clip is not None)
             )
-        data = page_answer(stage, [], 300, tab=found.id)
+        data = page_answer(stage, [], 300, tab=found_tab.id)
         return Reply([Image(base64.b64decode(shot.data))], data)
 
     async def console(
@@ -145,19 +146,19 @@ class ObservingTools(ToolFamily):
         tab: TabId = "",
     ) -> dict[str, Any]:
         """List what the page logged, newest first."""
-        stage, found = self._owners.tab(call, tab)
+        stage, found_tab = self._owners.tab(call, tab)
         lines = [
             f"{number} {line.level}: {one_line(line.text, 400)}{f' ({one_line(line.where, 120)})' if line.where else ''}"
-            for number, line in found.log.console.after(after)
+            for number, line in found_tab.log.console.after(after)
             if not level or line.level == level
         ]
         return page_answer(
             stage,
             lines[::-1],
             2000,
-            tab=found.id,
-            last=found.log.console.count,
-            dropped=found.log.console.dropped,
+            tab=found_tab.id,
+            last=found_tab.log.console.count,
+            dropped=found_tab.log.console.dropped,
         )
 
     async def requests(
@@ -169,22 +170,26 @@ class ObservingTools(ToolFamily):
         tab: TabId = "",
     ) -> dict[str, Any]:
         """List the page's requests, newest first, or show one."""
-        stage, found = self._owners.tab(call, tab)
+        stage, found_tab = self._owners.tab(call, tab)
         if number:
-            request = found.log.requests.get(number)
+            request = found_tab.log.requests.get(number)
             if request is None:
                 raise ToolError(
                     NO_ELEMENT,
                     f"There is no request {number}, or it is no longer kept.",
                     hint="requests without number lists them.",
                 )
-            return page_answer(stage, await _describe_request(found, request, budget), budget, tab=found.id)
+            return page_answer(
+                stage, await _describe_request(found_tab, request, budget), budget, tab=found_tab.id
+            )
         lines = [
             f"{number} {request.method} {request.status or request.failure or 'pending'} {request.kind} {one_line(request.url, 300)}"
-            for number, request in found.log.requests
+            for number, request in found_tab.log.requests
             if filter in request.url
         ]
-        return page_answer(stage, lines[::-1], budget, tab=found.id, dropped=found.log.requests.dropped)
+        return page_answer(
+            stage, lines[::-1], budget, tab=found_tab.id, dropped=found_tab.log.requests.dropped
+        )
 
     async def evaluate(
         self,
@@ -199,14 +204,14 @@ class ObservingTools(ToolFamily):
         budget: Budget = 2000,
     ) -> dict[str, Any]:
         """Run JavaScript in the page, with all its rights."""
-        stage, found = self._owners.tab(call, tab)
-        async with found.lock:
-            before = tab_state(found)
+        stage, found_tab = self._owners.tab(call, tab)
+        async with found_tab.lock:
+            before = tab_state(found_tab)
             command = cdp.RuntimeEvaluate(
                 expression=script, return_by_value=True, await_promise=True, user_gesture=True
             )
             try:
-                result = await found.send(command, timeout=timeout)
+                result = await found_tab.send(command, timeout=timeout)
             except CdpError as error:  # a symbol, or an object that contains itself
                 raise ToolError(SCRIPT_FAILED, f"The value cannot be shown: {error}.") from None
             except ToolError as error:
@@ -216,12 +221,12 @@ class ObservingTools(ToolFamily):
             if result.exception_details is not None:
                 thrown = thrown_text(result.exception_details)
                 raise ToolError(SCRIPT_FAILED, "The script threw an error.", page=fence(one_line(thrown)))
-            await settle(found, before, LOAD_SECONDS)
+            await settle(found_tab, before, LOAD_SECONDS)
         value = result.result
         shown = value.unserializable_value or (
             msgspec.json.encode(value.value).decode() if value.type != "undefined" else "undefined"
         )
-        return page_answer(stage, plain_text(shown).split("\n"), budget, tab=found.id)
+        return page_answer(stage, plain_text(shown).split("\n"), budget, tab=found_tab.id)
 
 
 def _describe_file(download: Download) -> str:
@@ -231,7 +236,7 @@ def _describe_file(download: Download) -> str:
 
 
 def _find_download(stage: Stage, number: int) -> tuple[Download, BrowserProcess]:
-    """A complete download, and the browser that has its file; raises if there is none, or not yet."""
+    """Return a complete download, and the browser that has its file. Raises if there is none, or if it is not complete."""
     if stage.browser.process is None:
         message = "The downloads of an attached browser are in the user's own folder. They cannot be saved from here."
         raise ToolError(UNSUPPORTED_HERE, message)

@@ -1,4 +1,4 @@
-"""Stages, tabs and the pages in them."""
+"""The stage tools that open, list and close stages and tabs, and load pages."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,12 +8,12 @@ from holdfast.builtin.stage.cdp import protocol as cdp
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.navigate import go
 from holdfast.builtin.stage.tab import describe_tab
-from holdfast.builtin.stage.tools.family import PAGE_BUDGET, Budget, Seconds, TabId, ToolFamily
+from holdfast.builtin.stage.tools.base import PAGE_BUDGET, Budget, Seconds, StageTools, TabId
 from holdfast.toolkit import Call
 
 
-class PageTools(ToolFamily):
-    """Open, list and close stages and tabs; load pages."""
+class PageTools(StageTools):
+    """Tools for stages and tabs."""
 
     async def open(
         self,
@@ -44,7 +44,7 @@ class PageTools(ToolFamily):
     ) -> dict[str, Any]:
         """Use the user's own running browser or Electron app (--remote-debugging-port). It is not confined."""
         await self._owners.first_browser.discard()
-        stage = await attach_browser(endpoint, self._owners.numbers(call))
+        stage = await attach_browser(endpoint, self._owners.counters(call))
         self._owners.add(call, stage)
         answer = await self.tabs(call)
         return {
@@ -57,9 +57,9 @@ class PageTools(ToolFamily):
         self, call: Call, stage: Annotated[str, "Such as s1; else the last used."] = ""
     ) -> dict[str, Any]:
         """Close a stage and its tabs."""
-        found = self._owners.any_stage(call, stage)
-        await self._owners.stages.remove(found.id)
-        return {"closed": found.id, "stages": list(self._owners.stages.ids())}
+        found_stage = self._owners.any_stage(call, stage)
+        await self._owners.stages.remove(found_stage.id)
+        return {"closed": found_stage.id, "stages": list(self._owners.stages.ids())}
 
     async def stages(self, call: Call) -> dict[str, Any]:
         """List the stages and their tabs."""
@@ -77,11 +77,18 @@ class PageTools(ToolFamily):
 
     async def tabs(self, call: Call, stage: str = "") -> dict[str, Any]:
         """List the tabs of a stage."""
-        found = self._owners.stage(call, stage)
-        await found.browser.read_titles()
-        lines = [describe_tab(tab) for tab in found.tabs.values()]
-        current = found.current.id if found.current else ""
-        return page_answer(found, lines, 2000, stage=found.id, current=current, closed_tabs=found.closed_tabs)
+        found_stage = self._owners.stage(call, stage)
+        await found_stage.browser.read_titles()
+        lines = [describe_tab(tab) for tab in found_stage.tabs.values()]
+        current = found_stage.current.id if found_stage.current else ""
+        return page_answer(
+            found_stage,
+            lines,
+            2000,
+            stage=found_stage.id,
+            current=current,
+            closed_tabs=found_stage.closed_tabs,
+        )
 
     async def tab(
         self,
@@ -101,14 +108,14 @@ class PageTools(ToolFamily):
                 raise
             async with opened.lock:
                 return await self._show(stage, opened, PAGE_BUDGET, loaded=loaded)
-        stage, found = self._owners.tab(call, tab)
+        stage, found_tab = self._owners.tab(call, tab)
         if action == "close":
-            await stage.close_tab(found)
-            return {"closed": found.id, "tabs": list(stage.tabs)}
+            await stage.close_tab(found_tab)
+            return {"closed": found_tab.id, "tabs": list(stage.tabs)}
         if stage.is_attached:
-            await found.send(cdp.PageBringToFront())
-        stage.current = found
-        return {"current": found.id}
+            await found_tab.send(cdp.PageBringToFront())
+        stage.current = found_tab
+        return {"current": found_tab.id}
 
     async def goto(
         self,
@@ -119,7 +126,7 @@ class PageTools(ToolFamily):
         budget: Budget = PAGE_BUDGET,
     ) -> dict[str, Any]:
         """Load an address and show the page."""
-        stage, found = self._owners.tab(call, tab)
-        async with found.lock:
-            loaded = await go(found, url, timeout)
-            return await self._show(stage, found, budget, loaded=loaded)
+        stage, found_tab = self._owners.tab(call, tab)
+        async with found_tab.lock:
+            loaded = await go(found_tab, url, timeout)
+            return await self._show(stage, found_tab, budget, loaded=loaded)

@@ -1,4 +1,4 @@
-"""Read pages."""
+"""The stage tools that read pages."""
 
 from typing import Annotated, Any, Literal
 
@@ -6,12 +6,12 @@ from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import TextPart, page_answer, text_answer
 from holdfast.builtin.stage.fence import one_line
 from holdfast.builtin.stage.read_page import find_lines, find_root, take_snapshot
-from holdfast.builtin.stage.tools.family import (
+from holdfast.builtin.stage.tools.base import (
     Budget,
     OptionalRef,
+    StageTools,
     TabId,
-    ToolFamily,
-    as_shown,
+    with_single_spaces,
 )
 from holdfast.model import codes
 from holdfast.toolkit import Call, Meta, ToolError
@@ -36,8 +36,8 @@ _KINDS = {
 }
 
 
-class ReadingTools(ToolFamily):
-    """Show a page, find elements in it, read its texts."""
+class ReadingTools(StageTools):
+    """Tools that show a page, find elements in it, and read its texts."""
 
     async def snapshot(
         self,
@@ -50,18 +50,18 @@ class ReadingTools(ToolFamily):
     ) -> dict[str, Any]:
         """Show the page as an outline with refs, in budget tokens."""
         if within:
-            stage, found, number = self._owners.element(call, within)
+            stage, found_tab, ref_number = self._owners.element(call, within)
         else:
-            (stage, found), number = self._owners.tab(call, tab), None
-        async with found.lock:
+            (stage, found_tab), ref_number = self._owners.tab(call, tab), None
+        async with found_tab.lock:
             if cursor:
-                return answers.continue_answer(stage, found, cursor, budget)
-            earlier = found.snapshots.get(since)
-            taken = await take_snapshot(found, number)
+                return answers.continue_answer(stage, found_tab, cursor, budget)
+            earlier = found_tab.snapshots.get(since)
+            taken = await take_snapshot(found_tab, ref_number)
             if since and earlier is not None and earlier.document == taken.document:
-                return answers.changes_answer(stage, found, earlier, taken, budget)
+                return answers.changes_answer(stage, found_tab, earlier, taken, budget)
             reason = {"full": "that snapshot is of another page, or too old"} if since else {}
-            return answers.snapshot_answer(stage, found, taken, budget, **reason)
+            return answers.snapshot_answer(stage, found_tab, taken, budget, **reason)
 
     async def find(
         self,
@@ -73,15 +73,15 @@ class ReadingTools(ToolFamily):
         tab: TabId = "",
     ) -> dict[str, Any]:
         """Find elements by part of their text, by role, or by both."""
-        text = as_shown(text)
+        text = with_single_spaces(text)
         if not text and not role:
             raise ToolError(codes.BAD_ARGUMENT, "Pass text or role.")
-        stage, found, number = self._target(call, within, tab)
-        async with found.lock:
+        stage, found_tab, ref_number = self._target(call, within, tab)
+        async with found_tab.lock:
             roles = [role.lower()] if role else None
-            lines, unread = await find_lines(found, text=text, roles=roles, within=number)
+            lines, unread = await find_lines(found_tab, text=text, roles=roles, within=ref_number)
             return page_answer(
-                stage, lines, 3000, limit, tab=found.id, found=len(lines) or "nothing", unread=unread
+                stage, lines, 3000, limit, tab=found_tab.id, found=len(lines) or "nothing", unread=unread
             )
 
     async def read(
@@ -94,22 +94,24 @@ class ReadingTools(ToolFamily):
         tab: TabId = "",
     ) -> dict[str, Any]:
         """Read the whole text of an element or the page, from character start on."""
-        stage, found, number = self._target(call, ref, tab)
-        async with found.lock:
-            document = found.find_ref(number) if number is not None else await found.document()
+        stage, found_tab, ref_number = self._target(call, ref, tab)
+        async with found_tab.lock:
+            document = (
+                found_tab.find_ref(ref_number) if ref_number is not None else await found_tab.document()
+            )
             limit = budget * 4
             options: dict[str, Any] = {"attributes": attributes, "limit": limit, "from": start}
-            result = await found.run(document, "read", ref=number, **options)
-            if number is not None and not result.get("gone") and not result["text"]:
-                inner, root = await find_root(found, number)
+            result = await found_tab.run(document, "read", ref=ref_number, **options)
+            if ref_number is not None and not result.get("gone") and not result["text"]:
+                inner, root = await find_root(found_tab, ref_number)
                 if root is None:  # it is a frame
-                    read = await found.run(inner, "read", limit=limit, **{"from": start})
+                    read = await found_tab.run(inner, "read", limit=limit, **{"from": start})
                     result |= {"text": read["text"], "length": read["length"]}
             if result.get("gone"):
-                raise await actions.stale_error(found, number or 0)
+                raise await actions.stale_error(found_tab, ref_number or 0)
             values = [f"{name}: {one_line(str(value))}" for name, value in result["attributes"].items()]
             return text_answer(
-                stage, TextPart(result["text"], start, result["length"]), values, budget, tab=found.id
+                stage, TextPart(result["text"], start, result["length"]), values, budget, tab=found_tab.id
             )
 
     async def elements(
@@ -121,9 +123,11 @@ class ReadingTools(ToolFamily):
         tab: TabId = "",
     ) -> dict[str, Any]:
         """List elements with address, place and size."""
-        stage, found, number = self._target(call, within, tab)
-        async with found.lock:
-            lines, unread = await find_lines(found, text="", roles=_KINDS[kind], within=number, details=True)
+        stage, found_tab, ref_number = self._target(call, within, tab)
+        async with found_tab.lock:
+            lines, unread = await find_lines(
+                found_tab, text="", roles=_KINDS[kind], within=ref_number, details=True
+            )
             return page_answer(
-                stage, lines, 5000, limit, tab=found.id, found=len(lines) or "nothing", unread=unread
+                stage, lines, 5000, limit, tab=found_tab.id, found=len(lines) or "nothing", unread=unread
             )

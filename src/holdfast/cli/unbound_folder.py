@@ -1,4 +1,4 @@
-"""The error for a folder that belongs to no workspace, although `.holdfast/workspace.toml` names one."""
+"""The error for a folder whose file `.holdfast/workspace.toml` names a workspace that the folder is not bound to."""
 
 import shlex
 from pathlib import Path
@@ -8,10 +8,15 @@ from holdfast.model.errors import HoldfastError
 from holdfast.workspaces.bindings import find_announcement_problem, read_announcement
 
 
-def raise_for_announcement(folder: str) -> None:
-    """For a folder that belongs to no workspace: raise if its file names one, or is invalid."""
+def raise_if_unbound(folder: str) -> None:
+    """Raise if the file `.holdfast/workspace.toml`, here or in a folder above, is invalid or names a workspace.
+
+    Call this only for a folder that belongs to no workspace.
+    """
     if problem := find_announcement_problem(Path(folder)):
-        raise HoldfastError(codes.MISSING_WORKSPACE, problem, hint="Correct the file, or name the workspace.")
+        raise HoldfastError(
+            codes.MISSING_WORKSPACE, problem, hint="Correct the file, or give the name of the workspace."
+        )
     if (announced := read_announcement(Path(folder))) is not None:
         raise HoldfastError(
             codes.MISSING_WORKSPACE,

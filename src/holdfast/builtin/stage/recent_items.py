@@ -1,4 +1,4 @@
-"""The last few things of a kind, numbered, and how many older ones were dropped."""
+"""A numbered list that keeps only the last items, and counts those that were dropped."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -7,12 +7,13 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class RecentItems(Generic[T]):
     """Keeps the last `limit` items. Numbers start at 1 and only rise."""
 
     def __init__(self, limit: int) -> None:
         self._items: deque[tuple[int, T]] = deque(maxlen=limit)
         self.count = 0
+        """How many items were added. It is also the number of the last one."""
 
     def add(self, item: T) -> int:
         """Add an item and return its number."""
@@ -29,9 +30,9 @@ class Recent(Generic[T]):
         return iter(tuple(self._items))
 
     def get(self, number: int) -> T | None:
-        """The item with this number; None if there is none, or if it was dropped."""
+        """Return the item with this number; None if there is none, or if it was dropped."""
         return next((item for kept, item in self._items if kept == number), None)
 
     def after(self, number: int) -> list[tuple[int, T]]:
-        """The kept items with higher numbers."""
+        """Return the kept items with higher numbers."""
         return [(kept, item) for kept, item in self._items if kept > number]

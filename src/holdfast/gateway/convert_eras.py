@@ -20,7 +20,7 @@ _INFO = OwnInfo(implementation=GATEWAY)
 _decode_members = make_decoder(dict[str, Raw])
 
 
-def bridge_result(result: Any, method: str, *, server: Era, client: Era) -> Any:
+def convert_result(result: Any, method: str, *, server: Era, client: Era) -> Any:
     """Convert a server's result for a client of another era. If the eras are the same, it is not changed."""
     if server is client:
         return result
@@ -28,7 +28,7 @@ def bridge_result(result: Any, method: str, *, server: Era, client: Era) -> Any:
         members = _decode_members(result) if isinstance(result, Raw) else {**result}
     except DECODE_ERRORS:
         return modern_result(result, method) if client is Era.MODERN else result
-    # Also the questions of a handshake-era server, which cannot ask in its result: they would reach the client unchecked.
+    # This also removes questions in the result of a handshake-era server: they would reach a modern client unchecked.
     for name in [name for name in members if name.casefold() in _MODERN_MEMBERS]:
         del members[name]
     if client is Era.MODERN:
@@ -44,8 +44,8 @@ def modern_result(result: Any, method: str) -> Any:
     return add_modern_fields(result, method, _INFO)
 
 
-def bridge_error(error: PeerError, *, server: Era, client: Era, uri: str = "") -> PeerError:
-    """Convert a server's error for a client of another era."""
+def convert_error(error: PeerError, *, server: Era, client: Era, uri: str = "") -> PeerError:
+    """Convert a server's error for a client of another era. `uri` is the resource of the request, if it is about one."""
     if server is client or client is Era.HANDSHAKE:
         return error
     if error.rpc_code == _RESOURCE_NOT_FOUND:

@@ -28,6 +28,7 @@ def check_keywords(tool: str, arguments: Any) -> None:
     """Raise EVAL_BLOCKED if a string anywhere in the decoded arguments contains one of the keywords."""
     for payload in _strings(arguments):
         folded = unicodedata.normalize("NFKC", payload).casefold()
+        # Spaces or invisible characters may split a keyword.
         visible = "".join(strip_invisible(folded).split())
         for keyword in KEYWORDS:
             if keyword in folded or keyword.replace(" ", "") in visible:

@@ -1,4 +1,4 @@
-"""What all families of tools share: their arguments, the caller's tabs and elements, and answers with what changed."""
+"""The base class of the stage tools: finding the caller's tabs and elements, running actions, and answering with what changed."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -9,7 +9,7 @@ from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import page_answer
 from holdfast.builtin.stage.browser import Stage
 from holdfast.builtin.stage.codes import STALE_REF
-from holdfast.builtin.stage.files import SessionFiles
+from holdfast.builtin.stage.files import FILE_THREADS, SessionFiles
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.owners import Owners
 from holdfast.builtin.stage.read_page import take_snapshot
@@ -28,12 +28,12 @@ TabId = Annotated[str, "Such as t2; else the last used."]
 Seconds = Annotated[float, Meta(gt=0, le=60)]
 Budget = Annotated[int, "Tokens of the answer.", Meta(ge=200, le=50_000)]
 
-PAGE_BUDGET = 1500
-_ACTION_BUDGET = 500
+PAGE_BUDGET = 1500  # tokens of an answer that shows a page
+_ACTION_BUDGET = 500  # tokens of an answer that shows what an action changed
 
 
-def as_shown(text: str) -> str:
-    """A text to look for, with spaces as an outline has them."""
+def with_single_spaces(text: str) -> str:
+    """Return a text to look for with single spaces, as in an outline."""
     return " ".join(text.split())
 
 
@@ -46,23 +46,24 @@ class _Roots(msgspec.Struct):
     meta: _RootsMeta = msgspec.field(default_factory=_RootsMeta, name="_meta")
 
 
-class ToolFamily:
-    """The base class of each family of handlers."""
+class StageTools:
+    """The base class for the handlers of a group of related tools."""
 
     def __init__(self, owners: Owners, files: SessionFiles) -> None:
         self._owners = owners
         self._files = files
 
     def _target(self, call: Call, ref: str, tab: str) -> tuple[Stage, Tab, int | None]:
+        """Return the stage, the tab and the ref number of a ref; without a ref, the tab with this id, and no number."""
         if ref:
             return self._owners.element(call, ref)
-        stage, found = self._owners.tab(call, tab)
-        return stage, found, None
+        stage, found_tab = self._owners.tab(call, tab)
+        return stage, found_tab, None
 
     async def _session_files(self, call: Call) -> SessionFiles:
-        """The files of the session: in the folder that the server was started in, and in the roots that the client lists.
+        """Return which files the session may use: in the server's working directory, and in the roots that the client lists.
 
-        For a sandboxed session, the host says which roots there are, and what may not be changed in them.
+        For a sandboxed session, the host lists all roots, and what may not be changed in them.
         """
         try:
             listed = _decode_roots(await call.client_requests.request("roots/list", {}, needs="roots"))
@@ -72,31 +73,31 @@ class ToolFamily:
             return self._files
         folders = [str(root.path) for root in listed.roots if root.path is not None]
         if listed.meta.read_only is not None:
-            return await answers.THREADS.run(self._files.only_in, folders, listed.meta.read_only)
-        return await answers.THREADS.run(self._files.with_roots, folders)
+            return await FILE_THREADS.run(self._files.only_in, folders, listed.meta.read_only)
+        return await FILE_THREADS.run(self._files.with_roots, folders)
 
     async def _act(
         self, call: Call, ref: str, act: Callable[[Tab, Any], Any], tab: str = ""
     ) -> dict[str, Any]:
-        """Run an action on an element or a tab, wait for its consequences, and return what changed."""
-        stage, found, number = self._target(call, ref, tab)
-        async with found.lock:
-            if not found.snapshots and not found.is_over:
-                await take_snapshot(found)
-            before = tab_state(found)
-            if number is not None:
+        """Run `act` on a tab and the ref number of an element, or None; wait for its consequences, and return what changed."""
+        stage, found_tab, ref_number = self._target(call, ref, tab)
+        async with found_tab.lock:
+            if not found_tab.snapshots and not found_tab.is_over:
+                await take_snapshot(found_tab)
+            before = tab_state(found_tab)
+            if ref_number is not None:
                 try:
-                    found.find_ref(number)
+                    found_tab.find_ref(ref_number)
                 except ToolError as error:
                     if error.code is STALE_REF:
-                        raise await actions.stale_error(found, number) from None
+                        raise await actions.stale_error(found_tab, ref_number) from None
                     raise
-            await act(found, number)
-            await settle(found, before, LOAD_SECONDS)
-            return await self._changes(stage, found)
+            await act(found_tab, ref_number)
+            await settle(found_tab, before, LOAD_SECONDS)
+            return await self._changes(stage, found_tab)
 
     async def _changes(self, stage: Stage, tab: Tab) -> dict[str, Any]:
-        """What changed in a tab since the last snapshot; the whole page if it is another one."""
+        """Return what changed in a tab since the last snapshot; the whole page if it is another page."""
         if tab.is_closed:
             return page_answer(stage, [], _ACTION_BUDGET, closed=tab.id, tabs=list(stage.tabs))
         if tab.is_waiting:
@@ -108,6 +109,7 @@ class ToolFamily:
         return answers.snapshot_answer(stage, tab, taken, PAGE_BUDGET)
 
     async def _show(self, stage: Stage, tab: Tab, budget: int, /, **facts: Any) -> dict[str, Any]:
+        """Return an answer with the whole page, and with these facts. `loaded` is shown only if the page is still loading."""
         if facts.get("loaded") == "loaded":
             del facts["loaded"]
         elif tab.is_waiting:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.toolkit import Call, Toolbox, ToolError
-from holdfast.toolkit.eval_gate import KEYWORDS, check_keywords
+from holdfast.toolkit.eval_keywords import KEYWORDS, check_keywords
 from holdfast.toolkit.outcome import Failed
 from holdfast.wire.messages import Raw
 from tests.toolkit.clients import TRANSPORTS_AND_ERAS, Client, Era, connect_client, spawn_server

@@ -1,4 +1,4 @@
-"""The TOML document of a workspace."""
+"""Reads and writes the TOML file of a workspace."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +38,7 @@ _PATH_VALUE = re.compile(r"""(?:"([^"\\\n]*+)"|'([^'\n]*+)')[ \t\r]*+(?:#.*+)?$"
 
 
 def parse_workspace(slug: str, text: str) -> Workspace:
-    """Parse a document. The error lists every mistake, one per line."""
+    """Parse the text of a workspace's file. The error lists every mistake, one per line."""
     import tomllib
 
     try:
@@ -56,14 +56,14 @@ def parse_workspace(slug: str, text: str) -> Workspace:
 
 
 def format_workspace(workspace: Workspace) -> str:
-    """Write a workspace as a document, which `parse_workspace` can read."""
+    """Format a workspace as a text that `parse_workspace` can read."""
     return "".join(f"{line}\n" for line in _format_lines(workspace))
 
 
 def guess_path(text: str) -> str:
-    """Find the path in an invalid document; empty if it is uncertain.
+    """Find the workspace's folder in an invalid file. Empty if it is uncertain.
 
-    If the document is not even TOML, exactly one line before its first table must set the path.
+    If the text is not valid TOML, exactly one line before its first table must set the path.
     """
     import tomllib
 
@@ -81,7 +81,7 @@ def guess_path(text: str) -> str:
 
 
 def check_name(raw: object) -> str:
-    """A display name without surrounding spaces. Raise ValueError if it is invalid or looks like a path."""
+    """Return a workspace's name without spaces around it. Raises ValueError if the name is invalid or looks like a path."""
     if not isinstance(raw, str) or not raw.strip():
         raise ValueError("must be a non-empty string")
     name = raw.strip()

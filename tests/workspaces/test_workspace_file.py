@@ -15,7 +15,7 @@ from holdfast.model.reserved_variables import reserved_variable_reason
 from holdfast.model.tool_pattern import parse_tool_pattern
 from holdfast.model.trust import Trust
 from holdfast.model.workspace import Workspace
-from holdfast.workspaces.document import KEYS, format_workspace, guess_path, parse_workspace
+from holdfast.workspaces.workspace_file import KEYS, format_workspace, guess_path, parse_workspace
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "workspaces.md"
 ROW = re.compile(r"^\| `(?P<key>[^`]+)` \| .+ \| .+ \|$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Make the call of a request, as handlers and guards see it."""
+"""Make the `Call` that handlers and guards get, from an MCP request."""
 
 from typing import Any
 
