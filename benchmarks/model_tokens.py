@@ -17,10 +17,10 @@ from benchmarks.servers.typical_tools import CALLS
 from holdfast.toolkit import Toolbox
 from holdfast.toolkit.authentication import AnonymousAuthenticator
 from holdfast.toolkit.return_type import EnvelopeKind
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.mcp.client import negotiate
 from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 
 PEER = "FastMCP, the same ten tools"

@@ -3,9 +3,9 @@ import io
 import json
 import logging
 import os
+import select
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -304,18 +304,53 @@ def test_line_of_a_signal_handler_is_counted_wherever_it_interrupts_another() ->
 
     for calls in range(1, 13):
         stream.reset()
-        stream._thread = threading.current_thread()  # what is queued stays queued
+        stream._thread_lock.acquire()  # what is queued stays queued
         sys.setprofile(interrupt_after(calls))
         stream.write("x" * 10_000)
         sys.setprofile(None)
         counted.append(stream._queued_bytes)
-    stream._thread = None
+    stream.reset()
     stream.close()
     for descriptor in (reading, writing):
         os.close(descriptor)
 
     assert set(counted) == {10_000, 20_000}
     assert counted == sorted(counted, reverse=True), "only after the end is there no second line"
+
+
+def test_signal_handler_may_raise_wherever_it_interrupts_the_first_long_line() -> None:
+    class RaisedError(Exception): ...
+
+    calls = 0
+    was_interrupted = True
+    while was_interrupted:
+        calls += 1
+        reading, writing = os.pipe()
+        stream = log_output.NonBlockingStream(writing)
+        was_interrupted = False
+        left = calls
+
+        def interrupt(_: FrameType, event: str, what: object) -> None:
+            nonlocal left
+            left -= event == "c_return"  # Python runs signal handlers after a call
+            if left == 0:
+                raise RaisedError
+
+        sys.setprofile(interrupt)
+        try:
+            stream.write("x" * 10_000)
+        except RaisedError:
+            was_interrupted = True
+        finally:
+            sys.setprofile(None)
+        stream.write("y" * 10_000)
+        stream.drain(10)
+        stream.close()
+        for descriptor in (reading, writing):
+            os.close(descriptor)
+
+        assert stream._queued_bytes == stream._written_bytes, f"interrupted after {calls} calls"
+    assert calls > 4
 
 
 def test_forked_process_can_log() -> None:
@@ -331,16 +366,20 @@ def test_repeated_configure_leaks_no_thread_or_descriptor() -> None:
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
         log_output.configure("info", "json", writer)
-        before, threads = len(os.listdir("/dev/fd")), set(threading.enumerate())
+        before = len(os.listdir("/dev/fd"))
         for _ in range(20):
             log_output.configure("info", "json", writer)
             log.info("z" * 10_000)
             reader.readline()
         log_output.configure("info", "json", io.StringIO())
-        for thread in set(threading.enumerate()) - threads:
-            thread.join(5)
+        writer.close()
+        all_closed = select.poll()
+        all_closed.register(reader, 0)  # reports only that no descriptor for writing is left
+        all_closed.poll(30_000)
 
-        assert len(os.listdir("/dev/fd")) < before
+        assert len(os.listdir("/dev/fd")) == before - 2, (
+            "the writer and the copy of its descriptor are closed"
+        )
 
 
 def _capture(format: Any, write: Callable[[], None], stream: io.StringIO | None = None) -> str:

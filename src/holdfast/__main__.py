@@ -1,4 +1,4 @@
-"""`python -m holdfast` is `holdfast`."""
+"""Runs the command `holdfast`, for `python -m holdfast`."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""The events of a session, as `session.subscribe()` gives them.
+"""The events of a session.
 
-Each is a `StoredEvent`: its number, its time, and the event itself, which is one of the classes below.
+`session.subscribe()` yields a `StoredEvent` for each: its number, its time, and the event itself, which is one of the classes below.
 """
 
 from holdfast.model.event import (

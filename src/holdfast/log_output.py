@@ -1,5 +1,6 @@
 """Logging to standard error, as text for people or as JSON lines."""
 
+import _thread
 import atexit
 import json
 import logging
@@ -64,8 +65,8 @@ def configure(
 class NonBlockingStream:
     """A stream that never blocks, even if its pipe is not read.
 
-    A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. There are no
-    locks, because a signal handler may log in the middle of a line.
+    A thread writes what the pipe does not accept at once. When the buffer is full, lines are dropped and counted. `write` never waits for
+    a lock: a signal handler that logs may interrupt it, and would wait forever for a lock that it holds.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -78,7 +79,8 @@ class NonBlockingStream:
         """Start with an empty buffer and no thread, as a forked process must."""
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
         self._queued_bytes = self._written_bytes = self._dropped_lines = 0
-        self._thread: threading.Thread | None = None
+        # Held from its start by the thread that writes the queued lines. A second thread ends at once.
+        self._thread_lock = threading.Lock()
 
     def write(self, text: str) -> int:
         data = text.encode(errors="backslashreplace")
@@ -94,12 +96,11 @@ class NonBlockingStream:
             self._dropped_lines += 1
             return len(text)
         size = len(data)
-        # No call in this statement: a signal handler that logs could run after it, and what it adds would be lost.
+        # Python runs signal handlers after calls. If this statement contained a call, a handler could log in the middle of the
+        # statement, and the bytes that it counts would be lost.
         self._queued_bytes += size
         self._lines.put(data)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="holdfast-log", daemon=True)
-            self._thread.start()
+        self._start_thread()
         return len(text)
 
     def flush(self) -> None:
@@ -108,6 +109,8 @@ class NonBlockingStream:
     def drain(self, seconds: float = 0.5) -> None:
         """Wait until everything is written, for at most this many seconds."""
         deadline = time.monotonic() + seconds
+        if self._queued_bytes != self._written_bytes:
+            self._start_thread()
         while self._queued_bytes != self._written_bytes and time.monotonic() < deadline:
             time.sleep(0.005)
 
@@ -117,11 +120,20 @@ class NonBlockingStream:
             return
         self._is_open = False
         atexit.unregister(self.drain)
-        if self._thread is None:
-            os.close(self._descriptor)
         self._lines.put(None)
+        if self._queued_bytes == self._written_bytes and self._thread_lock.acquire(blocking=False):
+            os.close(self._descriptor)  # no thread runs that would close it
+        else:
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        if not self._thread_lock.locked():
+            # Not `Thread.start`: if a signal handler raises in it, the thread may never run.
+            _thread.start_new_thread(self._run, ())
 
     def _run(self) -> None:
+        if not self._thread_lock.acquire(blocking=False):
+            return  # another thread writes already
         lines = self._lines
         while (data := lines.get()) is not None:
             size = len(data)
@@ -135,7 +147,7 @@ class NonBlockingStream:
         os.close(self._descriptor)
 
     def _is_writable(self, wait: float | None) -> bool:
-        """Whether a line can be written without blocking; with `wait=None`, wait until it can."""
+        """Whether a line can be written without blocking. With `wait=0`, return at once; with `wait=None`, wait until it can."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(wait))

@@ -62,7 +62,7 @@ class Host:
             **unknown,
         )
         self._loop = _LoopThread()
-        self._owner: _Owner[async_host.Host] | None = None
+        self._context_task: _ContextTask[async_host.Host] | None = None
         self._sessions: set[Session] = set()
         self._is_closed = False
 
@@ -79,9 +79,9 @@ class Host:
 
     def open(self) -> Self:
         """Open the host, unless it is open."""
-        if self._owner is None:
+        if self._context_task is None:
             try:
-                self._owner = self._loop.run(_open_in_task(lambda: self._host))
+                self._context_task = self._loop.run(_open_in_task(lambda: self._host))
             except BaseException:
                 self._loop.stop()
                 raise
@@ -89,31 +89,30 @@ class Host:
         return self
 
     def close(self) -> None:
-        """Close all sessions, then the host, also if one of them fails or is interrupted. Closing it again does nothing."""
-        owner, self._owner = self._owner, None
-        if owner is None:
+        """Close all sessions, then the host, even if closing a session fails or is interrupted. If the host is closed, do nothing."""
+        task, self._context_task = self._context_task, None
+        if task is None:
             return
         self._is_closed = True
         atexit.unregister(self.close)
-        with (
-            ExitStack() as closing
-        ):  # goes on if a part is interrupted (Ctrl-C) or fails; the last part is closed first
+        # The callbacks run in reverse order, and all of them even if one fails or is interrupted (Ctrl-C).
+        with ExitStack() as closing:
             closing.callback(self._loop.stop)
-            closing.callback(lambda: self._loop.run(owner.close()))
+            closing.callback(lambda: self._loop.run(task.close()))
             for session in self._sessions:
                 closing.callback(session.close)
 
     def session(self, **options: Unpack[SessionOptions]) -> "Session":
         """Open a session: its servers are available when this returns. Close it with `close`, or use it in a `with` block."""
         self._check_open()
-        owner = self._loop.run(_open_in_task(lambda: self._host.session(**options)))
-        return Session(owner, self._loop, self._sessions)
+        task = self._loop.run(_open_in_task(lambda: self._host.session(**options)))
+        return Session(task, self._loop, self._sessions)
 
     def reopen(self, session_id: str, **options: Unpack[SessionOptions]) -> "Session":
         """Resume a stored session. The options are those of `holdfast.Host.reopen`."""
         self._check_open()
-        owner = self._loop.run(_open_in_task(lambda: self._host.reopen(session_id, **options)))
-        return Session(owner, self._loop, self._sessions)
+        task = self._loop.run(_open_in_task(lambda: self._host.reopen(session_id, **options)))
+        return Session(task, self._loop, self._sessions)
 
     def tools(self) -> tuple[CatalogTool, ...]:
         """The tools that a session in the current folder would have."""
@@ -126,7 +125,7 @@ class Host:
         return self._loop.run(self._host.prune(older_than))
 
     def _check_open(self) -> None:
-        if self._owner is None:
+        if self._context_task is None:
             raise HoldfastError(
                 codes.HOST_NOT_OPEN,
                 "The host is closed. Make another one."
@@ -144,12 +143,12 @@ class Session:
     """An open session, with the most used methods of `holdfast.Session`, without `await`."""
 
     def __init__(
-        self, owner: "_Owner[async_session.Session]", loop: "_LoopThread", sessions: "set[Session]"
+        self, task: "_ContextTask[async_session.Session]", loop: "_LoopThread", sessions: "set[Session]"
     ) -> None:
         """`sessions` are the open sessions of the host. This one is added, and removed when it is closed."""
-        self._owner = owner
+        self._context_task = task
         self._loop = loop
-        self._session = owner.value
+        self._session = task.value
         self._is_closed = False
         self._sessions = sessions
         sessions.add(self)
@@ -226,14 +225,14 @@ class Session:
             raise HoldfastError(codes.SCOPE_CLOSED, "The session was closed.")
 
     def close(self) -> None:
-        """Close the session and its servers. Closing it again does nothing."""
+        """Close the session and its servers. If the session is closed, do nothing."""
         if not self._is_closed:
             self._is_closed = True
             self._sessions.discard(self)
-            self._loop.run(self._owner.close())
+            self._loop.run(self._context_task.close())
 
 
-class _Owner(Generic[T]):
+class _ContextTask(Generic[T]):
     """A task that enters a context manager and leaves it. Both must happen in the same task."""
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[T]]) -> None:
@@ -265,8 +264,8 @@ class _Owner(Generic[T]):
             self._entered.set_exception(error)
 
 
-async def _open_in_task(opener: Callable[[], AbstractAsyncContextManager[T]]) -> _Owner[T]:
-    return await _Owner(opener).wait_entered()
+async def _open_in_task(opener: Callable[[], AbstractAsyncContextManager[T]]) -> _ContextTask[T]:
+    return await _ContextTask(opener).wait_entered()
 
 
 class _LoopThread:
@@ -275,7 +274,7 @@ class _LoopThread:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._starting = threading.Lock()
+        self._start_lock = threading.Lock()
 
     def run(self, work: Coroutine[Any, Any, T] | Awaitable[T]) -> T:
         """Run a coroutine in the loop and wait for it. If the caller is interrupted, the coroutine is cancelled."""
@@ -307,7 +306,7 @@ class _LoopThread:
             loop.close()
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        with self._starting:
+        with self._start_lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(

@@ -16,7 +16,7 @@ T = TypeVar("T")
 Attributes = Mapping[str, str | int | float | bool | tuple[str, ...]]
 SESSION_KEY = "gen_ai.conversation.id"
 _MAX_TEXT = 256  # characters of a name or an attribute
-_EXPORT_SECONDS = 5
+_EXPORT_SECONDS = 5  # how long one export may take
 INSTALL_HINT = "Traces need OpenTelemetry. Install it with `pip install 'holdfast[otel]'`."
 
 
@@ -124,15 +124,16 @@ def _shorten(text: str, session_id: str) -> str:
 
 
 def _parent_context(parent: Span | None, remote: Mapping[str, object] | None) -> "Context | None":
+    """The context of the parent span; None for the current one."""
     from opentelemetry import trace
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     if remote and isinstance(sent := remote.get("traceparent"), str):
         # Without `tracestate`: a client may write any text into it, and the collector would get that text.
-        found = TraceContextTextMapPropagator().extract({"traceparent": sent}, context=Context())
-        if trace.get_current_span(found).get_span_context().is_valid:
-            return found
+        remote_context = TraceContextTextMapPropagator().extract({"traceparent": sent}, context=Context())
+        if trace.get_current_span(remote_context).get_span_context().is_valid:
+            return remote_context
     if trace.get_current_span().get_span_context().is_valid or parent is None:
         return None
     return parent._as_context()  # pyright: ignore[reportPrivateUsage]
@@ -150,8 +151,8 @@ def export_to(url: str) -> "SdkProvider":
 
     from holdfast import __version__
 
-    named = {SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME") or "holdfast", SERVICE_VERSION: __version__}
-    provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
+    service = {SERVICE_NAME: os.environ.get("OTEL_SERVICE_NAME") or "holdfast", SERVICE_VERSION: __version__}
+    provider = TracerProvider(resource=Resource.create(service), shutdown_on_exit=False)
     exporter = OTLPSpanExporter(endpoint=f"{url.rstrip('/')}/v1/traces", timeout=_EXPORT_SECONDS)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     # A failed export is logged as an error. The warnings about each of its attempts are left out.

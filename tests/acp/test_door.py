@@ -17,8 +17,8 @@ from holdfast.model.door import PermissionQuestion
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.limits import Limits
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.incoming_requests import ACP_CANCEL
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import PeerError, Request
 from holdfast.wire.peer import Peer
 

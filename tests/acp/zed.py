@@ -12,8 +12,8 @@ from holdfast.acp.methods import SessionMethods
 from holdfast.acp.serve import SessionDefaults
 from holdfast.host.host import Host
 from holdfast.model.event import Decision
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.incoming_requests import ACP_CANCEL
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Notification, Request
 from holdfast.wire.peer import Peer
 

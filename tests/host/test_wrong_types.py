@@ -27,11 +27,15 @@ class Size:
 
 
 Use = Callable[[Session, Any], Awaitable[object]]
-PROMPT = "A prompt must be a text, or a list of content blocks"
+PROMPT = "A prompt must be a string, or a list of content blocks"
 MISTAKES: dict[str, tuple[Use, object, str]] = {
     "call": (lambda s, v: s.call(v), None, "`name` must be the name of a tool as text"),
-    "NaN": (lambda s, v: s.call("fake.write", {"a": [v]}), float("nan"), "they have a NaN or an infinity"),
-    "infinity": (lambda s, v: s.call("fake.write", v), Size(float("inf")), "they have a NaN or an infinity"),
+    "NaN": (lambda s, v: s.call("fake.write", {"a": [v]}), float("nan"), "they contain a NaN or an infinity"),
+    "infinity": (
+        lambda s, v: s.call("fake.write", v),
+        Size(float("inf")),
+        "they contain a NaN or an infinity",
+    ),
     "prompt: number": (lambda s, v: s.prompt(v), 3, PROMPT),
     "prompt: words": (lambda s, v: s.prompt(v), ["x"], "block 0 is a value of the type str"),
     "prompt: block": (lambda s, v: s.prompt(v), {"type": "text", "text": "x"}, PROMPT),

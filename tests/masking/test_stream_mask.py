@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex
+from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex
 from holdfast.masking.mask import MASKED, Mask
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.masking.stream_mask import StreamMask
@@ -97,7 +97,7 @@ def test_little_is_held_back_of_a_very_long_secret() -> None:
         shown += masked.feed(secret[at : at + 4])
         longest = max(longest, len(masked.pending))
 
-    assert longest < MAX_PIECE_LENGTH
+    assert longest < MAX_FRAGMENT_LENGTH
     assert set((shown + masked.flush()).split(MASKED)) == {""}
 
 

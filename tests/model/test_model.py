@@ -9,8 +9,8 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_call_id, new_message_id, new_session_id, new_turn_id, parse_session_id
 from holdfast.model.resolution import Refusal, Resolution, Stage
 from holdfast.model.server import Http, ServerSpec, Source, Stdio
+from holdfast.model.slug import SLUG_LENGTH, parse_slug, slugify, unique_slug
 from holdfast.model.trust import Trust, lowest_trust, parse_trust
-from holdfast.model.workspace import SLUG_LENGTH, parse_slug, slugify, unique_slug
 
 allowlists = st.one_of(st.just(ALLOW_ALL), st.frozensets(st.sampled_from("abcd")).map(Allowlist))
 

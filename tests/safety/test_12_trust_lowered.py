@@ -10,10 +10,10 @@ from holdfast.model.trust import Trust
 from holdfast.toolkit import Toolbox
 from holdfast.toolkit.authentication import ContextVarAuthenticator
 from holdfast.toolkit.guards import direct_only
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.mcp.client import negotiate
 from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Raw
 from holdfast.wire.peer import Peer
 from tests.connect.conftest import HostFactory, counter_entry, folder, for_sandboxed, make_host

@@ -36,8 +36,8 @@ from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.store import Store
 from holdfast.testing.store_contract.factories import create_session
 from holdfast.wire import incoming_requests
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.incoming_requests import ACP_CANCEL
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Raw, Request
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.peer import Peer

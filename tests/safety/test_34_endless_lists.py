@@ -12,11 +12,11 @@ from starlette.responses import Response
 from holdfast.connect.connection import ConnectOptions
 from holdfast.connect.http import param_headers
 from holdfast.model.errors import HoldfastError
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.incoming_requests import RequestHandler
 from holdfast.wire.mcp.client import MAX_LIST_BYTES, Client, ServerInfo
 from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 from holdfast.wire.mcp.tools import Tool
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Raw, Request
 from holdfast.wire.peer import Peer
 from tests.connect.conftest import HostFactory, counter_entry, hostile_entry, make_host

@@ -17,8 +17,9 @@ from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
 from holdfast.session.session import Session
 from holdfast.wire import loop_throttle
-from holdfast.wire.lines import LineSplitter, LongLineMemory, OversizedLine
+from holdfast.wire.lines import LineSplitter, OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.message_memory import LongLineMemory
 from holdfast.wire.messages import Notification
 from tests.connect.conftest import counter_entry, make_host
 from tests.connect.http.flooding_server import FLOODS

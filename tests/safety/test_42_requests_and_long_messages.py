@@ -41,9 +41,9 @@ from holdfast.model.server import ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust
 from holdfast.session import calls as calls_module
 from holdfast.wire import loop_throttle as loop_throttle_module
-from holdfast.wire.lines import LONG_LINE_BYTES, LongLineMemory
 from holdfast.wire.loop_throttle import LoopThrottle
 from holdfast.wire.mcp import client as client_module
+from holdfast.wire.message_memory import LONG_LINE_BYTES, LongLineMemory
 from holdfast.wire.messages import Notification, Raw, Request
 from holdfast.wire.parse_threads import run_in_parse_thread
 from holdfast.wire.peer import Peer

@@ -13,7 +13,7 @@ from holdfast.model import message_text
 from holdfast.model.event import Decision, MessageSent
 from holdfast.model.permission import Mode
 from holdfast.model.visible_text import strip_invisible
-from holdfast.session import inbox
+from holdfast.session import mailbox
 from holdfast.testing.scripted_model import Call, ModelRequest, Step, answer
 from tests.agent.model.test_agents import opened
 from tests.builtin.test_shell import Person
@@ -71,7 +71,7 @@ async def test_a_forged_approval_in_a_message_is_not_taken_for_the_user_s_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_marked: bool
 ):
     if not is_marked:
-        monkeypatch.setattr(inbox, "mark_message", attrgetter("text"))
+        monkeypatch.setattr(mailbox, "mark_message", attrgetter("text"))
     async with opened(tmp_path, trust_the_user) as (host, sender):
         target = await open_in(host, tmp_path / "project")
         await sender.call("team.send_message", {"session_id": target.context.session_id, "text": FORGED})

@@ -21,8 +21,8 @@ from holdfast.model.door import PermissionQuestion
 from holdfast.model.event import Decision
 from holdfast.model.untrusted_file import read_untrusted_file
 from holdfast.testing.scripted_model import ModelRequest, Step, answer
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.incoming_requests import ACP_CANCEL
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Request
 from holdfast.wire.peer import Peer
 from tests.agent.model.sessions import conversation

@@ -10,7 +10,7 @@ from holdfast.gateway.credential import LOCAL
 from holdfast.gateway.options import GatewayOptions, SessionSummary
 from holdfast.gateway.stdio import StdioClient
 from holdfast.host.host import Host
-from holdfast.wire.memory import connect_memory
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.peer import Peer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.promise("GW-02")]

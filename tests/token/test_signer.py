@@ -163,7 +163,7 @@ def test_key_file_that_others_can_open_is_refused_even_while_running(
     for refused in (signer, Signer(tmp_path / "keys")):
         with pytest.raises(
             HoldfastError,
-            match=r"Other users can open it\. Remove it or, if you are sure that none did, run: chmod 600",
+            match=r"Other users can open it\. Remove it or, if you are sure that no other user has opened it, run: chmod 600",
         ) as caught:
             refused.sign(CONTEXT, FILES)
         assert caught.value.code == codes.BAD_KEY
@@ -187,7 +187,7 @@ def test_key_file_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
     key = folder / "context-keys.json"
 
     key.symlink_to(tmp_path / "real" / "context-keys.json")
-    with pytest.raises(HoldfastError, match="must be a regular file"):
+    with pytest.raises(HoldfastError, match=r"It must be a regular file that you own \(a link\)"):
         Signer(folder).sign(CONTEXT, FILES)
     key.unlink()
     os.mkfifo(key, 0o600)

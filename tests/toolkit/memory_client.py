@@ -10,8 +10,8 @@ from holdfast.model.context import SessionContext, context_meta
 from holdfast.toolkit import Toolbox
 from holdfast.toolkit.authentication import Authenticator, MetaAuthenticator
 from holdfast.toolkit.tool_server import ToolServer
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.mcp.server import server_peer
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Notification, PeerError, Request
 from holdfast.wire.peer import Peer
 from tests.toolkit.clients import MODERN_META, VERSIONS, Era

@@ -22,10 +22,10 @@ from holdfast.toolkit.authentication import (
     MetaAuthenticator,
     authenticator_from_env,
 )
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.mcp.client import negotiate
 from holdfast.wire.mcp.eras import Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 from tests.toolkit.clients import MODERN_META, Client, Era, PlainHttpTransport, connect_client, spawn_server
 from tests.toolkit.contexts import (

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.wire.lines import LONG_LINE_BYTES, Line, LineSplitter, LongLineMemory, OversizedLine
+from holdfast.wire.lines import Line, LineSplitter, OversizedLine
+from holdfast.wire.message_memory import LONG_LINE_BYTES, LongLineMemory
 
 
 def split(stream: bytes, *sizes: int, limit: int = 1000) -> list[Line]:

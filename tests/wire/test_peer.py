@@ -8,10 +8,10 @@ import pytest
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import DEFAULT_LIMITS, Limits
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.incoming_requests import ACP_CANCEL, MCP_CANCEL, CancelMethod
-from holdfast.wire.lines import LONG_LINE_BYTES, LONG_LINE_MEMORY_BYTES
 from holdfast.wire.loop_throttle import LoopThrottle
-from holdfast.wire.memory import connect_memory
+from holdfast.wire.message_memory import LONG_LINE_BYTES, LONG_LINE_MEMORY_BYTES
 from holdfast.wire.messages import Notification, PeerError, Raw, Request
 from holdfast.wire.peer import Peer
 from tests.wire.recording import RecordingTransport, echo, line, recorded_peer, settle

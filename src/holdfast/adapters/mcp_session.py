@@ -22,8 +22,8 @@ ProgressFunction = Callable[[float, float | None, str | None], Awaitable[None]]
 class ClientSessionAdapter:
     """For code that expects a `ClientSession`. The Holdfast session owns the connection to the server.
 
-    A refusal or a failure of a call is a result with `is_error`; other requests raise the SDK's `MCPError`. Other methods of a
-    `ClientSession` are not supported.
+    If a call is refused or fails, `call_tool` returns a result with `is_error`. The other methods raise the SDK's `MCPError`. Methods of a
+    `ClientSession` that are not defined here are not supported.
     """
 
     def __init__(self, session: Session, server: str) -> None:
@@ -42,7 +42,7 @@ class ClientSessionAdapter:
     async def initialize(self) -> types.InitializeResult:
         """Wait until the session's servers are ready; return what this one reported about itself. The host has done the handshake."""
         await self._session.wait_ready()
-        with _errors_of_the_sdk():
+        with _as_sdk_errors():
             info = await self._session.server_info(self._server)
         server: JsonObject = {"name": info.server.name, "version": info.server.version}
         self.initialize_result = types.InitializeResult.model_validate(
@@ -119,23 +119,23 @@ class ClientSessionAdapter:
         self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListResourcesResult:
         """The server's resources, on one page."""
-        with _errors_of_the_sdk():
-            found = await self._session.list_resources(self._server)
-        return types.ListResourcesResult.model_validate({"resources": found})
+        with _as_sdk_errors():
+            resources = await self._session.list_resources(self._server)
+        return types.ListResourcesResult.model_validate({"resources": resources})
 
     async def read_resource(self, uri: Any) -> types.ReadResourceResult:
         """The contents of a resource."""
-        with _errors_of_the_sdk():
-            found = await self._session.read_resource(self._server, str(uri))
-        return types.ReadResourceResult.model_validate(found)
+        with _as_sdk_errors():
+            result = await self._session.read_resource(self._server, str(uri))
+        return types.ReadResourceResult.model_validate(result)
 
     async def list_resource_templates(
         self, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListResourceTemplatesResult:
         """The server's resource templates."""
-        given = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
-        with _errors_of_the_sdk():
-            raw = await self._session.forward(self._server, "resources/templates/list", given)
+        members = {} if params is None else params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        with _as_sdk_errors():
+            raw = await self._session.forward(self._server, "resources/templates/list", members)
             page = clean_page(raw, "resourceTemplates")
         return types.ListResourceTemplatesResult.model_validate_json(bytes(page))
 
@@ -149,7 +149,7 @@ class ClientSessionAdapter:
         params: JsonObject = {"ref": ref.model_dump(mode="json", by_alias=True), "argument": {**argument}}
         if context_arguments is not None:
             params["context"] = {"arguments": {**context_arguments}}
-        with _errors_of_the_sdk():
+        with _as_sdk_errors():
             raw = await self._session.forward(self._server, "completion/complete", params)
         return types.CompleteResult.model_validate_json(bytes(raw))
 
@@ -167,27 +167,27 @@ class ClientSessionAdapter:
         self, cursor: str | None = None, *, params: types.PaginatedRequestParams | None = None
     ) -> types.ListPromptsResult:
         """The server's prompts, on one page."""
-        with _errors_of_the_sdk():
-            found = await self._session.list_prompts(self._server)
-        return types.ListPromptsResult.model_validate({"prompts": found})
+        with _as_sdk_errors():
+            prompts = await self._session.list_prompts(self._server)
+        return types.ListPromptsResult.model_validate({"prompts": prompts})
 
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None
     ) -> types.GetPromptResult:
         """A prompt of the server, filled in."""
-        with _errors_of_the_sdk():
-            found = await self._session.get_prompt(self._server, name, arguments)
-        return types.GetPromptResult.model_validate(found)
+        with _as_sdk_errors():
+            result = await self._session.get_prompt(self._server, name, arguments)
+        return types.GetPromptResult.model_validate(result)
 
 
 @contextmanager
-def _errors_of_the_sdk() -> Iterator[None]:
+def _as_sdk_errors() -> Iterator[None]:
     """Raise the SDK's error instead of Holdfast's. Its `data` has Holdfast's code and hint."""
     try:
         yield
     except HoldfastError as error:
-        known = error.rpc_code if isinstance(error, PeerError) else error.details.get("rpc_code")
-        rpc_code = known if isinstance(known, int) else error.code.rpc_code
+        sent_code = error.rpc_code if isinstance(error, PeerError) else error.details.get("rpc_code")
+        rpc_code = sent_code if isinstance(sent_code, int) else error.code.rpc_code
         raise MCPError(rpc_code, error.message, {"code": error.code.name, "hint": error.hint}) from error
 
 
@@ -207,6 +207,8 @@ def _describe(tool: CatalogTool) -> types.Tool:
 
 
 def _progress(function: ProgressFunction) -> Callable[[Mapping[str, Any]], Awaitable[None]]:
+    """A function that passes the params of a progress notification on, as the SDK does."""
+
     async def report(params: Mapping[str, Any]) -> None:
         await function(params.get("progress", 0.0), params.get("total"), params.get("message"))
 

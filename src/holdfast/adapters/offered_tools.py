@@ -28,7 +28,8 @@ class OfferedTools:
         names: dict[str, list[str]] = {}
         for tool in offered:
             names.setdefault(tool.server.name, []).append(tool.definition.name)
-        unknown = dict.fromkeys(server for server, found in listed.items() if found is None)
+        # None for each server whose tools are not known yet: a pattern may match one of them later.
+        unknown = dict.fromkeys(server for server, tool_names in listed.items() if tool_names is None)
         self._unmatched.check({**unknown, **names}, [*listed])
         return [
             tool

@@ -31,6 +31,8 @@ async def make_tools(session: Session, tools: Sequence[str] | None) -> list[Func
 
 
 def _caller(session: Session, tool: CatalogTool) -> Callable[[ToolContext[Any], str], Awaitable[Any]]:
+    """The function that calls this tool with arguments as JSON text."""
+
     async def call(context: ToolContext[Any], arguments: str) -> Any:
         try:
             decoded = decode_strict((arguments or "{}").encode(), dict[str, Any], DEFAULT_LIMITS)

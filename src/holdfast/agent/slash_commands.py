@@ -36,7 +36,7 @@ from holdfast.model.server import FILES_SERVER
 from holdfast.model.similar_names import closest_tool, suggest_name
 from holdfast.model.visible_text import display_name
 from holdfast.resolve.screen_tools import approve_command, describe_hints_awaiting_approval
-from holdfast.wire.lines import LONG_LINE_BYTES
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 

@@ -13,6 +13,7 @@ from holdfast.store.types import APPROVED_ON_FIRST_USE, Approval
 
 APPROVED = "approved"
 REVOKED = "revoked"
+# An approval's key is a JSON list that begins with its kind, see `resolve.approval_store`. What was approved, by kind:
 _SUBJECTS = {
     "agent": "the agent's definition",
     "server": "the entry",
@@ -24,7 +25,7 @@ _SUBJECTS = {
 }
 _RECORDED_KEY_PREFIXES = tuple(f'["{kind}", ' for kind in _SUBJECTS)
 _TOOL_KEY_PREFIX = '["pin", '
-_MAX_GRANT = 500
+_MAX_GRANT = 500  # characters of each list in a record
 _KIND_IN_JSON = f'"kind":"{AuditKind.APPROVAL}"'
 
 
@@ -35,7 +36,9 @@ def needs_record(approval: Approval) -> bool:
 
 
 def approval_record(approval: Approval, outcome: str = APPROVED, *, by: str = "") -> AuditRecord:
-    """The record of an approval, or of its revocation by `by`."""
+    """The record of an approval or, with the outcome `REVOKED`, of its revocation. `by` is who revoked it."""
+    # The keys of tools: ["pin", user, server, identity, tool]. Of instructions: ["instructions", folder, file, user].
+    # Of all others: [kind, origin, name, …].
     kind, user_or_origin, name, *rest = json.loads(approval.key)
     is_tool = kind == "pin"
     subject = "the definition of the tool" if is_tool else f"{_SUBJECTS[kind]}, in {user_or_origin}"
@@ -61,8 +64,8 @@ def _describe_grant(text: str) -> str:
         grant = msgspec.json.decode(text, type=_Grant)
     except msgspec.DecodeError:
         return ""
-    parts = {"network": grant.network, "readable": grant.readable, "writable": grant.writable}
-    return "".join(f", {name}: {' '.join(values)[:_MAX_GRANT]}" for name, values in parts.items() if values)
+    granted = {"network": grant.network, "readable": grant.readable, "writable": grant.writable}
+    return "".join(f", {name}: {' '.join(values)[:_MAX_GRANT]}" for name, values in granted.items() if values)
 
 
 class _Grant(msgspec.Struct):
@@ -87,5 +90,6 @@ def unrecorded_approvals(tx: ReadTx, book: int = 0) -> list[Approval]:
 
 
 def _hash(approval: Approval) -> str:
+    """What connects an approval with its record: a hash of what was approved, and by whom."""
     text = json.dumps([approval.key, approval.content_hash, approval.by])
     return hashlib.sha256(text.encode()).hexdigest()

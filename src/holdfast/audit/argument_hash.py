@@ -22,11 +22,11 @@ PREFIX = "hmac-sha256:"
 """Earlier versions wrote plain SHA-256 hashes, without a prefix."""
 _KEY_BYTES = 32
 _BLOCK_BYTES = hashlib.sha256().block_size
-_MAX_FILE_BYTES = 1024
+_MAX_FILE_BYTES = 1024  # the file has a key of 64 hexadecimal digits
 
 
 class ArgumentHasher:
-    """Hashes with a key that is stored in a folder. Without a folder, or if the key cannot be read or stored, the key is a new one."""
+    """Hashes with a key that is stored in a folder. Without a folder, or if the key cannot be read or stored, it generates a key for itself."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -72,7 +72,8 @@ def audit_key_secrets(folder: Path) -> Iterator[str]:
 def _begin_hmac(key: bytes) -> tuple[Any, Any]:
     """The two hashes of HMAC-SHA-256 (RFC 2104) for a key of up to 64 bytes, before any data."""
     padded = key.ljust(_BLOCK_BYTES, b"\0")
-    inner, outer = (bytes(byte ^ mark for byte in padded) for mark in (0x36, 0x5C))
+    inner = bytes(byte ^ 0x36 for byte in padded)  # the RFC's `ipad`
+    outer = bytes(byte ^ 0x5C for byte in padded)  # the RFC's `opad`
     return hashlib.sha256(inner), hashlib.sha256(outer)
 
 

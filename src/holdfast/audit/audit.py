@@ -23,7 +23,7 @@ log = getLogger(__name__)
 
 # The anchor is a separate file with its own sync, so it is updated at most once a second.
 ANCHOR_SECONDS = 1.0
-_MAX_POSTPONED = 1000
+_MAX_POSTPONED = 1000  # records
 
 
 class Audit:
@@ -105,7 +105,7 @@ class Audit:
     async def write(self, record: AuditRecord, mask: Mask | None = None, hold: Hold | None = None) -> int:
         """Append a record in its own transaction, and wait until it is durable. Return its number in the chain.
 
-        Raise if `hold` has ended. If the write fails temporarily, raise, and let the store write the record later.
+        Raise if `hold` has ended. If the write fails temporarily, this raises, too, and the store writes the record later.
         """
         record = truncate_record(record, mask or Mask())
 

@@ -20,11 +20,11 @@ _PAUSE_SECONDS = 0.05  # between two sessions, so that other writes are not dela
 
 
 async def delete_session(store: Store, audit: Audit, session_id: SessionId, *, reason: str = "") -> None:
-    """Delete a session, and audit that. Raise SESSION_HELD if it is open."""
+    """Delete a session, and append a record of that to the audit. Raise SESSION_HELD if the session is open."""
 
     def delete(tx: Tx) -> Hold | None:
         """Delete the session. If it is large, delete a part, and return the hold for the rest."""
-        # Audit interrupted calls first: deleting the session deletes their events.
+        # Record the interrupted calls first: deleting the session deletes their events.
         hold = acquire_and_close(tx, audit, session_id)
         stored = tx.session(session_id)
         if stored is not None:
@@ -57,12 +57,12 @@ async def delete_session(store: Store, audit: Audit, session_id: SessionId, *, r
 async def find_unused(store: Store, age: timedelta) -> list[StoredSession]:
     """The sessions that were last used more than `age` ago, the most recent first. Open sessions are left out."""
     query = SessionQuery(visibility=ALL_SESSIONS, updated_before=store.now() - age, limit=MAX_PAGE_SIZE)
-    found: list[StoredSession] = []
+    unused: list[StoredSession] = []
     while True:
         page = await store.sessions(query)
-        found += [stored for stored in page.items if stored.lease is None]
+        unused += [stored for stored in page.items if stored.lease is None]
         if page.cursor is None:
-            return found
+            return unused
         query = replace(query, cursor=page.cursor)
 
 

@@ -21,11 +21,11 @@ from holdfast.model.trust import Trust
 from holdfast.store.end_interrupted import INTERRUPTED
 from holdfast.wire.strict_json import decode_json
 
-_MAX_NAME = 256
-_MAX_REASON = 2000
+_MAX_NAME = 256  # characters of a name or an id
+_MAX_REASON = 2000  # characters
 _MAX_POSTPONED_FIELD = 4000  # characters per field while a record waits for the disk
-_MAX_ARGUMENTS = 16 * 1024
-# The only key of arguments that were omitted, because they are large or not JSON; the value is their size. It is stored.
+_MAX_ARGUMENTS = 16 * 1024  # bytes
+# In place of arguments that are large or not JSON, an object with only this key is stored. Its value is the size of the arguments.
 _OMITTED = "too_large"
 
 
@@ -157,7 +157,7 @@ def encode_record(record: AuditRecord, mask: Mask) -> str:
     """Encode a record as one line of ASCII, with secrets masked."""
     names = (record.user_id, record.server, record.tool, record.call_id, record.outcome)
     text = "\n".join(names)  # one search is faster than one for each name
-    if len(text) > _MAX_NAME or mask.contains(text):
+    if len(text) > _MAX_NAME or mask.contains(text):  # in a shorter text, no name is too long
         names = tuple(mask.mask_known(name)[:_MAX_NAME] for name in names)
     user_id, server, tool, call_id, outcome = names
     at = record.at if record.at.tzinfo is UTC else record.at.astimezone(UTC)

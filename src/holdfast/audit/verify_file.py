@@ -16,7 +16,8 @@ from holdfast.store.store import ReadTx
 def verify_file(path: Path, expected: Head | None = None) -> Verdict | None:
     """Verify the audit in a store's file, even if the file is damaged. None if it has no audit yet.
 
-    `expected` is the head that an earlier verification reported. An older copy of the store and its anchor does not have its record.
+    `expected` is the head that an earlier verification reported. If an older copy of the store and its anchor was put back, the record
+    of this head is missing.
     """
     anchor = anchor_of(path)
     anchored = anchor.read()
@@ -46,6 +47,7 @@ def _has_unrecorded(tx: ReadTx) -> bool:
 
 
 def _check_completeness(tx: ReadTx, verdict: Verdict, expected: Head | None) -> Verdict:
+    """Check whether records are missing from an intact chain: the expected one, those of calls, or those of approvals."""
     if expected is not None and not has_record(tx, expected):
         return replace(
             verdict,

@@ -18,7 +18,7 @@ from holdfast.cli.output import print_json, print_line, print_lines, print_table
 from holdfast.cli.unbound_folder import raise_if_unbound
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.workspace import is_slug
+from holdfast.model.slug import is_slug
 from holdfast.toolkit.return_type import RESERVED_MEMBERS
 from holdfast.workspaces import WORKSPACES_FOLDER, Registry
 

@@ -21,11 +21,11 @@ from holdfast.model.limits import DEFAULT_LIMITS, Limits
 from holdfast.model.server import ServerSpec
 from holdfast.sandbox.view import SandboxView
 from holdfast.settings import DEFAULT_LINK_SETTINGS
-from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.client import Client, ServerInfo
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.listed_items import clean_items
 from holdfast.wire.mcp.tools import CallResult, Tool
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.messages import PeerError, Raw
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import DECODE_ERRORS, describe_decode_error, make_decoder

@@ -11,9 +11,9 @@ from holdfast.connect.server_requests import ServerRequests
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.server import ServerSpec
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.mcp.eras import Era
 from holdfast.wire.mcp.server import Service, server_peer
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.peer import Peer
 
 MakeService: TypeAlias = Callable[[SessionContext, Door | None], Service]

@@ -172,7 +172,7 @@ class HostTeam:
     async def _send(self, sender: Session, facts: CallFacts, target: SessionId, text: str) -> str | None:
         self._check_rate(sender)
         origin = Origin(agent=facts.agent) if facts.agent else OWN_AGENT
-        message_id = await sender.inbox.send(target, text, title=await sender.title(), origin=origin)
+        message_id = await sender.mailbox.send(target, text, title=await sender.title(), origin=origin)
         if message_id is not None:
             self._notify(target)
         return message_id

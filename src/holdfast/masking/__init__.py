@@ -4,4 +4,6 @@
 * An *obtained secret* is one that the process gets while it runs, such as the token of a login. It is masked like a known secret.
 * A *likely secret* is recognised by its name or its position. It is masked in logs, errors, listings and the stored arguments of calls.
   In listings and URLs, a value that looks random is also a likely secret.
+
+A *span* is the begin and the end of a secret in a text. Long secrets are split into *fragments*, and each fragment is masked.
 """

@@ -10,12 +10,12 @@ from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 
 _REFERENCE = re.compile(r"\$\{(\w*+)(?::-([^}$]*+))?\}")
-_PARTS = re.compile(r"[;\s]+")
+_BETWEEN_WORDS = re.compile(r"[;\s]+")
 _HEADER_FLAGS = {"-H", "--header", "--headers"}
 _USER_FLAGS = {"-u", "--user"}
 _PASSWORD_FLAG = "-p"
 _NOT_A_PASSWORD = re.compile(r"\d{1,5}(?:[:-]\d{1,5})*(?:/\w+)?|.*[/@].*|-.*")  # a port, a path or a package
-_OPTION = re.compile(r"--.*|-.{0,2}", re.DOTALL)
+_OPTION = re.compile(r"--.*|-.{0,2}", re.DOTALL)  # after a flag: the next option, so not the flag's value
 _PROGRAMS_WITH_JOINED_PASSWORD = {"mysql", "mysqldump", "mysqladmin", "mariadb", "sshpass"}  # `-pPASSWORD`
 _HARMLESS_HEADERS = {"accept", "accept-language", "content-type", "user-agent", "host", "origin"}
 _AUTH_SCHEMES = {"bearer", "basic", "token", "digest", "apikey"}
@@ -25,8 +25,7 @@ def secrets_in_spec(spec: ServerSpec) -> tuple[str, ...]:
     """The secrets in a server's environment, arguments, headers and URL."""
     match spec.transport:
         case Stdio(command=command, env=env, args=args):
-            found = secrets_in_arguments((command, *args))
-            return (*spec.secrets, *secrets_in_mapping(env), *found)
+            return (*spec.secrets, *secrets_in_mapping(env), *secrets_in_arguments((command, *args)))
         case Http(headers=headers, url=url) | Sse(headers=headers, url=url):
             return (*spec.secrets, *secrets_in_mapping(headers), *secrets_in_urls(url))
         case InProcess():
@@ -34,7 +33,10 @@ def secrets_in_spec(spec: ServerSpec) -> tuple[str, ...]:
 
 
 def secrets_in_json(value: Json) -> Iterator[str]:
-    """The secrets in a server's entry, as it is written in the file. A reference such as `${TOKEN}` is not a secret, but the text around it is."""
+    """The secrets in a server's entry, as it is written in the file.
+
+    If a secret value contains a reference such as `${TOKEN}`, only the text around the reference is a secret.
+    """
     match value:
         case dict():
             for key, inner in value.items():
@@ -58,27 +60,27 @@ def secrets_in_json(value: Json) -> Iterator[str]:
 
 def secrets_in_mapping(entries: Mapping[str, str]) -> tuple[str, ...]:
     """The secrets in environment variables or headers of a server: by name, in URLs and settings such as `Password=abc;`, and values that look random."""
-    found = [*secrets_by_name(entries)]
+    secrets = [*secrets_by_name(entries)]
     for value in entries.values():
-        for part in _PARTS.split(value):
-            name, equals, content = part.partition("=")
+        for word in _BETWEEN_WORDS.split(value):
+            name, equals, content = word.partition("=")
             if equals and is_secret_name(name):
-                found.append(content)
-            elif looks_generated(part):
-                found.append(part)
+                secrets.append(content)
+            elif looks_generated(word):
+                secrets.append(word)
             elif equals and looks_generated(content):
-                found.append(content)
-    return tuple(found)
+                secrets.append(content)
+    return tuple(secrets)
 
 
 def secrets_by_name(entries: Mapping[str, str]) -> tuple[str, ...]:
     """The values of variables or headers with a secret name, and the secrets in URLs. `Bearer abc` gives both `Bearer abc` and `abc`."""
-    found: list[str] = []
+    secrets: list[str] = []
     for name, value in entries.items():
         if is_secret_name(name):
-            found += _with_and_without_scheme(value)
-        found += secrets_in_urls(value)
-    return tuple(found)
+            secrets += _with_and_without_scheme(value)
+        secrets += secrets_in_urls(value)
+    return tuple(secrets)
 
 
 def secrets_in_arguments(args: Sequence[str]) -> Iterator[str]:
@@ -93,6 +95,7 @@ def mask_command(args: Sequence[str]) -> tuple[str, ...]:
 
 
 def _with_previous(args: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each argument, with the one before it; the first with an empty string."""
     return zip(args, ("", *args), strict=False)
 
 
@@ -106,6 +109,7 @@ def _mask_argument(word: str, previous: str, program: str) -> str:
 
 
 def _secrets_in_argument(word: str, previous: str, program: str) -> Iterator[str]:
+    """The secrets in one argument. `previous` is the argument before it."""
     yield from secrets_in_urls(word)
     name, equals, value = word.partition("=")
     yield from _secrets_after_flag(previous, word)
@@ -120,6 +124,7 @@ def _secrets_in_argument(word: str, previous: str, program: str) -> Iterator[str
 
 
 def _secrets_after_flag(flag: str, word: str) -> Iterator[str]:
+    """The secrets in the argument after a flag, such as `-H` or `--password`."""
     if flag in _HEADER_FLAGS:
         header, colon, content = word.partition(":")
         if colon and header.strip().lower() not in _HARMLESS_HEADERS:
@@ -134,6 +139,7 @@ def _secrets_after_flag(flag: str, word: str) -> Iterator[str]:
 
 
 def _with_and_without_scheme(value: str) -> Iterator[str]:
+    """The value, and for `Bearer abc` also `abc`."""
     if not value:
         return
     yield value

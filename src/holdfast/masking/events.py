@@ -45,8 +45,8 @@ ENDS_OF_MESSAGES = (
     TurnEnded,
     SessionClosed,
 )
-"""Before one of these events is stored, the text that `MessageMasker` delayed is stored. Pieces that are fed to it do not
-count."""
+"""Each of these events ends the message before it: the text that `MessageMasker` delayed must be stored before the event. This does not
+hold for a `Replied` or a `Thought` that is itself a piece for the `MessageMasker`."""
 
 
 def mask_event(event: Event, mask: Mask, raw: bytes | None = None) -> Event:  # noqa: PLR0912 - a case for each kind of event
@@ -105,8 +105,9 @@ def mask_event(event: Event, mask: Mask, raw: bytes | None = None) -> Event:  # 
 class MessageMasker:
     """Masks the messages and thoughts of one agent, piece by piece.
 
-    The end of a piece is delayed while a known secret may begin there. If it is short, it is delayed until a piece of the other
-    kind arrives, so that both keep their order. If not, it stays delayed: pieces of both kinds could alternate within a secret.
+    The end of a piece is delayed while a known secret may begin there. When a piece of the other kind arrives, a very short delayed
+    end is returned before it, so that messages and thoughts keep their order. A longer end stays delayed, because the agent could
+    send a secret in a message that is interrupted by thoughts.
     """
 
     def __init__(self, mask: Mask) -> None:
@@ -147,7 +148,7 @@ class MessageMasker:
             self._delayed[kind] = piece
 
     def flush(self) -> Iterator[Replied | Thought]:
-        """End all messages, and return the delayed text as events."""
+        """End the current message and the current thought, and return the delayed text as events."""
         while self._delayed:
             kind = next(iter(self._delayed))  # the one that began first
             delayed = self._delayed.pop(kind)

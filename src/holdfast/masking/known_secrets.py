@@ -11,38 +11,39 @@ from urllib.parse import quote, quote_plus
 
 MIN_SECRET_LENGTH = 6
 """Shorter values occur in ordinary words, so they are masked only as values of a secret name."""
-MAX_PIECE_LENGTH = 64
-"""Longer secrets are split into pieces of at most this length. Each piece is masked wherever it occurs."""
+MAX_FRAGMENT_LENGTH = 64
+"""Longer secrets are split into fragments of at most this length. Each fragment is masked wherever it occurs."""
 # Up to this number of secrets, one search per secret is faster than one look-up per character of a long text.
 _MAX_SEPARATE_SEARCHES = 1000
-# A search begins with a table of what it searches for, which takes most of the time of a search for 64 characters.
+# `contains` first searches for the beginnings of secrets only. Searching for 64 characters takes longer, because `str` first prepares
+# a table of them.
 _BEGINNING_LENGTH = 8
-_LINE = re.compile(r"(?!-----)[!-~]{16,}")
+_LINE = re.compile(r"(?!-----)[!-~]{16,}")  # not the first or last line of a PEM file
 _UNCHANGED_BY_ESCAPING = re.compile(r"[A-Za-z0-9._~-]+")
 
 Span = tuple[int, int]
 
 
 def encode_secrets(values: Iterable[str]) -> tuple[str, ...]:
-    """The secrets as they are, escaped for JSON and HTML, percent-encoded and in base64, all split into pieces. Short secrets are left out.
+    """The secrets as they are, escaped for JSON and HTML, percent-encoded and in base64, all split into fragments. Short secrets are left out.
 
     Of a secret of several lines, such as a private key, each line is also a secret: it may be indented or wrapped elsewhere.
     """
-    given = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
-    found = {*given, *(line for value in given for line in _secret_lines(value))}
-    encodings = {encoding for value in found for encoding in _encodings(value)}
-    return tuple(sorted({piece for encoding in encodings for piece in split_secret(encoding)}))
+    whole = {value for value in values if len(value) >= MIN_SECRET_LENGTH}
+    secrets = {*whole, *(line for value in whole for line in _secret_lines(value))}
+    encodings = {encoding for secret in secrets for encoding in _encodings(secret)}
+    return tuple(sorted({fragment for encoding in encodings for fragment in split_secret(encoding)}))
 
 
 def split_secret(secret: str) -> list[str]:
-    """Split a long secret into pieces of about the same length."""
-    count = -(-len(secret) // MAX_PIECE_LENGTH) or 1
+    """Split a long secret into fragments of about the same length."""
+    count = -(-len(secret) // MAX_FRAGMENT_LENGTH) or 1
     borders = [len(secret) * number // count for number in range(count + 1)]
     return [secret[begin:end] for begin, end in pairwise(borders)]
 
 
 class SecretIndex:
-    """Finds many secrets in a text. Each has `MIN_SECRET_LENGTH` to `MAX_PIECE_LENGTH` characters.
+    """Finds many secrets in a text. Each has `MIN_SECRET_LENGTH` to `MAX_FRAGMENT_LENGTH` characters.
 
     A secret that was added twice must be removed twice. Up to `_MAX_SEPARATE_SEARCHES` secrets, the time of a search is
     proportional to their number. For more secrets, it depends on the length of the text, and hardly on their number.
@@ -97,6 +98,7 @@ class SecretIndex:
     def contains(self, text: str) -> bool:
         """Whether there is a secret in the text. Usually there is none, and then this is faster than `find`."""
         count = len(self._counts)
+        # In a short text, one look-up per character is faster than many searches.
         if count > _MAX_SEPARATE_SEARCHES or count > 4 * len(text):
             return bool(self._find_together(text))
         changes, beginnings = self._snapshot
@@ -119,7 +121,7 @@ class SecretIndex:
         """The index at which an unfinished secret may begin at the end of the text; the length of the text if there is none."""
         self._sort()
         first_two = self._first_two
-        for found in self._first_character.finditer(text, max(0, len(text) - MAX_PIECE_LENGTH + 1)):
+        for found in self._first_character.finditer(text, max(0, len(text) - MAX_FRAGMENT_LENGTH + 1)):
             begin = found.start()
             if text[begin : begin + 2] in first_two and next(self._longer_secrets(text[begin:]), None):
                 return begin
@@ -192,6 +194,7 @@ def _secret_lines(value: str) -> list[str]:
 
 
 def _encodings(value: str) -> set[str]:
+    """The value in each encoding that it is likely to occur in."""
     encoded = _base64(value.encode("utf-8", "surrogatepass"))
     if _UNCHANGED_BY_ESCAPING.fullmatch(value):
         return {value, *encoded}
@@ -233,12 +236,12 @@ def _base64(raw: bytes) -> set[str]:
     There is one for each of the three alignments of base64, and also in the URL-safe alphabet. What is left out at each end
     has less than one byte of the value.
     """
-    found: set[str] = set()
+    encodings: set[str] = set()
     for shift in range(3):
         bits = 8 * (shift + len(raw))
         first = -(-8 * shift // 6)  # the first character with bits of the value only
         core = base64.b64encode(b"\0" * shift + raw).decode()[first : bits // 6]
         if len(core) >= MIN_SECRET_LENGTH:
-            found.add(core)
-            found.add(core.replace("+", "-").replace("/", "_"))
-    return found
+            encodings.add(core)
+            encodings.add(core.replace("+", "-").replace("/", "_"))
+    return encodings

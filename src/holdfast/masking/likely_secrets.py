@@ -80,14 +80,14 @@ def mask_url_passwords(text: str) -> str:
 def secrets_in_urls(text: str) -> Iterator[str]:
     """The secrets in the URLs of a value of the configuration: passwords, query values and parts of the path."""
     for url in _URL.findall(text) if "://" in text else ():
-        found: list[str] = []
+        secrets: list[str] = []
 
-        def collect(secret: str, found: list[str] = found) -> str:
-            found.append(secret)
+        def collect(secret: str, secrets: list[str] = secrets) -> str:
+            secrets.append(secret)
             return secret
 
         _replace_in_url(url[3:], collect, every_query_value=False)
-        yield from found
+        yield from secrets
 
 
 def is_reference(value: str) -> bool:
@@ -212,6 +212,7 @@ def _value_after_flag(found: re.Match[str]) -> tuple[int, int, str] | None:
 
 
 def _unless_harmless(text: str, begin: int, end: int, masked: str) -> tuple[int, int, str] | None:
+    """The span and its replacement; None if the value there is no secret, such as `true` or `${TOKEN}`."""
     value = text[begin:end]
     is_placeholder = value.strip("-}.") == "…"  # in advice: "give a default: ${TOKEN:-…}."
     if not value or is_placeholder or value in _NOT_VALUES or value.startswith(MASKED) or is_reference(value):

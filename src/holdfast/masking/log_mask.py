@@ -4,7 +4,7 @@ import threading
 from dataclasses import dataclass, field
 
 from holdfast.masking import obtained_secrets
-from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, Span, join_spans
+from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, Span, join_spans
 from holdfast.masking.likely_secrets import mask_likely_secrets
 from holdfast.masking.mask import Mask, mask_json, mask_spans
 from holdfast.masking.secret_shapes import looks_random
@@ -81,7 +81,7 @@ def mask_text(text: str, session_id: str) -> str:
 
 def mask_start(text: str, length: int, session_id: str) -> str:
     """The first `length` characters of the masked text. A secret across the cut is masked, too."""
-    return _mask_known(text[: length + MAX_PIECE_LENGTH], session_id)[:length]
+    return _mask_known(text[: length + MAX_FRAGMENT_LENGTH], session_id)[:length]
 
 
 def _mask_known(text: str, session_id: str) -> str:
@@ -95,8 +95,11 @@ def _find(text: str, session_id: str) -> list[Span]:
         *obtained_secrets.find(text, session_id or obtained_secrets.ANY_SESSION),
     ]
     if _by_session:
-        own = [_by_session.get(session_id, ())] if session_id else _by_session.copy().values()
+        by_session = [_by_session.get(session_id, ())] if session_id else _by_session.copy().values()
         spans += (
-            span for added in own for secrets in added for span in secrets.in_own_records.index.find(text)
+            span
+            for of_session in by_session
+            for secrets in of_session
+            for span in secrets.in_own_records.index.find(text)
         )
     return join_spans(spans) if spans else spans

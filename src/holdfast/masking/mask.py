@@ -6,7 +6,7 @@ from itertools import accumulate
 from weakref import WeakValueDictionary
 
 from holdfast.masking import obtained_secrets
-from holdfast.masking.known_secrets import MAX_PIECE_LENGTH, SecretIndex, Span, encode_secrets, join_spans
+from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, Span, encode_secrets, join_spans
 from holdfast.masking.likely_secrets import MASKED, mask_likely_secrets, mask_url_passwords
 from holdfast.masking.secret_names import is_secret_value, value_name
 from holdfast.model.json import Json
@@ -28,7 +28,7 @@ class Mask:
     """
 
     secrets: tuple[str, ...] = field(default=(), repr=False)
-    """The secrets in all encodings. Long ones are split into pieces."""
+    """The secrets in all encodings. Long ones are split into fragments."""
     includes_obtained: bool = True
     """Whether the secrets that this process has obtained are also masked."""
     session_id: str = ""
@@ -47,7 +47,7 @@ class Mask:
 
     @property
     def size(self) -> int:
-        """The number of masked pieces of secrets, in all encodings."""
+        """The number of masked fragments of secrets, in all encodings."""
         return len(self.secrets) + (obtained_secrets.count(self.session_id) if self.includes_obtained else 0)
 
     @property
@@ -122,7 +122,7 @@ class Mask:
 
     def mask_start(self, text: str, length: int) -> str:
         """The first `length` characters of the masked text. A secret across the cut is masked, too."""
-        return self.mask_known(text[: length + MAX_PIECE_LENGTH])[:length]
+        return self.mask_known(text[: length + MAX_FRAGMENT_LENGTH])[:length]
 
     def mask_all(self, text: str) -> str:
         """Mask known and likely secrets. Use this method for log lines, errors and listings, but not for content."""
@@ -157,6 +157,7 @@ _indexes: WeakValueDictionary[tuple[str, ...], _SharedIndex] = WeakValueDictiona
 
 
 def _share_index(secrets: tuple[str, ...]) -> tuple[tuple[str, ...], SecretIndex]:
+    """The tuple of these secrets and their index, as all masks with the same secrets share them."""
     index = _indexes.get(secrets)
     if index is None:
         index = _indexes[secrets] = _SharedIndex(secrets)
@@ -237,7 +238,7 @@ def searchable_json(raw: bytes) -> str | None:
 def mask_by_name(value: Json) -> Json:
     """Mask every value under a secret name, and passwords in URLs."""
     match value:
-        case dict():  # first, because the arguments of every call are one
+        case dict():  # checked first, because the arguments of every call are a dict
             return {
                 key: MASKED
                 if is_secret_value(key if key != "value" else value_name(key, value), item)
@@ -255,7 +256,7 @@ def mask_by_name(value: Json) -> Json:
 
 
 def _number_text(value: float) -> str:
-    """The ways to write a number: `1e+16` is also `10000000000000000`."""
+    """All ways to write a number, separated by spaces: `1e+16` is also `10000000000000000`."""
     text = str(value)
     return f"{text} {int(value)}" if isinstance(value, float) and value.is_integer() else text
 

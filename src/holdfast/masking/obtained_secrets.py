@@ -19,11 +19,11 @@ CONTEXT_TOKEN_START = "eyJhbGciOiJFZERTQSIsImtpZCI6I"
 """Every signed context token begins with this part of its header in base64. The rest differs between keys and requests."""
 ANY_SESSION = "*"
 """In place of a session id: mask the values that servers chose in any session."""
-_MAX_LOGINS = 256
+_MAX_LOGINS = 256  # of one host
 _MAX_CREDENTIALS_OF_LOGIN = 16
-_MAX_LINKS = 256
-_MAX_PIECES_OF_LINK = 64
-_MAX_VALUE_LENGTH = 4096
+_MAX_LINKS = 256  # of one session
+_MAX_FRAGMENTS_OF_LINK = 64
+_MAX_VALUE_LENGTH = 4096  # characters; the rest of a longer secret is not masked
 _CREDENTIAL = re.compile(r"[!-~]{8,}")
 _PUNCTUATION = re.compile(r"\W+")
 # The tokens of the gateway's clients. Only their hashes are stored, so they are recognised by their form.
@@ -36,7 +36,7 @@ _TOKEN_REST = re.compile(r"[\w.-]*+", re.ASCII)
 _in_all_sessions = SecretIndex()
 _by_session: dict[str, SecretIndex] = {}
 """By session id: the values that servers chose for the session's own links."""
-_changing = threading.Lock()
+_lock = threading.Lock()
 
 
 class ObtainedSecrets:
@@ -47,10 +47,12 @@ class ObtainedSecrets:
 
     def __init__(self) -> None:
         self._credentials: dict[object, dict[str, tuple[str, ...]]] = {}
+        """By login: its credentials, each with the fragments that are masked for it."""
         self._in_files: dict[str, tuple[str, ...]] = {}
+        """By file: the fragments that are masked for its secrets."""
         self._from_servers: dict[str, _ValuesFromServers] = {}
         """By session id; "" for the links that sessions share."""
-        self._signs_tokens = False
+        self._masks_context_tokens = False
 
     def __enter__(self) -> Self:
         return self
@@ -58,22 +60,22 @@ class ObtainedSecrets:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._signs_tokens:
+        if self._masks_context_tokens:
             _change(removed=[CONTEXT_TOKEN_START])
-            self._signs_tokens = False
+            self._masks_context_tokens = False
         for login in self._credentials.values():
-            for pieces in login.values():
-                _change(removed=pieces)
-        for pieces in self._in_files.values():
-            _change(removed=pieces)
+            for fragments in login.values():
+                _change(removed=fragments)
+        for fragments in self._in_files.values():
+            _change(removed=fragments)
         for session_id in [*self._from_servers]:
             self.forget_session(session_id)
         self._credentials, self._in_files = {}, {}
 
     def add_context_tokens(self) -> None:
         """Mask all signed context tokens. They are recognised by their first characters."""
-        if not self._signs_tokens:
-            self._signs_tokens = True
+        if not self._masks_context_tokens:
+            self._masks_context_tokens = True
             _change(added=[CONTEXT_TOKEN_START])
 
     def add_credentials(self, login: object, values: Iterable[str | None]) -> None:
@@ -86,20 +88,20 @@ class ObtainedSecrets:
         for value in values:
             if value is None or not _CREDENTIAL.fullmatch(value):
                 continue
-            if (pieces := kept.pop(value, None)) is None:
-                pieces = encode_secrets([value[:_MAX_VALUE_LENGTH]])
-                _change(added=pieces)
-            kept[value] = pieces
+            if (fragments := kept.pop(value, None)) is None:
+                fragments = encode_secrets([value[:_MAX_VALUE_LENGTH]])
+                _change(added=fragments)
+            kept[value] = fragments
             if len(kept) > _MAX_CREDENTIALS_OF_LOGIN:
                 _change(removed=kept.pop(next(iter(kept))))
         if len(self._credentials) > _MAX_LOGINS:
-            for pieces in self._credentials.pop(next(iter(self._credentials))).values():
-                _change(removed=pieces)
+            for fragments in self._credentials.pop(next(iter(self._credentials))).values():
+                _change(removed=fragments)
 
-    def set_in_file(self, file: str, pieces: tuple[str, ...]) -> None:
+    def set_in_file(self, file: str, fragments: tuple[str, ...]) -> None:
         """Mask the secrets in one of Holdfast's own files, as `encode_secrets` returns them. They replace the file's earlier secrets."""
-        _change(added=pieces, removed=self._in_files.get(file, ()))
-        self._in_files[file] = pieces
+        _change(added=fragments, removed=self._in_files.get(file, ()))
+        self._in_files[file] = fragments
 
     def add_from_server(self, session_id: str, link: object, value: str) -> None:
         """Mask a cookie or an id that a server chose for a link, but only if it looks random, so that servers cannot mask words.
@@ -107,14 +109,16 @@ class ObtainedSecrets:
         It is masked in the session of the link. If sessions share the link, `session_id` is empty and it is masked in all.
         """
         plain = value[:_MAX_VALUE_LENGTH]
-        pieces = tuple(piece for piece in split_secret(plain) if looks_random(_PUNCTUATION.sub("", piece)))
-        if not pieces:
+        fragments = tuple(
+            fragment for fragment in split_secret(plain) if looks_random(_PUNCTUATION.sub("", fragment))
+        )
+        if not fragments:
             return
         values = self._from_servers.get(session_id)
         if values is None:
             index = _by_session.setdefault(session_id, SecretIndex()) if session_id else _in_all_sessions
             values = self._from_servers[session_id] = _ValuesFromServers(index)
-        values.add(link, pieces)
+        values.add(link, fragments)
 
     def forget_session(self, session_id: str) -> None:
         """Forget the values that servers chose for the links of this session."""
@@ -134,14 +138,14 @@ class _ValuesFromServers:
         self.index = index
         self._links: dict[object, deque[tuple[str, ...]]] = {}
 
-    def add(self, link: object, pieces: tuple[str, ...]) -> None:
+    def add(self, link: object, fragments: tuple[str, ...]) -> None:
         values = self._links.pop(link, None) or deque[tuple[str, ...]]()
         self._links[link] = values  # move it to the end: the first link is the least recently used
-        if pieces in values:
+        if fragments in values:
             return
-        values.append(pieces)
-        _change(self.index, added=pieces)
-        while len(values) > 1 and sum(map(len, values)) > _MAX_PIECES_OF_LINK:
+        values.append(fragments)
+        _change(self.index, added=fragments)
+        while len(values) > 1 and sum(map(len, values)) > _MAX_FRAGMENTS_OF_LINK:
             _change(self.index, removed=values.popleft())
         if len(self._links) > _MAX_LINKS:
             for old in self._links.pop(next(iter(self._links))):
@@ -149,13 +153,13 @@ class _ValuesFromServers:
 
     def clear(self) -> None:
         for values in self._links.values():
-            for pieces in values:
-                _change(self.index, removed=pieces)
+            for fragments in values:
+                _change(self.index, removed=fragments)
         self._links = {}
 
 
 def count(session_id: str = "") -> int:
-    """The number of pieces of obtained secrets that are masked in this session."""
+    """The number of fragments of obtained secrets that are masked in this session."""
     return sum(map(len, _indexes(session_id)))
 
 
@@ -176,8 +180,8 @@ def find(text: str, session_id: str = "") -> list[Span]:
 def find_partial_at_end(text: str, session_id: str = "") -> int:
     """The index at which an unfinished obtained secret may begin at the end of the text; the length of the text if there is none."""
     partial = _PARTIAL_CLIENT_TOKEN.search(text, max(0, len(text) - _CLIENT_TOKEN_LENGTH + 1))
-    found = len(text) if partial is None else partial.start()
-    return min([found, *(index.find_partial_at_end(text) for index in _indexes(session_id))])
+    partial_token = len(text) if partial is None else partial.start()
+    return min([partial_token, *(index.find_partial_at_end(text) for index in _indexes(session_id))])
 
 
 def is_nearly_whole(prefix: str, session_id: str = "") -> bool:
@@ -188,7 +192,7 @@ def is_nearly_whole(prefix: str, session_id: str = "") -> bool:
 
 
 def skip_token(text: str) -> str:
-    """Remove the rest of a signed token from the beginning of a text that continues the token."""
+    """Remove the rest of a signed token from the beginning of a text, if an earlier piece ended within the token."""
     rest = _TOKEN_REST.match(text)
     return text[rest.end() :] if rest is not None else text
 
@@ -221,6 +225,6 @@ def _rest_length(text: str, begin: int, end: int) -> int:
 def _change(
     index: SecretIndex = _in_all_sessions, *, added: Iterable[str] = (), removed: Iterable[str] = ()
 ) -> None:
-    with _changing:
+    with _lock:
         index.add(added)
         index.remove(removed)

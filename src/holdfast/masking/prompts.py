@@ -90,10 +90,10 @@ def _encode(arguments: Json) -> str:
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Reject duplicate names, which other parsers may read differently."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    value = dict(pairs)
+    if len(value) != len(pairs):
         raise ValueError("A name occurs twice.")
-    return found
+    return value
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_reject_duplicates)

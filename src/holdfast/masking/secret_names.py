@@ -30,7 +30,7 @@ _DESCRIPTIONS = _words(
     " scheme scope scopes size sock status store suffix timeout ttl type uri url urls usage user username var variable"
     " version"
 )
-# After one of these, `key` is an ordinary word: `primary_key`, `sort_key`. The next lists are alike, for `token` and `pass`.
+# After one of these, `key` is an ordinary word: `primary_key`, `sort_key`. The next three lists do the same for `token` and `pass`.
 _BEFORE_HARMLESS_KEY = _words(
     "alt any arrow attribute attr bucket by cache column composite config ctrl dedup dict down each enum event field"
     " foreign group hash hot i18n id idempotency index issue item json label last less locale lookup low map message"
@@ -103,6 +103,7 @@ def _is_secret_word(before: str, word: str, after: str) -> bool:
 def _is_secret_compound(word: str) -> bool:
     """Whether a compound written as one word makes the name secret: `dbpassword`, `sshpass`, `openaikey`."""
     if word.endswith("key"):
+        # Words with fewer than three letters before `key` are ordinary.
         return len(word) > len("xxkey") and not (
             word in _ORDINARY_WORDS or word.removesuffix("key") in _BEFORE_HARMLESS_KEY
         )

@@ -11,13 +11,13 @@ _SHORT = 3
 class StreamMask:
     """Masks a stream of text. The end of a piece is delayed while it may be the beginning of a known secret.
 
-    The delayed text is shorter than `MAX_PIECE_LENGTH`, and the time for a piece does not depend on the earlier pieces.
+    The delayed text is shorter than `MAX_FRAGMENT_LENGTH`, and the time for a piece does not depend on the earlier pieces.
     """
 
     def __init__(self, mask: Mask) -> None:
         self._mask = mask
-        self._sent = ""  # the end of the returned text, if a secret may begin in it
-        self._sent_is_masked = False
+        self._sent = ""  # the end of the text that was returned already, if a secret may begin in it
+        self._sent_is_masked = False  # `[masked]` was returned in place of `_sent`
         self._is_in_token = False  # the last piece ended within a signed token
         self.pending = ""
         """The delayed text."""
@@ -38,6 +38,7 @@ class StreamMask:
             if not piece:
                 return ""
             self._is_in_token = False
+        # Find the whole secrets, and the index from which the text may be an unfinished secret.
         text = self._sent + self.pending + piece
         spans = self._mask.find(text) if self._mask.contains(text) else []
         if spans and spans[-1][1] == len(text) and CONTEXT_TOKEN_START in text[spans[-1][0] :]:
@@ -49,6 +50,8 @@ class StreamMask:
             shown = text[len(self._sent) :]
             self._sent = self.pending = ""
             return shown
+        # Return the text up to the unfinished secret, without what was returned already. A whole secret may overlap the unfinished
+        # one, and is returned as `[masked]`.
         begin, end = len(self._sent), max(unfinished, spans[-1][1] if spans else 0)
         shown = self._mask_part(text, spans, begin, end)
         self._sent_is_masked = unfinished < end and (end > begin or self._sent_is_masked)
@@ -56,12 +59,16 @@ class StreamMask:
         return shown
 
     def flush(self) -> str:
-        """End a message, and return its delayed text. If a secret began in it, the part of the secret in the next piece is masked."""
+        """End a message, and return its delayed text.
+
+        If a secret begins in this text and continues in the next piece, its continuation is masked. If the text is nearly the whole secret,
+        it is masked, too.
+        """
         delayed, self.pending = self.pending, ""
         if not delayed:
             return ""
         self._sent += delayed
-        # Another secret may begin after the first character.
+        # A secret may also begin after the first character.
         ends = (self._sent[begin:] for begin in range(len(self._sent)))
         self._sent_is_masked = any(map(self._mask.is_nearly_whole, ends))
         return MASKED if self._sent_is_masked else delayed

@@ -11,10 +11,10 @@ from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 """Matches the valid names of agents. The name is also that of the file."""
-MAX_BYTES = 64 * 1024
+MAX_BYTES = 64 * 1024  # of the file
 _FIELDS = ("description", "model", "servers", "tools", "mode", "budget")
-_MAX_NUMBER = 10**9
-_MAX_TEXT = 1000
+_MAX_NUMBER = 10**9  # of a budget
+_MAX_TEXT = 1000  # characters of a field
 _Value = str | list[str] | dict[str, str]
 
 
@@ -68,6 +68,7 @@ def parse_definition(name: str, text: str) -> AgentDefinition:
 
 
 def _split_front_matter(text: str) -> tuple[dict[str, _Value], str]:
+    """The fields of the front matter, and the text after it."""
     # Some editors begin a file with U+FEFF. The front matter must be found after that, and after an empty line.
     lines = text.lstrip("\ufeff \t\r\n").splitlines()
     if not lines or lines[0].strip() != "---":

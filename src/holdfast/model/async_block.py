@@ -1,4 +1,4 @@
-"""Make a function whose result is used in an `async with` block, and says so if it is used otherwise."""
+"""A variant of `asynccontextmanager` whose errors say what to write after a mistake, such as a missing `async`."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class AsyncBlock(AbstractAsyncContextManager[T], Generic[T]):
-    """A context manager. If it is awaited, entered without `async`, or used like what it opens, the error says what to write."""
+    """An async context manager. If it is awaited, entered without `async`, or used without being entered, the error says what to write."""
 
     def __init__(self, manager: AbstractAsyncContextManager[T], usage: str) -> None:
         self._manager = manager
@@ -39,7 +39,8 @@ class AsyncBlock(AbstractAsyncContextManager[T], Generic[T]):
         def __enter__(self) -> NoReturn:
             raise TypeError(f"This block is async. Write: {self._usage}")
 
-        def __exit__(self, *error: object) -> None: ...
+        def __exit__(self, *error: object) -> None:
+            """Never called. Python looks it up before it calls `__enter__`."""
 
 
 def async_block(usage: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, AsyncBlock[T]]]:

@@ -40,7 +40,7 @@ def why_host_blocked(host: str) -> str | None:
 
 
 def parse_address(name: str) -> IpAddress | None:
-    """The address that a host name is, even in a form that only C libraries accept; None for any other name."""
+    """Parse a host name that is an IP address, even in a form that only C libraries accept; None for any other name."""
     try:
         return ipaddress.ip_address(name)
     except ValueError:
@@ -67,15 +67,15 @@ def why_address_blocked(address: IpAddress) -> str | None:
 
 
 def is_own_address(address: IpAddress) -> bool:
-    """Whether an interface of this machine has this address now. It also leads to programs that listen on all interfaces.
+    """Whether an interface of this machine has this address now. Through it, programs that listen on all interfaces can be reached.
 
-    For an own address, the system chooses the same address as the source. Nothing is sent. A public address that
-    a router translates to a private one of this machine is not recognised.
+    A UDP socket is connected to the address, which sends nothing. If the system chooses the same address as the source, it is an
+    address of this machine. A public address that a router translates to a private one of this machine is not recognised.
     """
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((str(address), 9))
+            probe.connect((str(address), 9))  # any port
             source = ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0])
     except OSError:  # there is no route to it
         return False
@@ -88,6 +88,7 @@ def embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | Non
         return address.teredo[1]
     if address.sixtofour is not None:
         return address.sixtofour
+    # ISATAP: the interface identifier begins with 0000:5efe or 0200:5efe.
     is_isatap = int(address) >> 32 & 0xFDFFFFFF == 0x5EFE
     if is_isatap or any(address in network for network in _IPV4_IN_LAST_BYTES):
         return ipaddress.IPv4Address(address.packed[-4:])
@@ -109,6 +110,7 @@ def _why_ipv6_blocked(address: ipaddress.IPv6Address) -> str | None:
 
 
 def _networks(text: str, why: str) -> list[tuple[IpNetwork, str]]:
+    """Each of these networks, with the reason."""
     return [(ipaddress.ip_network(network), why) for network in text.split()]
 
 

@@ -19,9 +19,11 @@ class BudgetLimits:
         return self.tokens, self.cents, self.calls, self.seconds
 
     def lowest(self, *others: "BudgetLimits") -> "BudgetLimits":
-        """The lowest limit of each kind."""
-        given = [self.amounts, *(other.amounts for other in others)]
-        lowest = [min(filter(None, [one[kind] for one in given]), default=0) for kind in range(4)]
+        """The lowest limit of each kind, where 0 is no limit."""
+        all_amounts = [self.amounts, *(other.amounts for other in others)]
+        lowest = [
+            min(filter(None, [amounts[index] for amounts in all_amounts]), default=0) for index in range(4)
+        ]
         return BudgetLimits(tokens=lowest[0], cents=lowest[1], calls=lowest[2], seconds=lowest[3])
 
 

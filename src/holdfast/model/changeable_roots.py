@@ -19,7 +19,7 @@ CHANGEABLE_ROOTS_FILE = "changed-roots"
 _MAX_BYTES = 1024 * 1024
 """If the file gets larger, the folders that do not exist any more are removed from it."""
 
-_FileVersion = tuple[int, int, int]
+_FileVersion = tuple[int, int, int]  # inode, size, time of the last change
 
 
 class ChangeableRoots:
@@ -55,7 +55,7 @@ class ChangeableRoots:
             file.write(b"".join(b"\n" + json.dumps(path).encode() + b"\n" for path in new))
 
     def paths(self) -> frozenset[str]:
-        """All of them. Blocks."""
+        """The real paths of all remembered folders. Blocks; the file is read only if it has changed."""
         with self._lock:
             try:
                 status = self._file.stat()

@@ -50,7 +50,7 @@ def find(name: str) -> Code | None:
 
 
 def named(name: str) -> Code:
-    """The code with this name. If it is not registered, such as one that a tool defines, it is like TOOL_FAILED."""
+    """The code with this name. For a name that is not registered, such as one of a tool's own: a code like TOOL_FAILED."""
     return find(name) or replace(TOOL_FAILED, name=name)
 
 

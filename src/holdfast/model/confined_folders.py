@@ -1,4 +1,4 @@
-"""Finds the folders in which confined servers run: those of this host, and those of all Holdfast processes of the user.
+"""Finds and locks the folders in which confined servers run: those of this host, and those of all Holdfast processes of the user.
 
 This host counts its own servers. It finds the servers of other processes through lock files, in a private folder that no
 confined server sees. A lock file is named after the device and inode of the folder in which a server runs. The lock belongs to
@@ -26,7 +26,7 @@ from holdfast.model.process import Confinement
 # The kinds of locks on a folder: a server runs in it, a server runs in it that can change it, or a server is being set up in
 # a folder below it.
 _RUNS, _WRITES, _SETUP_BELOW = "runs", "writes", "below"
-_LOCK_SECONDS = 5.0
+_LOCK_SECONDS = 5.0  # how long to wait for the locks of others
 _END_SECONDS = 0.5  # a session that was just closed may still be ending its servers
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -82,7 +82,7 @@ def is_confined_server_running_in(path: str) -> bool:
     try:
         with _lock_folder(folder) as directory:
             return any(_is_locked(directory, name) for name in names)
-    except HoldfastError:
+    except HoldfastError:  # the locks cannot be read, so assume that such a server runs
         return True
 
 
@@ -131,11 +131,11 @@ class RootLocks:
     is_last: Callable[[], bool]
     """Whether no other server runs in this root. If it returns True, no server can start there until `running` is closed."""
     is_held: Callable[[], bool]
-    """Whether other processes still see the lock. False once the lock file, or the folder of the locks, was removed."""
+    """Whether other processes still see `running` and `writing`. False once a lock file, or the folder of the locks, was removed."""
 
 
 def lock_root(path: str, steps: Sequence[os.stat_result]) -> RootLocks:
-    """Lock a root in which a confined server starts. `steps` are the root and the folders above it.
+    """Lock a root in which a confined server starts. `steps` has the status of the root, followed by that of each folder above it.
 
     A server in a folder above the root could replace files in the root while they are being mounted. So if such a server
     runs, this one is refused; and while this one is being set up, no server is started above it.

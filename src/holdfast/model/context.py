@@ -44,7 +44,7 @@ class SessionContext:
 
 
 class HasContext(Protocol):
-    """Something that belongs to a session, such as a scope. Its context may change: the session's trust may be lowered."""
+    """An object that belongs to a session, such as a scope. Its context may change, because the session's trust may be lowered."""
 
     @property
     def context(self) -> SessionContext: ...

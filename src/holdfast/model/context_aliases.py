@@ -61,8 +61,8 @@ class ContextAliases(SettingsSection):
     @property
     def folded_keys(self) -> frozenset[str]:
         """Every `_meta` key that the aliases use, case-folded. Only the host may set them."""
-        named = (*self.workspace_keys, *self.session_keys)
-        return frozenset(name.casefold() for name in (*named, *(_path(key)[0] for key in named)))
+        keys = (*self.workspace_keys, *self.session_keys)
+        return frozenset(name.casefold() for name in (*keys, *(_path(key)[0] for key in keys)))
 
     def env(self, context: SessionContext) -> dict[str, str]:
         """The context as environment variables, under the aliases."""
@@ -93,10 +93,10 @@ class ContextAliases(SettingsSection):
 
         The client may send any value. `Registry.find` looks up the workspace that it names.
         """
-        own = _as_mapping(meta.get(META_KEY))
-        named = (own.get("workspace_id"), own.get("workspace"))
+        own_fields = _as_mapping(meta.get(META_KEY))
+        own_values = (own_fields.get("workspace_id"), own_fields.get("workspace"))
         aliased = (value for key in self.workspace_keys for value in _lookup(meta, key))
-        return next((text for value in (*named, *aliased) if (text := _as_text(value))), "")
+        return next((text for value in (*own_values, *aliased) if (text := _as_text(value))), "")
 
 
 NO_ALIASES = ContextAliases()
@@ -127,6 +127,7 @@ def _lookup(meta: Mapping[str, object], key: str) -> tuple[object, ...]:
 
 
 def _path(key: str) -> list[str]:
+    """The names on the nested path of a key. A key with a prefix, such as `example.org/key`, has no nested path."""
     return [key] if "/" in key else key.split(".")
 
 
@@ -139,6 +140,7 @@ def _as_text(value: object) -> str:
 
 
 def _check_variable(name: str, alias: str) -> None:
+    # Imported here, because most hosts have no aliases.
     from holdfast.model.reserved_variables import reserved_variable_reason
 
     if not _VARIABLE.fullmatch(name):
@@ -158,6 +160,7 @@ def _check_key(key: str) -> None:
             codes.BAD_SETTINGS,
             f"The alias {key[:80]!r} is not a valid `_meta` key. Use letters, digits, dots, hyphens and underscores.",
         )
+    # MCP reserves the prefixes whose second label is one of `_MCP_PREFIXES`, such as `api.mcp.io/`.
     if key in _STANDARD_KEYS or _MCP_PREFIXES & set(labels[1:2]) or labels[:2] == ["dev", "holdfast"]:
         raise HoldfastError(
             codes.BAD_SETTINGS, f"{key!r} cannot be an alias: the key is reserved. Choose another key."

@@ -1,4 +1,4 @@
-"""A coroutine that can also be used in another way, such as in a block."""
+"""A base class for objects that can be awaited like a coroutine, or used in another way, such as in an `async with` block."""
 
 from collections.abc import Coroutine, Generator
 from types import TracebackType
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class CoroutineWrapper(Coroutine[Any, Any, T]):
-    """Wraps a coroutine: `await` it, or give it to `asyncio.create_task`. A subclass adds the other way."""
+    """Wraps a coroutine: `await` it, or give it to `asyncio.create_task`. A subclass adds the other way to use it."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self._coroutine = coroutine

@@ -1,4 +1,7 @@
-"""How a session reaches its user: through an editor (`holdfast acp`), a terminal (`holdfast chat`), an MCP client (`holdfast up`) or an application's functions."""
+"""How a session reaches its user.
+
+A *door* is an editor (`holdfast acp`), a terminal (`holdfast chat`), an MCP client (`holdfast up`) or an application's functions.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

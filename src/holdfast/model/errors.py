@@ -35,9 +35,9 @@ class HoldfastError(Exception):
 
 
 def advise_about_names(advice: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
-    """A decorator for a class. Its objects do not have the attributes in `advice`; the error says what to write instead.
+    """A decorator for a class. If code reads one of the names in `advice`, which other libraries use, the error says what to write instead.
 
-    The names are those of other libraries. With a `__getattr__` in the class, each read of any attribute would take about five times as long.
+    This is no `__getattr__`, because with one, each read of any attribute would take about five times as long.
     """
 
     def add(kind: type[T]) -> type[T]:

@@ -91,7 +91,7 @@ class ModeChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompted:
-    """The user sent a prompt, which starts a turn. `blocks` are its content blocks as received."""
+    """The user sent a prompt, which starts a turn. `blocks` are its content blocks, with secrets masked."""
 
     turn_id: str
     message_id: str
@@ -131,6 +131,7 @@ class ToolCalled(msgspec.Struct, frozen=True, kw_only=True):
     arguments: JsonObject
     title: str = ""
     kind: str = "other"
+    """What the tool does, in the terms of ACP, such as `read` or `edit`."""
 
 
 class ToolStarted(msgspec.Struct, frozen=True, kw_only=True):

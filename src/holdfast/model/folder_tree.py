@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-MAX_DEPTH = 256
+MAX_DEPTH = 256  # levels of folders
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -63,7 +63,7 @@ def remove_tree(folder: str | Path) -> None:
 
 
 def _remove_files(folder: int) -> list[str]:
-    """Remove everything but the folders in an open folder. Return their names."""
+    """Remove everything in an open folder except its folders. Return the names of these folders."""
     with os.scandir(folder) as entries:
         kinds = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
     for name, is_folder in kinds:

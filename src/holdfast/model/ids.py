@@ -12,13 +12,14 @@ SessionId = NewType("SessionId", str)
 
 _SESSION = re.compile(r"sess_[0-9a-f]{16,64}")
 _ID_BYTES = 16
-_TIME_DIGITS = 11
+_TIME_DIGITS = 11  # hexadecimal digits for the time in the id of a call
 _CALL_ID = f"call_%0{_TIME_DIGITS}x%s"  # faster than an f-string with a width
-_IDS_PER_READ = 64  # a read of random bytes lets another thread run, so each call would wait for it
+# `os.urandom` releases the GIL, and the caller then waits to get it back. So one call reads the bytes of many ids.
+_IDS_PER_READ = 64
 
 _unused: list[str] = []
 """Random numbers for the next ids."""
-os.register_at_fork(after_in_child=_unused.clear)  # else both processes would use the same ids
+os.register_at_fork(after_in_child=_unused.clear)  # otherwise, both processes would use the same ids
 
 
 def new_session_id() -> SessionId:

@@ -1,4 +1,4 @@
-"""Types for JSON values, and the numbers that JSON does not have."""
+"""Types for JSON values, and a check for numbers that JSON does not have."""
 
 from math import isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -12,7 +12,7 @@ JsonObject: TypeAlias = dict[str, Json]
 
 
 def is_all_finite(value: object) -> bool:
-    """Whether no number inside a value of dictionaries and lists is NaN or an infinity, which encoders turn into `null`."""
+    """Whether all numbers in a value of dictionaries and lists are finite. Encoders turn NaN and the infinities into `null`."""
     waiting: list[Any] = [value]
     while waiting:
         part = waiting.pop()

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from holdfast.model.visible_text import quote_line
 
-_MAX_TITLE = 80
+_MAX_TITLE = 80  # characters
 # What may be between the letters: spaces, and characters that are not drawn, which a model may overlook. Some of them count as letters.
 _BETWEEN = r"(?:[^\w<>]|[\u115f\u1160\u3164\uffa0])*"
 _FROM_TAG = re.compile(f"[<\uff1c\ufe64]{_BETWEEN.join(('', *'from'))}", re.IGNORECASE)

@@ -16,7 +16,9 @@ class MountPoint:
 
     device: str
     source: str
+    """The folder in the file system."""
     path: str
+    """Where the folder is mounted."""
     is_read_only: bool = False
     file_system: str = field(default="", compare=False)
     """Its type, such as `ext4` or `proc`."""
@@ -62,24 +64,26 @@ def _parse_cached(text: str) -> tuple[MountPoint, ...]:
 
 def visible_file_systems(path: str, mounts: Iterable[MountPoint]) -> Iterator[str]:
     """The types of the file systems that are visible at this real path and below it."""
-    known = tuple(mounts)
-    yield _find_mount(path, known).file_system
-    yield from (mount.file_system for mount in known if mount.path != path and is_within(mount.path, path))
+    all_mounts = tuple(mounts)
+    yield _find_mount(path, all_mounts).file_system
+    yield from (
+        mount.file_system for mount in all_mounts if mount.path != path and is_within(mount.path, path)
+    )
 
 
 def find_location(path: str, mounts: Iterable[MountPoint]) -> Location:
     """The file system that contains a real path, and the path within that file system."""
-    found = _find_mount(path, mounts)
-    rest = path.removeprefix(found.path.rstrip("/"))
-    return found.device, (found.source.rstrip("/") + rest) or "/"
+    mount = _find_mount(path, mounts)
+    rest = path.removeprefix(mount.path.rstrip("/"))
+    return mount.device, (mount.source.rstrip("/") + rest) or "/"
 
 
 def _find_mount(path: str, mounts: Iterable[MountPoint]) -> MountPoint:
-    found = MountPoint(device="", source="/", path="/")
+    innermost = MountPoint(device="", source="/", path="/")
     for mount in mounts:  # a later mount covers an earlier one
-        if is_within(path, mount.path) and len(mount.path) >= len(found.path):
-            found = mount
-    return found
+        if is_within(path, mount.path) and len(mount.path) >= len(innermost.path):
+            innermost = mount
+    return innermost
 
 
 def visible_locations(path: str, mounts: Iterable[MountPoint]) -> Iterator[Location]:
@@ -95,20 +99,20 @@ def with_bind_mounts(paths: Iterable[str], mounts: Iterable[MountPoint]) -> tupl
 
     Compare all of these with another path to find every overlap.
     """
-    known = tuple(mounts)
-    found: dict[str, None] = {}
+    all_mounts = tuple(mounts)
+    all_paths: dict[str, None] = {}  # an ordered set
     for path in paths:
-        found[path] = None
-        for device, location in visible_locations(path, known):
-            for mount in known:
+        all_paths[path] = None
+        for device, location in visible_locations(path, all_mounts):
+            for mount in all_mounts:
                 if mount.device != device:
                     continue
                 if is_within(location, mount.source):
                     rest = location.removeprefix(mount.source.rstrip("/"))
-                    found[(mount.path.rstrip("/") + rest) or "/"] = None
+                    all_paths[(mount.path.rstrip("/") + rest) or "/"] = None
                 elif is_within(mount.source, location):
-                    found[mount.path] = None
-    return tuple(found)
+                    all_paths[mount.path] = None
+    return tuple(all_paths)
 
 
 def _unescape(text: str) -> str:

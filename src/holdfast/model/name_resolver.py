@@ -69,10 +69,10 @@ class _LookUp:
     def run(self) -> list[str]:
         self.has_begun = True
         try:
-            found = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
+            answers = socket.getaddrinfo(self.host, None, type=socket.SOCK_STREAM)
         except UnicodeError:
             raise OSError("it is not a valid host name") from None
-        return [*dict.fromkeys(str(address[0]) for *_, address in found)]
+        return [*dict.fromkeys(str(address[0]) for *_, address in answers)]
 
 
 RESOLVER = NameResolver()

@@ -10,12 +10,12 @@ _MAX_USER_ID = 1024  # it is in the environment of each server, and in each sign
 
 
 def parse_user_id(user_id: object) -> str | None:
-    """Check the id of a user; None, or an empty string, is no user."""
+    """Check the id of a user and return it. None and an empty string mean no user."""
     return None if user_id in (None, "") else parse_text("user_id", user_id, limit=_MAX_USER_ID)
 
 
 def parse_text(name: str, text: object, *, limit: int | None = None) -> str:
-    """A text that can be stored and sent to servers."""
+    """Return the option `name` if it is a string that can be stored and sent to servers; otherwise raise BAD_ARGUMENT."""
     if not isinstance(text, str):
         raise bad_type(name, "a string", text)
     if "\0" in text or not _is_encodable(text):
@@ -28,7 +28,7 @@ def parse_text(name: str, text: object, *, limit: int | None = None) -> str:
 
 
 def parse_texts(name: str, texts: object) -> tuple[str, ...]:
-    """A list of texts. One text is refused: it would be read as a list of its characters."""
+    """Like `parse_text`, for a list of strings. A single string is refused: it would be read as a list of its characters."""
     if isinstance(texts, str):
         raise HoldfastError(codes.BAD_ARGUMENT, f"`{name}` must be a list of strings, not one string.")
     if not isinstance(texts, Iterable):

@@ -1,4 +1,4 @@
-"""What permission rules are made of: modes and restrictions."""
+"""The modes of a session, whether a tool may be called, and the restrictions of a workspace, an agent or a client."""
 
 from enum import StrEnum
 

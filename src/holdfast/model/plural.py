@@ -1,4 +1,4 @@
-"""Writes a number with its noun."""
+"""A number with its noun, in the singular or the plural."""
 
 
 def count(number: int, noun: str) -> str:

@@ -12,9 +12,9 @@ _SIDE_FILES = ("-wal", "-shm", "-journal")
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder in the data folder, and the data folder, with mode 0700. Existing folders are not changed.
+    """Create a folder that lies directly in the data folder. If the data folder is missing, create it, too. Both get the mode 0700.
 
-    `mkdir(parents=True)` would create the data folder with the default mode.
+    Existing folders are not changed. One `mkdir(parents=True)` would create the data folder with the default mode.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
@@ -23,8 +23,8 @@ def make_private_folder(path: Path) -> None:
 def make_private_database(path: Path) -> None:
     """Create the file of a database with mode 0600. If it exists, remove the permissions of other users from it and its side files.
 
-    Then other users cannot open the database, even if they can open its folder. SQLite gives the side files that it creates the mode
-    of the database.
+    The side files (`-wal`, `-shm`, `-journal`) are those that SQLite creates beside the database, with the same mode. Other users can
+    then not open the database, even if they can open its folder.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_side_files(path)
@@ -56,7 +56,7 @@ def _make_private(path: Path, *, follow_link: bool = True) -> None:
         if _is_open_to_others(path.stat() if follow_link else path.lstat()):
             path.chmod(0o600)
         return
-    # Closing a descriptor with O_PATH keeps the locks that this process has on the file; closing another drops them.
+    # When a process closes any ordinary descriptor of a file, it loses its POSIX locks on this file. With O_PATH it keeps them.
     handle = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow_link else os.O_NOFOLLOW))
     try:
         if _is_open_to_others(os.fstat(handle)):

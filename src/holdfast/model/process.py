@@ -30,8 +30,8 @@ class Confinement:
     at a private or loopback address, but never for link-local and metadata addresses."""
     denied_ports: tuple[int, ...] = ()
     """Ports that it may not reach at private and loopback addresses, even if the host is granted: Holdfast's own."""
-    ports_folder: str = ""
-    """The data folder of the Holdfast processes whose ports are denied, too, from the moment that they listen; empty for none."""
+    ports_data_dir: str = ""
+    """A data folder of Holdfast. The ports on which its processes listen are also denied, even if they start to listen later. Empty for none."""
     unix_sockets: bool = False
     """Whether it may create Unix sockets. Only for a program whose roots contain no socket of another program. The container
     backend never allows them."""
@@ -61,7 +61,7 @@ class Confinement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptFor:
-    """The stored session, and the server in it, that a container can be kept for."""
+    """A server of a stored session. If containers are kept, its container is kept under these names."""
 
     session_id: str
     server: str
@@ -78,4 +78,4 @@ class ProcessSpec:
     """An open descriptor of the folder `cwd`. An unconfined process starts in this folder, even if the path leads elsewhere by then."""
     confinement: Confinement | None = None
     kept_for: KeptFor | None = None
-    """For whom its container is kept after it has ended, if containers are kept. None: the container is removed."""
+    """The server whose container is kept after the process has ended, if containers are kept. None: the container is removed."""

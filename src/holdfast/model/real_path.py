@@ -11,8 +11,8 @@ from collections import deque
 from dataclasses import dataclass
 
 _MAX_LINKS = 40  # the kernel opens no path with more links
-_MAX_PATH_BYTES = 4096
-_MAX_STEPS = 5000
+_MAX_PATH_BYTES = 4096  # PATH_MAX of Linux
+_MAX_STEPS = 5000  # names and links that are followed for one task
 _MAX_SECONDS = 5.0  # a slow file system answers within this time; the steps take far less
 
 
@@ -93,7 +93,8 @@ def _read_link(path: str) -> str | None:
     try:
         return os.readlink(path)  # noqa: PTH115 - a name, not a path yet
     except OSError as error:
-        # The kernel may still reach a long path from a folder on the way. A name of more than 255 bytes cannot exist.
+        # Either the whole path is too long to be read in one step, and it is unknown where it leads; or one name has more than
+        # 255 bytes, and then nothing has this name.
         if error.errno == errno.ENAMETOOLONG and len(os.fsencode(path)) >= _MAX_PATH_BYTES:
             raise TooMuchWorkError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path) from None
         return None

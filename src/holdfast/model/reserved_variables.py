@@ -164,7 +164,8 @@ def _known_reason(upper: str) -> str | None:
 
 
 _HOLDFAST_PREFIX = f"{ENV_PREFIX}_"
-# Editors and users may move temporary files. In a folder of the project, a stranger could have put what programs trust there.
+# Editors and users may say where temporary files are kept. A project may not: it could name a folder of its own, with files that
+# programs trust.
 _TEMPORARY_NAMES = frozenset(("TMPDIR", "TMP", "TEMP", "TEMPDIR"))
 _TEMPORARY_REASON = "programs keep compiled code in that folder, and run it instead of its source"
 _HARMLESS = frozenset(name for group in RISKY_VARIABLES for name in group.harmless.split())

@@ -16,10 +16,11 @@ FILES_SERVER = "files"
 """The name of the built-in file server. No other server can have this name."""
 SHELL_SERVER = "shell"
 """The name of the built-in server that runs commands."""
+# The built-in tools that start further agents: the names of the server and of the tool.
 DELEGATE = ("agents", "delegate")
 CREATE_SESSION = ("team", "create_session")
 SPAWNING_TOOLS = frozenset({DELEGATE, CREATE_SESSION})
-"""The tools that start further agents, as server and tool. A session that may start no further agent does not get them."""
+"""A session that may start no further agent does not get these tools."""
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 # Read once: in Python 3.11, reading a member of an enum takes longer than a call of a function.
 _DIRECT = Trust.DIRECT
@@ -129,7 +130,7 @@ class ServerSpec:
     digest: str = ""
     """A hash of the entry as written; the user approves this hash."""
     identity: str = ""
-    """A hash of its origin, its name, and its command or address as written. Approvals of its tools belong to this."""
+    """A hash of its origin, its name, and its command or address as written. Approvals of its tools are stored under this hash."""
     min_trust: Trust = Trust.DIRECT
     """The lowest trust of a session that may use it."""
     always_confined: bool = False

@@ -11,12 +11,12 @@ def closest_tool(name: str, tools: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     known = [*tools]
-    server, dot, tool = name[:120].rpartition(".")
+    server, dot, tool = name[:120].rpartition(".")  # cut, because comparing long names takes long
     if not dot:
         return next(iter(get_close_matches(tool, known, n=1)), "")
     by_server: dict[str, list[str]] = {}
-    for one in known:
-        by_server.setdefault(one.rpartition(".")[0], []).append(one.rpartition(".")[2])
+    for full_name in known:
+        by_server.setdefault(full_name.rpartition(".")[0], []).append(full_name.rpartition(".")[2])
     for similar_server in get_close_matches(server, by_server, n=1):
         for similar_tool in get_close_matches(tool, by_server[similar_server], n=1):
             return f"{similar_server}.{similar_tool}"
@@ -32,7 +32,10 @@ def suggest_name(name: str, names: Iterable[str]) -> str:
 
 
 def suggest_tool(name: str, tools: Iterable[str]) -> str:
-    """` Did you mean …?` with the most similar of these names; empty if none is. A prefix that another host or server gives its tools is ignored."""
+    """` Did you mean …?` with the most similar of these tools; empty if none is similar.
+
+    A prefix before the tool's name, as some hosts and servers add it, is ignored.
+    """
     from difflib import get_close_matches
 
     known = [*tools]

@@ -6,8 +6,8 @@ from typing import cast
 from msgspec import Struct
 
 MAX_PATTERNS = 1000
-_MAX_LENGTH = 300
-_SHOWN = 80
+_MAX_LENGTH = 300  # characters of a pattern
+_SHOWN = 80  # characters of a pattern in a message
 _EXPECTED = 'must be a list of patterns such as "git.push" or "files.*"'
 _QUOTED = re.compile(r'"([^"]+)"(?:\.(.*))?')
 # With other characters, the author probably means another kind of pattern.
@@ -62,7 +62,7 @@ def parse_tool_pattern(text: str) -> ToolPattern:
 
 def parse_tool_patterns(raw: object) -> tuple[ToolPattern, ...]:
     """Parse a list of patterns. The message of the ValueError is meant to follow the name of the setting."""
-    patterns = cast("list[object]", raw) if isinstance(raw, list) else [None]
+    patterns = cast("list[object]", raw) if isinstance(raw, list) else [None]  # None is refused below
     if len(patterns) > MAX_PATTERNS:
         raise ValueError(f"must be a list of at most {MAX_PATTERNS} patterns")
     parsed: list[ToolPattern] = []
@@ -83,6 +83,7 @@ def name_in_patterns(name: str) -> str:
 
 
 def _split_plain(text: str) -> tuple[tuple[str, ...], str | None]:
+    """The server of a pattern without quotation marks, as the strings between its `*`s, and the tool; None for all tools."""
     server, dot, tool = text.partition(".")
     server = server.rstrip()
     if not _PLAIN_SERVER.fullmatch(server):

@@ -123,4 +123,5 @@ def _check_regular(descriptor: int, path: str | Path) -> None:
 
 @cache
 def _pseudo_devices() -> dict[int, str]:
+    """The device numbers of /proc and /sys, each with its path."""
     return {Path(mount).stat().st_dev: mount for mount in _PSEUDO_FILE_SYSTEMS if Path(mount).exists()}

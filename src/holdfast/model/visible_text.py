@@ -15,7 +15,7 @@ INVISIBLE_LETTERS = re.compile(
 )
 """The pattern is also valid in JavaScript."""
 
-# For `quote`. An accent on a thin letter, or below a letter, is easily overlooked.
+# For `quote`: the letters and accents that are not escaped. An accent on a thin letter, or below a letter, is easily overlooked.
 _ESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|.)")
 _ACCENTED = "abcdefghkmnopqrsuvwxyzABCDEFGHKMNOPQRSTUVWXYZ"
 _OTHER_LETTERS = "ßæÆøØçÇ"

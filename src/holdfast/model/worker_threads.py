@@ -20,7 +20,7 @@ from weakref import WeakSet
 T = TypeVar("T")
 
 _IDLE_SECONDS = 10.0  # an idle thread ends after this time
-_SLICE_SECONDS = 0.02
+_SLICE_SECONDS = 0.02  # how long `run_in_slices` works before another owner may have the thread
 
 
 class WorkerThreads:

@@ -1,4 +1,4 @@
-"""One budget for a root session and all agents below it. Parts of it are reserved, used, and given back."""
+"""One budget for a root session, its child sessions, and all of their sub-agents. Shares of it are reserved, used and given back."""
 
 import asyncio
 import time
@@ -54,7 +54,10 @@ class _Budget(ABC):
 
     @abstractmethod
     def check(self, reserved: Set[int] = frozenset()) -> None:
-        """Raise BUDGET_EXHAUSTED if a limit is reached. Limits in `reserved` are not checked: a sub-agent has reserved a part of them, which already counts as taken."""
+        """Raise BUDGET_EXHAUSTED if a limit is reached.
+
+        The limits whose indexes are in `reserved` are not checked: a sub-agent has reserved a share of them, which already counts as taken.
+        """
 
     @abstractmethod
     def remaining(self, index: int) -> float:
@@ -62,7 +65,7 @@ class _Budget(ABC):
 
     @abstractmethod
     def take(self, index: int, amount: float) -> None:
-        """Count an amount as taken, here and above. A negative amount is given back."""
+        """Count an amount as taken from this budget and from those above it. A negative amount is given back."""
 
     @abstractmethod
     def limit_time(
@@ -97,16 +100,19 @@ class _Budget(ABC):
         return BudgetShare(self, reserved, wanted.seconds)
 
     def start_request(self, tokens: int = 0) -> None:
+        """Count a request to a model that starts. `tokens` is how many it is expected to use."""
         self.check()
         expected = (float(tokens), tokens * self.root.cents_per_token)
         self._expected.append(expected)
         self._take_usage(*expected)
 
     def start_call(self) -> None:
+        """Count a tool call that starts."""
         self.check()
         self.take(_CALLS, 1)
 
     def add_usage(self, usage: _Usage) -> None:
+        """Count what a request has used, in place of what was expected."""
         self._end_request()
         tokens, cents = usage.input_tokens + usage.output_tokens, usage.cost * 100
         self._take_usage(tokens, cents)
@@ -133,11 +139,11 @@ class BudgetPool(_Budget):
         self, limits: BudgetLimits = NO_LIMITS, *, max_children: int = 4, parent: "BudgetPool | None" = None
     ) -> None:
         super().__init__()
-        self._priced = (0, 0.0)
+        self._priced = (0, 0.0)  # the tokens and the cents of all requests whose price is known
         self._limits = limits.amounts
         self._taken = [0.0, 0.0, 0.0, 0.0]
-        self._running = 0
-        self._since = 0.0  # until when `_taken` includes the seconds of the running agents
+        self._running = 0  # how many agents are running
+        self._counted_until = 0.0  # `_taken` includes the seconds of the running agents up to this time
         self._levels: tuple[BudgetPool, ...] = (self,) if parent is None else (self, *parent._levels)
         """This pool and its ancestors. The last one is the pool of the root session."""
         self._children = 0
@@ -208,17 +214,20 @@ class BudgetPool(_Budget):
         now = time.monotonic()
         for level in self._levels:
             if level._running:
-                level._taken[_SECONDS] += now - level._since
+                level._taken[_SECONDS] += now - level._counted_until
             level._running += change
-            level._since = now
+            level._counted_until = now
 
     def _used(self, index: int) -> float:
-        is_passing = index == _SECONDS and self._running
-        return self._taken[index] + (time.monotonic() - self._since if is_passing else 0.0)
+        is_increasing = index == _SECONDS and self._running
+        return self._taken[index] + (time.monotonic() - self._counted_until if is_increasing else 0.0)
 
 
 class BudgetShare(_Budget):
-    """What was reserved for one sub-agent and those that it starts. If nothing of a kind was reserved, they use the parent's budget of that kind."""
+    """What was reserved for one sub-agent and those that it starts.
+
+    If no tokens, for example, were reserved, they use the tokens of the parent's budget. The same holds for cents and calls.
+    """
 
     def __init__(self, parent: _Budget, reserved: BudgetLimits, seconds: int = 0) -> None:
         super().__init__()
@@ -261,7 +270,7 @@ class BudgetShare(_Budget):
         """Give back what was not used."""
         if self._is_ended:
             return
-        while self._expected:  # of an agent that did not say what its requests used
+        while self._expected:  # requests for which `add_usage` was not called
             self._end_request()
         self._is_ended = True
         for index in self._own:

@@ -12,7 +12,7 @@ from holdfast.audit.record import (
 )
 from holdfast.connect.call import BlockStart, ToolResult
 from holdfast.masking.events import mask_event
-from holdfast.masking.known_secrets import MAX_PIECE_LENGTH
+from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH
 from holdfast.masking.mask import Mask
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
@@ -36,9 +36,10 @@ from holdfast.wire.strict_json import decode_json, exceeds_limit
 _LARGE_EVENT_BYTES = 512 * 1024
 """A result that is masked in a thread counts as at least this large: a few bytes of JSON may be thousands of objects in memory."""
 _RAW_SEARCH_BYTES = 4 * 1024
-"""JSON up to this size is searched for secrets as text, which is faster than to search its decoded values. Longer JSON is not: it mostly has escapes, which can hide a secret."""
-_MAX_TEXT = 16 * 1024
-_MAX_BLOCKS = 100
+"""JSON up to this size is searched for secrets as text, which is faster than to search its decoded values. Longer JSON usually has
+escapes, and must be decoded for the search anyway."""
+_MAX_TEXT = 16 * 1024  # characters of each text block of a result that is stored shortened
+_MAX_BLOCKS = 100  # blocks of such a result
 # Read once, because reading an enum member is slow in Python 3.11.
 _CALL = AuditKind.CALL
 
@@ -68,10 +69,8 @@ class CallRecord:
         if size <= SMALL_DOCUMENT_BYTES:
             event = self._call_event(tool_call, decoded, title, kind)
         elif exceeds_limit(arguments, STORED_LIMIT):
-            event, size = (
-                self._call_event(tool_call, size_of_arguments(arguments), title, kind),
-                SHORT_EVENT_BYTES,
-            )
+            event = self._call_event(tool_call, size_of_arguments(arguments), title, kind)
+            size = SHORT_EVENT_BYTES
         elif exceeds_limit(arguments, self._masks.loop_limit):
             event = await self._masks.run_in_thread(self._call_event, tool_call, None, title, kind)
         else:
@@ -100,10 +99,8 @@ class CallRecord:
     async def add_start(self, tool_call: ToolCall) -> None:
         """Store that a call starts. The call is made only after this, so that a crash leaves a trace of it."""
         self._writer.check_open()
-        called, started = (
-            self._writer.running_calls[tool_call.call_id],
-            ToolStarted(call_id=tool_call.call_id),
-        )
+        called = self._writer.running_calls[tool_call.call_id]
+        started = ToolStarted(call_id=tool_call.call_id)
         if self._appender.can_append_now():
             pending = self._appender.append_now(
                 started,
@@ -137,17 +134,15 @@ class CallRecord:
         self, tool_call: ToolCall, result: ToolResult, seconds: float, size: int
     ) -> None:
         """Queue the end of a call at once, without a task, then wait until it is stored."""
-        event, on_append = (
-            self._end_event(tool_call, result, size),
-            self._audit_call_callback(tool_call, result, seconds),
-        )
+        event = self._end_event(tool_call, result, size)
+        on_append = self._audit_call_callback(tool_call, result, seconds)
         kept = min(size, STORED_LIMIT.bytes)
         origin = tool_call.origin
         pending = self._appender.append_now(event, on_append, size=kept, waits_for_next=True, origin=origin)
         try:
             await pending.wait_settled_despite_cancellation()
         finally:
-            if isinstance(pending.error, HoldfastError):
+            if isinstance(pending.error, HoldfastError):  # let the store write the end later
                 write = EventWrite(pending.event, pending.on_append, origin, size=pending.size)
                 await run_to_completion(self._writer.postpone(write))
         if pending.error is not None:
@@ -172,7 +167,7 @@ class CallRecord:
             await self._audit.write(record, self._masks.stored, self._writer.hold)
 
     async def audit_call_without_events(self, tool_call: ToolCall, result: ToolResult) -> None:
-        """Audit a call that was refused before any event of it was stored."""
+        """Append an audit record of a call that was refused before any event of it was stored."""
         record = structs.replace(
             self._audit_record(AuditKind.DENIED, tool_call, outcome=result.code, reason=result.message),
             arguments_hash=self._audit.hash_arguments(tool_call.arguments),
@@ -204,7 +199,7 @@ class CallRecord:
                 if whole
                 else (
                     _shorten_block(block, self._masks.stored)
-                    for block in result.first_blocks(_MAX_BLOCKS, _MAX_TEXT + MAX_PIECE_LENGTH)
+                    for block in result.first_blocks(_MAX_BLOCKS, _MAX_TEXT + MAX_FRAGMENT_LENGTH)
                 )
             ),
             structured=result.data if whole else None,

@@ -29,8 +29,8 @@ from holdfast.session.servers import Servers
 from holdfast.session.session_spans import SessionSpans
 from holdfast.tracing import Span
 from holdfast.wire.call_arguments import encode_arguments
-from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.tools import Tool
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.parse_threads import run_in_parse_thread
 from holdfast.wire.strict_json import (
     DECODE_ERRORS,
@@ -95,6 +95,7 @@ class Calls:
         """The tool, its label and its kind, for each name that was called."""
 
     def on_progress(self, callback: Callable[[str, Mapping[str, Any]], None]) -> None:
+        """Pass the progress of calls without an `on_progress` of their own to a function: the call's id, and the notification's params."""
         self._progress_callbacks.append(callback)
 
     def _report_progress(self, call_id: str, params: Mapping[str, Any]) -> None:
@@ -104,6 +105,7 @@ class Calls:
     async def perform(
         self, tool_call: ToolCall, *, timeout: float | None = None, on_progress: OnProgress | None = None
     ) -> ToolResult:
+        """Make a call, if it is permitted, and record it. Raise if the session is closed, or if the call cannot be recorded."""
         if self._is_closing:
             raise _closed_error()
         if on_progress is None and self._progress_callbacks:
@@ -167,12 +169,14 @@ class Calls:
         return decoded if isinstance(decoded, dict) else {}
 
     async def list_all(self, server: str, method: str, key: str) -> list[JsonObject]:
+        """List all items of one kind that a server has, if that is permitted. `key` is the member of a page that has the items."""
         self._check_request(server, method)
         return await self._servers.list_all(server, method, key)
 
     async def forward(
         self, server: str, method: str, params: Mapping[str, Any], **options: Unpack[ForwardOptions]
     ) -> Raw:
+        """Send a request of the session's client to a server, if it is permitted. Nothing is recorded."""
         self._check_request(server, method)
         return await self._servers.forward(server, method, params, **options)
 
@@ -196,6 +200,7 @@ class Calls:
         return CatalogTool(server=spec, definition=definition, name=f"{server}.{method}", model_name="")
 
     async def cancel_all(self) -> None:
+        """Refuse further calls, cancel the running ones, and wait until they have ended."""
         self._is_closing = True
         if self._running:
             self._all_ended = asyncio.get_running_loop().create_future()
@@ -210,13 +215,15 @@ class Calls:
         progress: OnProgress | None,
         running: "_RunningCall",
     ) -> ToolResult:
+        """Find the tool, record the call, ask for permission if necessary, make the call, and record its end."""
         scope = self._servers.scope_of_caller()
         scope.session_scope.check_open()
         began = time.monotonic()
-        found = await self._find(tool_call, scope)
-        if isinstance(found, ToolResult):
-            return found
-        tool, decoded = found
+        tool_or_failure = await self._find(tool_call, scope)
+        if isinstance(tool_or_failure, ToolResult):
+            return tool_or_failure
+        tool, decoded = tool_or_failure
+        # From here on, the call names the server, and the tool as the server does.
         tool_call = ToolCall(
             call_id=tool_call.call_id,
             server=tool.server.name,
@@ -228,12 +235,13 @@ class Calls:
             method=tool_call.method,
             forwarding=tool_call.forwarding,
         )
-        result = CANCELLED
+        result = CANCELLED  # recorded if the caller is cancelled; otherwise replaced below
         was_made = False
         span = None if self._spans is None else self._spans.start_call(tool_call, tool)
         try:
             label, kind = self._describe(tool)
             await self._record.add_call(tool_call, decoded=decoded, title=label, kind=kind)
+            # `answer` is the result, as soon as it is known. A call that would fail anyway, or is not permitted, is not made.
             answer = await self._find_early_failure(scope, tool_call, tool, decoded)
             if answer is None and (
                 tool_call.forwarding is None or not self._was_permitted(tool_call.forwarding, tool)
@@ -310,14 +318,14 @@ class Calls:
 
         If the server was restarted while the question was open, list its tools again: the user allowed the tool that was shown.
         """
-        link = self._deps.links.find_usable(scope, tool.server)
+        link_before = self._deps.links.find_usable(scope, tool.server)
         permission = await self._permission.check(
             tool_call, tool, partial(self._preview, scope, tool, tool_call)
         )
         can_restart = not isinstance(tool.server.transport, InProcess)
         if permission.refusal is None and permission.was_asked and can_restart:
-            now = self._deps.links.find_usable(scope, tool.server)
-            if now is None or now is not link:
+            link_after = self._deps.links.find_usable(scope, tool.server)
+            if link_after is None or link_after is not link_before:
                 await self._servers.list_again(scope, tool.server.name)
         return permission
 
@@ -337,6 +345,7 @@ class Calls:
         return tool.server.call_seconds or self._deps.options.call_seconds
 
     def _describe(self, tool: CatalogTool) -> tuple[str, str]:
+        """The label and the kind of a tool, for its events. They are made once for each tool."""
         known = self._described.get(tool.name)
         if known is None or known[0] is not tool:
             known = self._described[tool.name] = (tool, tool_label(tool), tool_kind(tool))

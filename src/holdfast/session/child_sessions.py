@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class ChildSessions:
-    """The children of one session. Owned children are closed when it is closed or cancelled."""
+    """The children of one session. Owned children are closed when the session is closed or cancelled."""
 
     def __init__(self) -> None:
         self._children: set[Session] = set()
         self.owned: set[Session] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._close_tasks: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> "Iterator[Session]":
         return iter(self._children)
@@ -30,14 +30,14 @@ class ChildSessions:
         self.owned.add(child)
         child.on_closed(lambda: self.owned.discard(child))
 
-    def close_owned(self) -> None:
-        """Start to close the owned children, because their parent was cancelled."""
+    def start_closing_owned(self) -> None:
+        """Start to close the owned children, because their parent was cancelled. Do not wait for them."""
         for child in self.owned:
             task = asyncio.create_task(child.close("the session that created it was cancelled"))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._close_tasks.add(task)
+            task.add_done_callback(self._close_tasks.discard)
 
-    async def end(self) -> None:
+    async def close_owned(self) -> None:
         """Close the owned children, because their parent is being closed."""
         children = [child.close("the session that created it was closed") for child in self.owned]
-        await asyncio.gather(*children, *self._closing, return_exceptions=True)
+        await asyncio.gather(*children, *self._close_tasks, return_exceptions=True)

@@ -40,7 +40,10 @@ class AttachedDoor:
 
     def add(self, subscription: Subscription) -> None:
         """Add a subscription, and forget those that have ended."""
-        self.subscriptions = [*(one for one in self.subscriptions if not one.is_closed), subscription]
+        self.subscriptions = [
+            *(earlier for earlier in self.subscriptions if not earlier.is_closed),
+            subscription,
+        ]
 
     async def wait_handled(self, seq: int) -> None:
         """Wait until the door has shown every event up to this number."""
@@ -62,6 +65,7 @@ class Doors:
         self._attached: list[AttachedDoor] = []
         self._questions: set[_Question[Any]] = set()
         self._rejected_by: dict[str, str] = {}
+        """By the id of a call: the name of the door that rejected it, if several doors were asked."""
 
     def attach(self, door: Door, *, may_answer: bool = True) -> AttachedDoor:
         """Attach a door, unless it is attached already. It also gets the open questions."""
@@ -97,10 +101,10 @@ class Doors:
         supported = [(attached.door.capabilities, attached.may_answer) for attached in self._attached]
         files = self._files_door()
         return DoorCapabilities(
-            permission=any(can.permission and may_answer for can, may_answer in supported),
-            elicitation=any(can.elicitation and may_answer for can, may_answer in supported),
-            elicitation_url=any(can.elicitation_url and may_answer for can, may_answer in supported),
-            sampling=any(can.sampling for can, _ in supported),
+            permission=any(door.permission and may_answer for door, may_answer in supported),
+            elicitation=any(door.elicitation and may_answer for door, may_answer in supported),
+            elicitation_url=any(door.elicitation_url and may_answer for door, may_answer in supported),
+            sampling=any(door.sampling for door, _ in supported),
             read_files=files is not None and files.capabilities.read_files,
             write_files=files is not None and files.capabilities.write_files,
             terminal=self._command_runner() is not None,
@@ -112,7 +116,7 @@ class Doors:
         If no door is left that could answer, raise the error of a door that failed, or else NO_ANSWER.
         """
         asked = _Question(
-            can_answer=lambda can: can.permission,
+            can_answer=lambda capabilities: capabilities.permission,
             ask=lambda door: door.request_permission(question),
             after_seq=self._events.last,
             wait_seconds=self._wait_seconds,
@@ -130,7 +134,7 @@ class Doors:
         """Ask for input that a server needs. Raise like `request_permission`."""
         return await self._ask(
             _Question(
-                can_answer=lambda can: can.elicitation,
+                can_answer=lambda capabilities: capabilities.elicitation,
                 ask=lambda door: door.elicit(params),
                 after_seq=self._events.last,
                 wait_seconds=self._wait_seconds,
@@ -213,6 +217,7 @@ class _Question(Generic[T]):
         self._answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def put_to(self, attached: AttachedDoor) -> None:
+        """Ask a door, if it can and may answer."""
         if attached.may_answer and self._can_answer(attached.door.capabilities):
             self.asked_count += 1
             task = asyncio.create_task(self._ask(attached))
@@ -220,6 +225,7 @@ class _Question(Generic[T]):
             task.add_done_callback(partial(self._on_done, attached))
 
     def withdraw(self, attached: AttachedDoor) -> None:
+        """Stop asking a door."""
         task = self._asked.get(attached)
         if task is not None:
             task.cancel()
@@ -257,6 +263,7 @@ class _Question(Generic[T]):
         self._give_up_if_none_is_asked()
 
     def _give_up_if_none_is_asked(self) -> None:
+        """If no door is being asked, let the question fail after `wait_seconds`. If one is, stop that timer."""
         if self._give_up_timer is not None:
             self._give_up_timer.cancel()
             self._give_up_timer = None

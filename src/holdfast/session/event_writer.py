@@ -54,13 +54,14 @@ class EventWriter:
         self.quota = StorageQuota(0, lambda: self.appender.bytes)
         self.running_calls: dict[str, PendingEvent] = {}
         """The `ToolCalled` event of each running call, by the call's id."""
-        self._turns = 0
+        self._turns = 0  # how many are running: 0 or 1
         self._is_interrupted = False
         """Whether turns and calls may lack their ends, because an event could not be stored. `recover` writes the ends."""
         self._is_closed = False
-        self._recovering = asyncio.Lock()
+        self._recovery_lock = asyncio.Lock()
 
     def limit_storage(self, max_megabytes: int, used_before: int) -> None:
+        """See `Record.limit_storage`."""
         self.quota = StorageQuota(max_megabytes, lambda: self.appender.bytes, used_before)
 
     def check_open(self) -> None:
@@ -84,6 +85,7 @@ class EventWriter:
         )
 
     async def write_durably(self, write: EventWrite) -> None:
+        """Append an event and wait until it is durable."""
         pending = await self.queue(write.event, write.on_append, origin=write.origin, size=write.size)
         await pending.wait_durable()
 
@@ -120,7 +122,7 @@ class EventWriter:
         try:
             yield
         finally:
-            self._turns = max(0, self._turns - 1)
+            self._turns = max(0, self._turns - 1)  # `close` may have set it to 0
 
     def is_broken(self) -> bool:
         """Whether an event could not be stored, and `recover` has not succeeded since."""
@@ -133,7 +135,7 @@ class EventWriter:
         await run_to_completion(self._recover())  # a cancelled caller must not leave it half done
 
     async def _recover(self) -> None:
-        async with self._recovering:
+        async with self._recovery_lock:
             if (broken := self.appender.error) is not None:
                 if self._turns:
                     raise broken  # the running turn has lost an event
@@ -162,7 +164,7 @@ class EventWriter:
             ]
             for event in queued:
                 await event.wait_durable()
-                del writes[0]
+                del writes[0]  # those that are left are written later if a write fails
         except HoldfastError:
             with suppress(HoldfastError):
                 await self.store.write(

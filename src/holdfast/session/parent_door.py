@@ -10,7 +10,7 @@ from holdfast.model.json import JsonObject
 from holdfast.model.visible_text import quote_line
 from holdfast.session.doors import Doors
 
-_MAX_NAME = 80
+_MAX_NAME = 80  # characters
 _UNSUPPORTED = "This session has no editor of its own."
 
 

@@ -47,9 +47,10 @@ from holdfast.session.permission_rules import (
 from holdfast.session.record import Record
 
 _PROGRAM_MODE = "program_mode"
+"""The setting of a stored session in which the mode `auto` of an application is stored."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
-_MAX_NAME = 128
-_MAX_TITLE = 80
+_MAX_NAME = 128  # characters of a server's name in a question
+_MAX_TITLE = 80  # characters of a tool's own title in a question
 # Read once, because reading an enum member is slow in Python 3.11.
 _AUTO = Mode.AUTO
 _MUST_ASK = Access.MUST_ASK
@@ -99,7 +100,7 @@ class PermissionPolicy:
         self._always_allowed: set[ToolKey] = set()
         self._decided: dict[str, tuple[CatalogTool, Mode, PermissionRules, AccessDecision]] = {}
         """The last decision for each name of a tool, with the tool, mode and rules that it was based on."""
-        self._asking: defaultdict[ToolKey, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._question_locks: defaultdict[ToolKey, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @property
     def mode(self) -> Mode:
@@ -153,7 +154,7 @@ class PermissionPolicy:
         if decision.access is not Access.MUST_ASK:
             return self._permission(decision, was_asked=False)
         # One question at a time: the answer may be *always*.
-        async with self._asking[remembered_key(tool, tool_call)]:
+        async with self._question_locks[remembered_key(tool, tool_call)]:
             try:
                 decision = self.decide(tool, tool_call)
                 if decision.access is Access.MUST_ASK:
@@ -170,28 +171,30 @@ class PermissionPolicy:
                     was_asked = True
             except HoldfastError as error:
                 if error.code is codes.NO_ANSWER:
-                    return _refused(self._no_answer(tool, decision, error))
+                    return _refused(self._describe_no_answer(tool, decision, error))
                 if error.code is not codes.TOO_LARGE:
                     raise
                 return _refused(
                     f"{tool.name} needs permission, and its arguments are too long to be shown. Make them shorter."
                 )
-        return self._permission(
-            self.decide(tool, tool_call), was_asked=was_asked
-        )  # the mode may have changed
+        # Decide again, because the mode may have changed while the user was asked.
+        return self._permission(self.decide(tool, tool_call), was_asked=was_asked)
 
-    def _no_answer(self, tool: CatalogTool, decision: AccessDecision, error: HoldfastError) -> str:
-        needed = f"{tool.name} needs permission. {error.message}"
+    def _describe_no_answer(self, tool: CatalogTool, decision: AccessDecision, error: HoldfastError) -> str:
+        """The message for a call that is refused because no door has answered: why it needs permission, and how to give it."""
+        message = f"{tool.name} needs permission. {error.message}"
         if "function" in error.details:  # the application has a function that answers; it must be corrected
-            return needed
+            return message
         if decision.rule is not None:  # the rule applies in every mode
-            needed = f"{needed} {decision.reason}"
+            message = f"{message} {decision.reason}"
         if self.how_to_answer:
-            needed = f"{needed} {self.how_to_answer}"
-            return needed if decision.rule is not None else f"{needed} {self.how_to_stop_asking}".rstrip()
+            message = f"{message} {self.how_to_answer}"
+            return message if decision.rule is not None else f"{message} {self.how_to_stop_asking}".rstrip()
         if decision.rule is not None:
-            return f"{needed} Answer at a terminal or in an editor."
-        return f"{needed} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
+            return f"{message} Answer at a terminal or in an editor."
+        return (
+            f"{message} Allow all tools with the mode {Mode.AUTO}, or answer at a terminal or in an editor."
+        )
 
     def _permission(self, decision: AccessDecision, *, was_asked: bool) -> Permission:
         if decision.access is _ACCESS_REFUSED:
@@ -205,6 +208,7 @@ class PermissionPolicy:
     async def _ask(
         self, tool_call: ToolCall, tool: CatalogTool, decision: AccessDecision, change: FileChange | None
     ) -> Decision:
+        """Ask the doors about the call, and store the answer. Raise NO_ANSWER if none of them answers."""
         await self._record.flush()  # so that the user sees what the question is about
         question = PermissionQuestion(
             call=await self._shown_call(tool_call),
@@ -265,6 +269,7 @@ def stored_mode(settings: JsonObject, door: DoorKind | None = None) -> Mode:
 def stored_tools(settings: JsonObject) -> tuple[tuple[ToolPattern, ...], ...]:
     """The groups of patterns in a stored session's settings. A tool must match each group. A group that cannot be read matches no tool."""
     groups = settings.get("tools", [])
+    # If the setting is no list, it is read as one group that matches no tool.
     return tuple(map(_read_patterns, groups if isinstance(groups, list) else [None]))
 
 

@@ -84,6 +84,7 @@ class ProjectInstructions:
         return self._answers[digest]
 
     async def _read(self, folder: str) -> str | None:
+        """The text of the file, without invisible characters; None if there is no readable file."""
         if not folder:
             return None
         path = Path(folder) / FILE

@@ -1,4 +1,4 @@
-"""A prompt, as an application gives it: a text, or a list of content blocks."""
+"""A prompt, as an application gives it: a string, or a list of content blocks."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -7,7 +7,7 @@ from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 
-_EXAMPLE = 'a text, or a list of content blocks: [{"type": "text", "text": "…"}]'
+_EXAMPLE = 'a string, or a list of content blocks: [{"type": "text", "text": "…"}]'
 
 _REQUIRED = {"text": ("text",), "image": ("data", "mimeType"), "audio": ("data", "mimeType")}
 
@@ -18,12 +18,12 @@ def parse_prompt(prompt: str | Sequence[JsonObject]) -> Sequence[JsonObject]:
         if not prompt.strip():
             raise _bad_prompt("the text is empty")
         return [{"type": "text", "text": prompt}]
-    given = cast("object", prompt)
-    if not isinstance(given, Sequence) or isinstance(given, bytes | bytearray):
-        raise _bad_prompt(f"it is a value of the type {type(given).__name__}")
-    if not given:
+    blocks = cast("object", prompt)
+    if not isinstance(blocks, Sequence) or isinstance(blocks, bytes | bytearray):
+        raise _bad_prompt(f"it is a value of the type {type(blocks).__name__}")
+    if not blocks:
         raise _bad_prompt("the list is empty")
-    for index, block in enumerate(cast("Sequence[object]", given)):
+    for index, block in enumerate(cast("Sequence[object]", blocks)):
         if not isinstance(block, Mapping):
             raise _bad_prompt(f"block {index} is a value of the type {type(block).__name__}")
         members = cast("Mapping[str, object]", block)

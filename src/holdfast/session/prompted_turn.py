@@ -30,15 +30,18 @@ class PromptedTurn(CoroutineWrapper[TurnResult]):
     async def __aiter__(self) -> AsyncIterator[StoredEvent]:
         events = self._subscribe()
         turn = asyncio.ensure_future(self._coroutine)
+        # A turn that fails stores no event that would end the loop.
         turn.add_done_callback(lambda _: events.close() if _failed(turn) else None)
         has_begun = False
         try:
             async for stored in events:
+                # Events of the turns before this one are skipped.
                 has_begun = has_begun or (
                     isinstance(stored.event, Prompted) and stored.event.message_id == self._message_id
                 )
                 if has_begun:
                     yield stored
+                # The result says which event is the last. This may also be the end of an earlier turn.
                 if turn.done() or _ends_turn(stored):
                     self.result = await turn
                     if stored.seq >= self.result.last_seq:

@@ -120,6 +120,7 @@ class Record:
             yield event
 
     async def add(self, event: Event) -> None:
+        """Append an event, and wait until it is durable."""
         await self.recover()
         await (await self.append(event)).wait_durable()
 
@@ -151,7 +152,7 @@ class Record:
         await self._writer.recover()
 
     async def add_resolution(self, resolved: ServersResolved, new: Sequence[Refusal]) -> None:
-        """Store which servers are available and which were refused, and audit each new refusal in the same commit."""
+        """Store which servers are available and which were refused, with an audit record of each new refusal, in one commit."""
         await self.recover()
         await (await self.append(resolved, self.audit_refusals_callback(new))).wait_durable()
 

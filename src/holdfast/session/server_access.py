@@ -1,4 +1,4 @@
-"""What code that has a session can do with the session's servers."""
+"""The part of `Session` that is about its servers: which there are, and their tools, resources and prompts."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -25,12 +25,12 @@ class ServerAccess:
     _servers: Servers
     _calls: Calls
     _loop: asyncio.AbstractEventLoop | None
-    _closing: asyncio.Task[None] | None
+    _close_task: asyncio.Task[None] | None
 
     @property
     def is_closing(self) -> bool:
         """Whether the session is being closed, or is closed."""
-        return self._closing is not None
+        return self._close_task is not None
 
     def _check_open(self) -> None:
         check_loop("session", self._loop)

@@ -20,8 +20,8 @@ from holdfast.store.errors import is_transient
 
 log = logging.getLogger(__name__)
 
-_MIN_PAUSE_SECONDS = 0.2
-_RETRY_SECONDS = 2.0
+_MIN_PAUSE_SECONDS = 0.2  # between two listings
+_RETRY_SECONDS = 2.0  # after a failure that may be temporary
 _PAUSE_FACTOR = 10  # after a listing, wait this many times as long as it took
 
 ListTools: TypeAlias = Callable[[ServerSpec, bool], Awaitable[ScreenedTools]]
@@ -101,7 +101,7 @@ class ServerTools:
                 await self._on_listed(self.spec)
                 took += time.monotonic() - began
                 self._up_to_date.set()
-                if self._relist_requested.is_set():
+                if self._relist_requested.is_set():  # the tools have changed during the listing
                     self._up_to_date.clear()
                 await asyncio.sleep(max(_MIN_PAUSE_SECONDS, _PAUSE_FACTOR * took))
                 await self._relist_requested.wait()
@@ -128,6 +128,7 @@ class ServerTools:
         await self._needed.wait()
 
     async def _list_once(self) -> None:
+        """List the tools, and store the result: the tools, or the refusal of the server. If an update fails, the last list stays."""
         is_first, began = not self._was_listed, time.monotonic()
         try:
             self.screened, self.refusal = await self._list_tools(self.spec, is_first), None

@@ -61,11 +61,12 @@ class Servers:
         self._deps = deps
         self._servers: dict[str, ServerTools] = {}
         self._groups: dict[str, tuple[str, ...]] = {}
+        """By server: the group of servers that it belongs to, see `group_servers`."""
         self._catalogs: dict[tuple[str, ...], Catalog] = {}
         """The catalog of each group of servers. If one server's tools change, only the catalog of its group is built again."""
         self._catalog = Catalog()
-        self._building = asyncio.Lock()
-        self._lowering = asyncio.Lock()
+        self._catalog_lock = asyncio.Lock()
+        self._change_lock = asyncio.Lock()
         self._lowering_unfinished = False
         """Whether the trust was lowered, but that is not stored yet."""
         self._stored = StoredResolution(record, self._read_state)
@@ -134,7 +135,7 @@ class Servers:
 
     @property
     def listed_names(self) -> Mapping[str, frozenset[str] | None]:
-        """Servers that the session's tool patterns exclude are left out."""
+        """See `ServerAccess.listed_names`. Servers that the session may not use (the stage `select`) are left out."""
         listed: dict[str, frozenset[str] | None] = {
             refusal.server: None for refusal in self._resolution.refusals if refusal.stage is not Stage.SELECT
         }
@@ -148,9 +149,9 @@ class Servers:
         return listed
 
     def spec(self, name: str) -> ServerSpec:
-        known = self._servers.get(name)
-        if known is not None:
-            return known.spec
+        server = self._servers.get(name)
+        if server is not None:
+            return server.spec
         if refused := [refusal for refusal in self.refusals if refusal.server == name]:
             reason = self._record.mask.mask_all(refused[0].reason)
             raise HoldfastError(codes.SERVER_REFUSED, f"{name!r} is not available in this session. {reason}")
@@ -214,7 +215,7 @@ class Servers:
         return await self._stored.refusals()
 
     def find_started(self, name: str, scope: Scope) -> CatalogTool | None:
-        """The tool `server.tool`; None if there is none yet, or if its server must be started first. `scope` is the caller's."""
+        """The tool `server.tool`; None if there is none yet, or if its server must first be started or restarted. `scope` is the caller's."""
         tool = self._catalog.get(name)
         if (
             tool is None
@@ -243,6 +244,7 @@ class Servers:
                 reason = self._record.mask.mask_all(refusal.reason)
                 message = f"{refusal.server!r} is not available in this session. {reason}"
                 raise HoldfastError(codes.SERVER_REFUSED, message) from None
+            # Not a tool of one of the session's servers: perhaps of a built-in server that the session does not have.
             if name.partition(".")[0].partition("__")[0] not in self._servers and (
                 advice := self._deps.describe_missing(name)
             ):
@@ -253,6 +255,7 @@ class Servers:
             raise HoldfastError(error.code, f"{error.message} Still starting: {starting}.") from None
 
     def _find_withheld(self, name: str) -> HoldfastError | None:
+        """The error for a tool that awaits approval; None if no such tool has this name."""
         for server, tools in self.awaiting_approval.items():
             for tool in tools:
                 is_named = name in (f"{server}.{tool.name}", f"{server}__{tool.name}")
@@ -267,29 +270,29 @@ class Servers:
 
     def _find_refusal(self, name: str) -> Refusal | None:
         """The refusal of the server that a tool with this name would belong to."""
-        found = [
+        matching = [
             refusal
             for refusal in self.refusals
             if could_belong_to(refusal.server, name) and refusal.server not in self.available
         ]
-        return max(found, key=lambda refusal: len(refusal.server)) if found else None
+        return max(matching, key=lambda refusal: len(refusal.server)) if matching else None
 
     async def list_again(self, scope: Scope, server: str) -> None:
         """Start a server if it is not running, and list its tools again. A failure is ignored: the next call reports it."""
-        known = self._servers.get(server)
-        if known is None:
+        server_tools = self._servers.get(server)
+        if server_tools is None:
             return
         try:
-            await self._deps.links.connect(scope, known.spec)
+            await self._deps.links.connect(scope, server_tools.spec)
         except HoldfastError:
             return
-        known.mark_changed()
-        await known.wait_ready()
+        server_tools.mark_changed()
+        await server_tools.wait_ready()
 
     def refresh_tools(self, server: str) -> None:
-        known = self._servers.get(server)
-        if known is not None:
-            known.mark_changed()
+        server_tools = self._servers.get(server)
+        if server_tools is not None:
+            server_tools.mark_changed()
 
     async def was_added_later(self, server: str) -> bool:
         """Whether this session does not have the server, but would get it if it were opened now."""
@@ -299,9 +302,11 @@ class Servers:
         return any(spec.name == server for spec in resolution.servers)
 
     async def update(self, *, screen_again: bool) -> None:
-        async with self._lowering:
+        """See `ServerAccess.update_servers`."""
+        async with self._change_lock:
             if self._lowering_unfinished:
-                return  # `lower_trust` resolves them
+                return  # `lower_trust` resolves the servers
+            # Resolve again. Servers whose spec has not changed are kept.
             old, resolution = self._servers, await self._deps.resolve(self._scope.context)
             kept = {
                 spec.name: old[spec.name]
@@ -312,15 +317,17 @@ class Servers:
                 tuple(server.spec for server in old.values()) == resolution.servers
                 and resolution.refusals == self._resolution.refusals
             )
-            ended = [server for name, server in old.items() if name not in kept]
-            for server in ended:
+            # Stop listing the tools of the others, and start the new ones.
+            removed = [server for name, server in old.items() if name not in kept]
+            for server in removed:
                 server.cancel()
-            for server in ended:
+            for server in removed:
                 await server.wait_cancelled()
-            async with self._building:
+            async with self._catalog_lock:
                 self._resolution = resolution
                 await self._start_servers(kept)
-            gone = {server.spec.name for server in ended} - {spec.name for spec in resolution.servers}
+            # End the servers that the session does not get any more.
+            gone = {server.spec.name for server in removed} - {spec.name for spec in resolution.servers}
             await self._deps.links.close_links(self._scope, gone)
             for server in kept.values() if screen_again else ():
                 server.mark_changed()
@@ -341,7 +348,7 @@ class Servers:
     async def lower_trust(self) -> None:
         """Close all links, then start the servers that a sandboxed session may use."""
         self.begin_lowering()
-        async with self._lowering:
+        async with self._change_lock:
             if not self._lowering_unfinished:
                 return
             await self.stop_listing()
@@ -405,18 +412,18 @@ class Servers:
         """Send a notification of the session's client. Other methods are refused, because a server might run them."""
         if not method.startswith("notifications/"):
             raise HoldfastError(codes.BAD_ARGUMENT, f"{method[:80]!r} is not a notification.")
-        given = read_meta(params)
+        client_meta = read_meta(params)
         _, connection = await self.connection(server)
-        meta = build_meta(self.scope_of_caller(), self.spec(server), self._deps.links.aliases, given)
+        meta = build_meta(self.scope_of_caller(), self.spec(server), self._deps.links.aliases, client_meta)
         members: dict[str, Any] = {**_decode_members(params)}
         members.pop("_meta", None)
         await connection.notify(method, {**members, "_meta": meta} if meta else members)
 
     def is_current(self, tool: CatalogTool) -> bool:
         """Whether the tool is still offered with the same definition, by the same server."""
-        now = self._catalog.get(tool.name)
-        return now is tool or (
-            now is not None and (now.definition, now.server) == (tool.definition, tool.server)
+        current = self._catalog.get(tool.name)
+        return current is tool or (
+            current is not None and (current.definition, current.server) == (tool.definition, tool.server)
         )
 
     def _screened(self) -> Iterator[tuple[str, ScreenedTools]]:
@@ -449,14 +456,15 @@ class Servers:
         ]
         return await run_steps_in_slices(catalog_steps(listed), self._scope.throttle)
 
-    async def _list_tools(self, spec: ServerSpec, is_opening: bool) -> ScreenedTools:  # noqa: FBT001
+    async def _list_tools(self, spec: ServerSpec, may_start: bool) -> ScreenedTools:  # noqa: FBT001
+        """List and screen a server's tools. With `may_start`, start the server if it is not running; otherwise raise."""
         links = self._deps.links
-        if not is_opening and links.find_usable(self._scope, spec) is None:
+        if not may_start and links.find_usable(self._scope, spec) is None:
             raise HoldfastError(
                 codes.CONNECTION_CLOSED,
                 f"{spec.name!r} is not running. Its tools will be listed again after a call has restarted it.",
             )
-        link, connection = await links.connect(self._scope, spec, ignore_back_off=is_opening)
+        link, connection = await links.connect(self._scope, spec, ignore_back_off=may_start)
         with link.use(), self._translate_timeout(spec.name, "tools"):
             async with asyncio.timeout(self._deps.options.list_seconds):
                 tools = await connection.list_tools(meta=build_meta(self._scope, spec, links.aliases))
@@ -481,6 +489,7 @@ class Servers:
 
     @contextmanager
     def _translate_timeout(self, server: str, what: str) -> Iterator[None]:
+        """Raise TIMEOUT for a time-out of listing `what` from this server."""
         try:
             yield
         except TimeoutError:
@@ -490,7 +499,7 @@ class Servers:
             ) from None
 
     async def _on_listed(self, spec: ServerSpec) -> None:
-        async with self._building:
+        async with self._catalog_lock:
             group = self._groups[spec.name]
             self._catalogs[group] = await self._build(group)
             self._catalog = Catalog.merge(self._catalogs.values())
@@ -513,5 +522,8 @@ class Servers:
 
 
 def _is_kept(server: ServerTools) -> bool:
-    """Whether a server whose entry has not changed keeps running. A refused server is started again; a lazy one that is not needed yet looks up its tools again."""
+    """Whether a server whose spec has not changed keeps its `ServerTools`.
+
+    A refused server gets a new one, and is started again. So does a lazy server that was not started: its last tools are looked up again.
+    """
     return server.refusal is None and not server.is_not_started

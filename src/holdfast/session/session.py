@@ -33,7 +33,7 @@ from holdfast.session.callbacks import ProgressCallback, make_progress_queue, ru
 from holdfast.session.calls import Calls
 from holdfast.session.child_sessions import ChildSessions
 from holdfast.session.doors import Doors
-from holdfast.session.inbox import Inbox
+from holdfast.session.mailbox import Mailbox
 from holdfast.session.opening_events import OpeningEvents
 from holdfast.session.permission import PermissionPolicy
 from holdfast.session.project_instructions import ProjectInstructions
@@ -52,7 +52,7 @@ from holdfast.session.subscription import Subscription
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.session.turns import Prompt, TurnResult, Turns
 from holdfast.store.types import StoredEvent
-from holdfast.wire.call_arguments import Arguments, encode_arguments, not_a_tool_name
+from holdfast.wire.call_arguments import Arguments, encode_arguments, tool_name_type_error
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Session(ServerAccess):
         self._parent = config.parent
         self.children = ChildSessions()
         """The sessions that were started in this one."""
-        self._watching: set[asyncio.Task[None]] = set()
+        self._watch_tasks: set[asyncio.Task[None]] = set()
         if self._parent is not None:
             self._parent.children.add(self)
         self.permission = PermissionPolicy(
@@ -124,23 +124,23 @@ class Session(ServerAccess):
         )
         """Traces what the session does; None if tracing is off."""
         self._calls = Calls(self._servers, record.calls, self.permission, deps, self.spans)
-        self.inbox = Inbox(record)
+        self.mailbox = Mailbox(record)
         self._turns = Turns(
             scope,
             record,
             config.agent,
             self._new_turn_context,
             has_title=config.has_title,
-            inbox=self.inbox,
+            mailbox=self.mailbox,
         )
-        self._turns.on_cancel = self.children.close_owned
+        self._turns.on_cancel = self.children.start_closing_owned
         self._turns.before_messages = self._wait_for_servers
         self._server_wait_seconds = config.server_wait_seconds
         self._turns.spans = self.spans
         self._instructions = ProjectInstructions(scope, record, self.doors)
         self._links = deps.links
         self._resources = resources
-        self._closing: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
         self._loop = running_loop()
         scope.door = self.doors
         self.uses = SessionUses()
@@ -155,8 +155,8 @@ class Session(ServerAccess):
                 await run_callback_on_loop(on_event, stored)
 
         task = asyncio.create_task(pass_on(), name=f"on_event of {self.context.session_id}")
-        self._watching.add(task)
-        task.add_done_callback(self._watching.discard)
+        self._watch_tasks.add(task)
+        task.add_done_callback(self._watch_tasks.discard)
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closing else "open"
@@ -286,7 +286,7 @@ class Session(ServerAccess):
 
     def deliver_messages(self) -> None:
         """Deliver the waiting messages of other sessions: in the running turn, or in a turn of their own."""
-        self.inbox.may_have_messages = True
+        self.mailbox.may_have_messages = True
         self._turns.start_inbox_turn()
 
     async def _wait_for_servers(self) -> None:
@@ -301,7 +301,7 @@ class Session(ServerAccess):
         return self._turns.is_busy
 
     def cancel(self) -> None:
-        """Cancel the running turn and all waiting prompts, and close the sessions that the agent created, except detached ones."""
+        """Cancel the running turn and all waiting prompts, and close the child sessions that the agent created, except `detached` ones."""
         self._turns.cancel()
 
     # Calls
@@ -321,7 +321,7 @@ class Session(ServerAccess):
         """
         check_loop("session", self._loop)
         if not isinstance(cast("object", name), str):
-            raise not_a_tool_name(name)
+            raise tool_name_type_error(name)
         # The server stays empty: the name contains it.
         tool_call = ToolCall(
             call_id=new_call_id(), server="", tool=name, arguments=encode_arguments(arguments), meta=meta
@@ -368,12 +368,12 @@ class Session(ServerAccess):
         If the caller is cancelled, the session is closed before the cancellation is raised.
         """
         check_loop("session", self._loop)
-        if self._closing is None:
+        if self._close_task is None:
             closing = self._close(reason, wait_for_turns=not self._turns.is_called_from_turn)
-            self._closing = asyncio.create_task(closing, name=f"close {self.context.session_id}")
-        await run_to_completion(self._closing)
+            self._close_task = asyncio.create_task(closing, name=f"close {self.context.session_id}")
+        await run_to_completion(self._close_task)
         own = asyncio.current_task()  # a function passed to `watch` may close the session
-        for task in [task for task in self._watching if task is not own]:
+        for task in [task for task in self._watch_tasks if task is not own]:
             await run_to_completion(wait_done(task))
 
     async def _close(self, reason: str, *, wait_for_turns: bool) -> None:
@@ -381,7 +381,7 @@ class Session(ServerAccess):
             if self._parent is not None:
                 self._resources.callback(self._parent.children.remove, self)
             await self._turns.close(wait=wait_for_turns)
-            await self.children.end()
+            await self.children.close_owned()
             self._servers.cancel_listing()
             await self._links.close_scope(self.scope)
             await self._servers.stop_listing()
@@ -395,7 +395,7 @@ class Session(ServerAccess):
         context = SessionTurnContext(
             turn_id, self.record, self._servers, self._calls, self.permission, self._instructions
         )
-        context.inbox = self.inbox
+        context.mailbox = self.mailbox
         context.budget = self.budget
         context.total = self.turn_total = TurnTotal()
         context.definition = self.definition

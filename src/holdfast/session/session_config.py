@@ -1,4 +1,4 @@
-"""How a session answers prompts and decides about calls."""
+"""What the host decides about a session when it is opened: its agent, its permission rules, its budget, its parent."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionConfig:
-    """How a session answers prompts and decides about calls."""
+    """What the host decides about a session when it is opened."""
 
     agent: Agent
     mode: Mode = Mode.ASK

@@ -26,12 +26,12 @@ class SessionSpans:
         self._tracer = tracer
         self._ids = {SESSION_KEY: context.session_id}
         self._calls: dict[str, Span] = {}
-        about = {
+        attributes = {
             **self._ids,
             "holdfast.trust_level": context.trust_level.value,
             **({"holdfast.workspace.id": context.workspace_id} if context.workspace_id else {}),
         }
-        self._span = tracer.start("session", about, parent=None if parent is None else parent._span)
+        self._span = tracer.start("session", attributes, parent=None if parent is None else parent._span)
 
     def end(self) -> None:
         self._span.end()
@@ -65,32 +65,32 @@ class SessionSpans:
             span.end()
 
     def _start_agent(self, agent: str, more: dict[str, str], parent: Span) -> Span:
-        about = {
+        attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": agent,
             **self._ids,
             **more,
         }
-        return self._tracer.start(f"invoke_agent {agent}", about, parent=parent)
+        return self._tracer.start(f"invoke_agent {agent}", attributes, parent=parent)
 
     def start_call(self, tool_call: ToolCall, tool: CatalogTool) -> Span:
         """Begin the span of a call. `end_call` ends it."""
         method, name = tool_call.method or "tools/call", tool.definition.name
-        about = {
+        attributes = {
             "mcp.method.name": method,
             **self._ids,
             "holdfast.server.name": tool.server.name,
             **_describe_transport(tool.server),
         }
         if not tool_call.method:
-            about["gen_ai.operation.name"] = "execute_tool"
-            about["gen_ai.tool.name"] = name
-            about["gen_ai.tool.call.id"] = tool_call.call_id
+            attributes["gen_ai.operation.name"] = "execute_tool"
+            attributes["gen_ai.tool.name"] = name
+            attributes["gen_ai.tool.call.id"] = tool_call.call_id
         if tool_call.origin.agent:
-            about["gen_ai.agent.id"] = tool_call.origin.agent
+            attributes["gen_ai.agent.id"] = tool_call.origin.agent
         span = self._calls[tool_call.call_id] = self._tracer.start(
             method if tool_call.method else f"{method} {name}",
-            about,
+            attributes,
             kind="client",
             parent=self._span,
             remote=tool_call.meta,
@@ -102,9 +102,9 @@ class SessionSpans:
         span = self._calls.pop(tool_call.call_id)
         span.set({"holdfast.outcome": result.outcome.value})
         if not result.ok:
-            known = codes.find(result.code)
+            code = codes.find(result.code)
             # A code that the tool defines itself may be any string.
-            span.fail(known.name if known is not None else "tool_error")
+            span.fail(code.name if code is not None else "tool_error")
         span.end()
 
     def find_call(self, call_id: str) -> Span | None:

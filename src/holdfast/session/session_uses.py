@@ -49,7 +49,10 @@ class SessionUses:
         return use
 
     def _drop_left_open(self) -> None:
-        """Keep at most one of the uses that were left open, so that the list does not grow."""
+        """Remove all but one of the uses that were left open, so that the list does not grow.
+
+        The one that stays keeps the session open for these callers when the blocks of others end.
+        """
         without_block = [use for use in self._uses if use.is_left_open]
         for use in without_block[1:]:
             self._uses.remove(use)
@@ -59,6 +62,7 @@ class SessionUses:
         return self._find(is_in_block=False) or self.add()
 
     def end_block(self) -> SessionUse | None:
+        """The use whose block ends; None if no use is in a block."""
         return self._find(is_in_block=True)
 
     def remove(self, use: SessionUse) -> bool:
@@ -68,6 +72,7 @@ class SessionUses:
         return bool(self._uses)
 
     def _find(self, *, is_in_block: bool) -> SessionUse | None:
-        found = [use for use in self._uses if use.is_in_block is is_in_block]
-        own = [use for use in found if use.task is asyncio.current_task()]
-        return (own or found or [None])[-1]
+        """The latest such use of the current task, or else of any task."""
+        matching = [use for use in self._uses if use.is_in_block is is_in_block]
+        own = [use for use in matching if use.task is asyncio.current_task()]
+        return (own or matching or [None])[-1]

@@ -12,14 +12,14 @@ from holdfast.store.pending_event import OnAppend
 
 
 class StoredResolution:
-    """Stores the state of one session's servers when it changes. Each refusal is audited once."""
+    """Stores the state of one session's servers when it changes. Each refusal gets one audit record."""
 
     def __init__(self, record: Record, read_state: Callable[[], ServersResolved]) -> None:
         self._record = record
         self._read_state = read_state
-        self._refusals: list[Refusal] = []
-        self._last: ServersResolved | None = None
-        self._storing = asyncio.Lock()
+        self._refusals: list[Refusal] = []  # those that are stored
+        self._last: ServersResolved | None = None  # the last state that was stored
+        self._store_lock = asyncio.Lock()
 
     def set_stored(self, resolved: ServersResolved) -> None:
         """Note that this state is stored."""
@@ -31,26 +31,26 @@ class StoredResolution:
         self._refusals = []
 
     async def refusals(self) -> tuple[Refusal, ...]:
-        async with self._storing:
+        async with self._store_lock:
             return tuple(self._refusals)
 
     async def store(self, *, final: bool = True) -> None:
-        """Store the state of the servers if one was newly refused. When `final`, also if anything else changed."""
-        if not self._storing.locked() and self._has_nothing_to_store(*self._unstored(), final=final):
+        """Store the state of the servers if one was newly refused or, with `final`, if anything has changed."""
+        if not self._store_lock.locked() and self._has_nothing_to_store(*self._unstored(), final=final):
             return
         # Finish even if the caller is cancelled, because `_refusals` must match what is stored.
         await run_to_completion(self._store(final=final))
 
     async def unstored_event(self) -> tuple[ServersResolved, OnAppend] | None:
         """The event to store when the session is closed; None if nothing has changed."""
-        async with self._storing:
+        async with self._store_lock:
             resolved, new = self._unstored()
             if self._has_nothing_to_store(resolved, new, final=True):
                 return None
             return resolved, self._record.audit_refusals_callback(new)
 
     async def _store(self, *, final: bool) -> None:
-        async with self._storing:
+        async with self._store_lock:
             resolved, new = self._unstored()
             if self._has_nothing_to_store(resolved, new, final=final):
                 return
@@ -64,6 +64,7 @@ class StoredResolution:
         return not new and (not final or resolved == self._last)
 
     def _unstored(self) -> tuple[ServersResolved, list[Refusal]]:
+        """The current state of the servers, and the refusals in it that are not stored yet."""
         resolved = self._read_state()
         return resolved, _new_refusals(resolved.refusals, self._refusals)
 

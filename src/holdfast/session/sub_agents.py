@@ -30,7 +30,7 @@ from holdfast.wire.call_arguments import Arguments
 if TYPE_CHECKING:
     from holdfast.session.session import Session
 
-_MAX_RESULT = 50_000
+_MAX_RESULT = 50_000  # characters of the last message that the parent's call returns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +92,8 @@ async def _end(session: "Session", context: "SubAgentContext", task: SubAgentTas
     """Store the end of the sub-agent's last message, and the usage that is in no stored model response."""
     await session.record.messages.end_agent(context.origin)
     if context.usage:
-        own = session.agent.model_name if isinstance(session.agent, ModelAgent) else ""
-        model = (task.definition.model if task.definition is not None else "") or own
+        session_model = session.agent.model_name if isinstance(session.agent, ModelAgent) else ""
+        model = (task.definition.model if task.definition is not None else "") or session_model
         await context.add_model_event(ModelResponded(model=model, message={}, usage=context.usage))
 
 

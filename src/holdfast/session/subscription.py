@@ -17,9 +17,9 @@ from holdfast.store.types import StoredEvent
 MAX_EVENTS = 4096
 MAX_BYTES = 4 * 1024 * 1024
 """An `EventFeed` keeps at most this many events and bytes in memory."""
-MAX_BATCH = 512
+MAX_BATCH = 512  # events that `next_batch` returns at most
 _BATCH_BYTES = 512 * 1024  # further events are left for the next batch
-_STORE_BATCH = 256
+_STORE_BATCH = 256  # events that are read from the store at once
 RETRY_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 3.0)
 """The pauses before a read of the store is repeated."""
 _TRANSIENT = (codes.STORE_BUSY, codes.STORE_FAILED, codes.STORE_FULL, codes.STORE_UNREADABLE)
@@ -57,9 +57,8 @@ class EventFeed:
 
     def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
         """Pass on events that have just been stored: in order, each with its size in bytes."""
-        if (
-            not events or events[-1].seq <= self.last
-        ):  # subscribers read these from the store, after `advance`
+        # After `advance`, subscribers read these events from the store.
+        if not events or events[-1].seq <= self.last:
             return
         if events[0].seq != self.last + 1:
             self._forget_recent()
@@ -99,7 +98,7 @@ class EventFeed:
             return [recent[-index] for index in range(count, max(0, count - fitting), -1)]
         if count == len(recent):
             return [*islice(recent, MAX_BATCH)]
-        # A deque is fast near its ends.
+        # Indexed from the end, because most subscribers need only the newest events, and a deque is fast near its ends.
         return [recent[-index] for index in range(count, max(0, count - MAX_BATCH), -1)]
 
     async def read_stored(self, after: int) -> Sequence[StoredEvent]:

@@ -28,19 +28,21 @@ from holdfast.model.permission import Mode
 from holdfast.model.server import SPAWNING_TOOLS
 from holdfast.model.visible_text import replace_surrogates
 from holdfast.session.calls import Calls
-from holdfast.session.inbox import Inbox
+from holdfast.session.mailbox import Mailbox
 from holdfast.session.permission import PermissionPolicy
 from holdfast.session.project_instructions import ProjectInstructions
 from holdfast.session.record import Record
 from holdfast.session.servers import Servers
 from holdfast.store.types import StoredEvent
-from holdfast.wire.call_arguments import Arguments, encode_arguments, not_a_tool_name
+from holdfast.wire.call_arguments import Arguments, encode_arguments, tool_name_type_error
 
 MAX_RESULT_TEXT = 1_000_000
 """How many characters of the agent's last message are kept for the result of its turn."""
 
 
 class _Message:
+    """A message of the agent, up to `MAX_RESULT_TEXT` characters."""
+
     def __init__(self, message_id: str) -> None:
         self.message_id = message_id
         self.pieces: list[str] = []
@@ -54,7 +56,7 @@ class _Message:
 
 
 class SessionTurnContext:
-    """The `TurnContext` of one turn of a session."""
+    """One turn of a session, for its agent. The protocol `holdfast.agent.agent.TurnContext` describes the methods."""
 
     def __init__(
         self,
@@ -68,6 +70,7 @@ class SessionTurnContext:
         self.turn_id = turn_id
         self.origin: Origin = OWN_AGENT
         self.sender = ""
+        """The id of the session whose message started the turn; empty if a prompt did."""
         self.budget: Budget = UNLIMITED_BUDGET
         self.total = TurnTotal()
         self.definition: AgentDefinition | None = None
@@ -75,14 +78,14 @@ class SessionTurnContext:
         """The highest mode for the calls of this agent."""
         self.can_spawn: Callable[[CatalogTool], bool] = _allow
         """Whether the agent may start another one now, with this tool."""
-        self.inbox: Inbox | None = None
+        self.mailbox: Mailbox | None = None
         """None if this agent gets no messages of other sessions."""
         self._record = record
         self._servers = servers
         self._calls = calls
         self._permission = permission
         self._instructions = instructions
-        self._messages = 0
+        self._message_count = 0
         self._message_id = f"{turn_id}.0"
         self.usage: JsonObject = {}
         self.failure: HoldfastError | None = None
@@ -94,8 +97,8 @@ class SessionTurnContext:
         return self._servers.context
 
     def begin_message(self) -> None:
-        self._messages += 1
-        self._message_id = f"{self.turn_id}.{self._messages}"
+        self._message_count += 1
+        self._message_id = f"{self.turn_id}.{self._message_count}"
 
     @property
     def last_message(self) -> str:
@@ -131,7 +134,7 @@ class SessionTurnContext:
 
     async def call(self, name: str, arguments: Arguments | None = None, *, call_id: str = "") -> ToolResult:
         if not isinstance(cast("object", name), str):
-            raise not_a_tool_name(name)
+            raise tool_name_type_error(name)
         # The server stays empty: the name contains it.
         tool_call = ToolCall(
             call_id=call_id or new_call_id(),
@@ -172,9 +175,9 @@ class SessionTurnContext:
         return self._record.stored_events()
 
     async def take_messages(self) -> tuple[str, ...]:
-        if self.inbox is None:
+        if self.mailbox is None:
             return ()
-        return tuple(map(mark_message, await self.inbox.take(self.turn_id)))
+        return tuple(map(mark_message, await self.mailbox.deliver(self.turn_id)))
 
     async def tools(self) -> tuple[CatalogTool, ...]:
         await self._servers.start_unknown()

@@ -21,7 +21,7 @@ from holdfast.model.ids import new_message_id, new_turn_id
 from holdfast.model.json import JsonObject
 from holdfast.model.limits import STORED_LIMIT
 from holdfast.session.doors import AttachedDoor
-from holdfast.session.inbox import Inbox, message_blocks
+from holdfast.session.mailbox import Mailbox, message_blocks
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.session_spans import SessionSpans, describe_turn
@@ -34,10 +34,10 @@ BeforeTurn = Callable[[], Awaitable[None]]
 """Runs at the beginning of a turn, before the agent."""
 MAX_WAITING_PROMPTS = 16
 """How many prompts of one sender may wait."""
-MAX_WAITING_IN_ALL = 64
-_TITLE_LENGTH = 80
+MAX_WAITING_IN_ALL = 64  # prompts of all senders together
+_TITLE_LENGTH = 80  # characters
 _TITLE_SOURCE = 4 * 1024  # the title is made from at most this many characters of each text
-_TITLE_BLOCKS = 20
+_TITLE_BLOCKS = 20  # the title is made from at most this many blocks of the prompt
 _current: ContextVar["Turns | None"] = ContextVar("holdfast_turns", default=None)
 INTERNAL_ERROR_REPLY = "Internal error in Holdfast; see its log. You can continue this session."
 
@@ -92,10 +92,10 @@ class Turns:
         new_context: Callable[[str], SessionTurnContext],
         *,
         has_title: bool,
-        inbox: Inbox | None = None,
+        mailbox: Mailbox | None = None,
     ) -> None:
         self.agent = agent
-        self._inbox = inbox or Inbox(record)
+        self._mailbox = mailbox or Mailbox(record)
         self._scope = scope
         self._record = record
         self._new_context = new_context
@@ -169,7 +169,7 @@ class Turns:
             self._start(prompt, None)
 
     def cancel(self, sender: AttachedDoor | None = None) -> None:
-        """Cancel the running turn, whoever sent its prompt, and the waiting prompts of `sender`.
+        """Cancel the running turn, even if its prompt is from another sender, and the waiting prompts of `sender`.
 
         Waiting prompts of senders that have left are also cancelled. Without a sender, all waiting prompts are cancelled.
         """
@@ -207,11 +207,12 @@ class Turns:
             return TurnResult(reason=StopReason.CANCELLED, last_seq=0)
 
     async def _run(self, pending: "_PendingPrompt") -> TurnResult:
+        """Run the turn of a prompt: store the prompt, let the agent answer, and store the end."""
         turn_id = new_turn_id()
         prompt, context, record = pending.prompt, self._new_context(turn_id), self._record
         async with record.turn():
             if prompt.is_from_inbox:
-                received = await self._inbox.take(turn_id)
+                received = await self._mailbox.deliver(turn_id)
                 if not received:  # an earlier turn got them
                     return TurnResult(reason=StopReason.END_TURN, last_seq=record.events.last)
                 context.sender = received[0].sender
@@ -292,7 +293,7 @@ class _PendingPrompt:
         self.sender = sender
         self.is_cancelled = prompt.is_cancelled
         self.is_running = False
-        self._answering: asyncio.Task[StopReason] | None = None
+        self._answer_task: asyncio.Task[StopReason] | None = None
 
     @property
     def is_abandoned(self) -> bool:
@@ -300,16 +301,16 @@ class _PendingPrompt:
 
     def cancel(self) -> None:
         self.is_cancelled = True
-        if self._answering is not None:
-            self._answering.cancel()
+        if self._answer_task is not None:
+            self._answer_task.cancel()
 
     async def run(self, answer: Callable[[], Coroutine[Any, Any, StopReason]]) -> StopReason:
         """Answer the prompt. A cancelled prompt ends as cancelled, even if the agent swallows the cancellation."""
         if self.is_cancelled:
             return StopReason.CANCELLED
-        self._answering = asyncio.create_task(answer())
+        self._answer_task = asyncio.create_task(answer())
         try:
-            reason = await self._answering
+            reason = await self._answer_task
         except asyncio.CancelledError:
             return StopReason.CANCELLED
         return StopReason.CANCELLED if self.is_cancelled else reason

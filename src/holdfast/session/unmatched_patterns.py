@@ -11,7 +11,7 @@ from holdfast.model.visible_text import to_line
 log = logging.getLogger(__name__)
 
 _MAX_COMPARED = 300  # difflib is slow with more names
-_MAX_NAMED = 10
+_MAX_NAMED = 10  # tools that a warning names
 
 
 class UnmatchedPatterns:

@@ -10,8 +10,8 @@ from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import parse_session_id
 from holdfast.model.json import Json, JsonObject
+from holdfast.model.slug import parse_slug
 from holdfast.model.trust import Trust
-from holdfast.model.workspace import parse_slug
 from holdfast.token.jws import encode_base64url, parse_object, token_error
 
 ISSUER = "holdfast"

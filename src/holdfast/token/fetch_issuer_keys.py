@@ -14,7 +14,7 @@ from holdfast.model.worker_threads import WorkerThreads
 from holdfast.token.jws import parse_object
 
 _TIMEOUT_SECONDS = 10.0
-_MAX_BYTES = 512 * 1024
+_MAX_BYTES = 512 * 1024  # of an answer
 _threads = WorkerThreads("issuer-keys", threads=2)
 
 
@@ -45,11 +45,11 @@ class KeySetSource:
                 continue
             except ValueError:
                 continue
-            found = metadata.get("jwks_uri")
+            jwks_uri = metadata.get("jwks_uri")
             # The metadata of another issuer could name other keys (RFC 8414, section 3.3).
-            if metadata.get("issuer") == self._issuer and isinstance(found, str):
-                check_url(found)
-                return found
+            if metadata.get("issuer") == self._issuer and isinstance(jwks_uri, str):
+                check_url(jwks_uri)
+                return jwks_uri
         raise failure or HoldfastError(
             codes.BAD_KEY, f"The metadata of the issuer {self._issuer!r} names no key set of this issuer."
         )
@@ -78,6 +78,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _metadata_urls(issuer: str) -> tuple[str, ...]:
+    """The addresses of an issuer's metadata: that of RFC 8414, then that of OpenID Connect."""
     parts = urlsplit(issuer)
     path = parts.path.rstrip("/")
 
@@ -91,6 +92,8 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: it could lead to an address that `check_url` refuses."""
+
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
@@ -98,22 +101,22 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def _get(url: str) -> bytes:
     opener = urllib.request.build_opener(_NoRedirects)
     deadline = time.monotonic() + _TIMEOUT_SECONDS
-    parts: list[bytes] = []
+    chunks: list[bytes] = []
     size = 0
     try:
         with opener.open(
             urllib.request.Request(url, headers={"Accept": "application/json"}), timeout=_TIMEOUT_SECONDS
         ) as answer:
-            while part := answer.read1(65536):
-                size += len(part)
+            while chunk := answer.read1(65536):
+                size += len(chunk)
                 if size > _MAX_BYTES or time.monotonic() > deadline:
                     raise _cannot_fetch(url, "the answer is too large or too slow")
-                parts.append(part)
+                chunks.append(chunk)
     except urllib.error.HTTPError as error:
         raise _cannot_fetch(url, f"status {error.code}") from None
     except (OSError, HTTPException, ValueError) as error:
         raise _cannot_fetch(url, type(error).__name__) from None
-    return b"".join(parts)
+    return b"".join(chunks)
 
 
 def _cannot_fetch(url: str, reason: str) -> HoldfastError:

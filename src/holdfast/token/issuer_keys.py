@@ -50,15 +50,16 @@ def read_key_set(text: bytes) -> dict[str, IssuerKey]:
         keys = None
     if not isinstance(keys, list):
         raise HoldfastError(codes.BAD_KEY, "The issuer's key set is not a JSON object with a list `keys`.")
-    found: dict[str, IssuerKey] = {}
+    keys_by_id: dict[str, IssuerKey] = {}
     for raw in keys[:_MAX_KEYS]:
         key = _read_key(raw) if isinstance(raw, dict) else None
         if key is not None:
-            found.setdefault(key.key_id, key)
-    return found
+            keys_by_id.setdefault(key.key_id, key)
+    return keys_by_id
 
 
 def _read_key(raw: JsonObject) -> IssuerKey | None:
+    """One key of a key set; None if it cannot verify signatures here."""
     key_id = raw.get("kid", "")
     if not isinstance(key_id, str) or raw.get("use", "sig") != "sig":
         return None
@@ -105,6 +106,7 @@ def _verify_rsa(key: "RSAPublicKey", algorithm: str, signed: bytes, signature: b
 
 
 def _ec_verifier(raw: JsonObject) -> tuple[frozenset[str], VerifySignature]:
+    """The algorithm of an elliptic-curve key, and the function that verifies its signatures."""
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 

@@ -15,12 +15,13 @@ from holdfast.token.issuer_keys import IssuerKey, read_key_set
 from holdfast.token.jws import MAX_TOKEN_BYTES, decode_base64url, parse_object, token_error
 
 LEEWAY = 30.0
+"""By how many seconds the issuer's clock may differ from the clock of this machine."""
 _TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
 _MIN_FETCH_SECONDS = 30.0
 """The keys are fetched at most once in this time, even if tokens name unknown keys."""
 _MAX_AGE_SECONDS = 3600.0
 """The keys are fetched again after this time. If that fails, the old keys are used until they are twice as old."""
-_MAX_SUBJECT = 256
+_MAX_SUBJECT = 256  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +65,7 @@ class IssuerVerifier:
         self._tried_at: float | None = None
         self._failure = ""
         """Why the last fetch failed, if it left no keys to use; else empty."""
-        self._fetching = asyncio.Lock()
+        self._fetch_lock = asyncio.Lock()
 
     async def prepare(self, token: str) -> None:
         """Fetch the issuer's keys if they are old, or if the token's key is not among them.
@@ -73,7 +74,7 @@ class IssuerVerifier:
         """
         key_id = _parse(token).key_id
         if self._must_fetch(key_id):
-            async with self._fetching:
+            async with self._fetch_lock:
                 if self._must_fetch(key_id):  # otherwise another request has fetched them
                     await self._fetch_keys()
         if self._failure:
@@ -180,9 +181,11 @@ def _parse(token: str) -> _ParsedJwt:
 
 
 def _read_time(payload: JsonObject, name: str) -> float | None:
+    """A claim with a time, in seconds since 1970; None if it is missing."""
     value: Json = payload.get(name)
     if value is None:
         return None
+    # A float is exact only below 2**53.
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
         raise token_error("claims", f"The token's `{name}` is not a time.")
     return float(value)

@@ -38,9 +38,8 @@ class KeyFile:
         self._folder = folder
         self._clock = clock
         self._private = folder / _PRIVATE_NAME
-        self._private_path = str(
-            self._private
-        )  # used for every token: `lstat` is faster with a string than with a `Path`
+        # Used for every token. `lstat` is faster with a string than with a `Path`.
+        self._private_path = str(self._private)
         self.public_file = folder / _PUBLIC_NAME
 
     def version(self) -> FileVersion | None:
@@ -69,6 +68,7 @@ class KeyFile:
             self._write(change(self._read()[0]))
 
     def _create(self) -> tuple[tuple[Key, ...], FileVersion]:
+        """Create the file with a new key, unless another process has just done it. Return its keys and version."""
         make_private_folder(self._folder)
         _check_private(self._folder, self._folder.stat(), "700")
         with self._locked():
@@ -77,20 +77,21 @@ class KeyFile:
             return self._read()
 
     def _read(self) -> tuple[tuple[Key, ...], FileVersion]:
+        """The keys and the version of the file. Raise if other users could have read or written it."""
         try:
             descriptor = open_untrusted_file(self._private, follow_link=False)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise _bad_key_file(
-                self._private, f"{error.strerror}. It must be a regular file that you own."
+                self._private, f"It must be a regular file that you own ({error.strerror})."
             ) from None
         try:
-            found = os.fstat(descriptor)
-            _check_private(self._private, found, "600")
+            status = os.fstat(descriptor)
+            _check_private(self._private, status, "600")
             _check_private(self._folder, self._folder.stat(), "700")
             text = read_descriptor(descriptor, limit=_MAX_FILE_BYTES, name=str(self._private))
-            return read_private(text), _file_version(found)
+            return read_private(text), _file_version(status)
         except UnusableFileError as error:
             raise _bad_key_file(self._private, f"It has {error.strerror}.") from None
         finally:
@@ -132,17 +133,18 @@ def secrets_in_key_folder(folder: Path) -> Iterator[str]:
             yield from (encode_base64url(key.secret), b64encode(key.secret).decode(), key.secret.hex())
 
 
-def _file_version(found: os.stat_result) -> FileVersion:
-    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid)
+def _file_version(status: os.stat_result) -> FileVersion:
+    return (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
 
 
-def _check_private(path: Path, found: os.stat_result, mode: str) -> None:
-    if found.st_uid != os.geteuid():
+def _check_private(path: Path, status: os.stat_result, mode: str) -> None:
+    """Raise unless only this user can open the file or folder. `mode` is the mode that it should have."""
+    if status.st_uid != os.geteuid():
         raise _bad_key_file(path, "It belongs to another user, who may have read or written it.")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         raise _bad_key_file(
             path,
-            "Other users can open it. Remove it or, if you are sure that none did, "
+            "Other users can open it. Remove it or, if you are sure that no other user has opened it, "
             f"run: {shlex.join(['chmod', mode, str(path)])}",
         )
 

@@ -25,8 +25,9 @@ class ReplayCache:
         self._per_session = per_session
         self._tokens: set[str] = set()
         self._by_expiry: list[tuple[int, str, str]] = []
+        """A heap: until when a token is remembered, the token, and its session."""
         self._by_session: Counter[str] = Counter()
-        self._forgotten_up_to = 0.0
+        self._forgotten_up_to = 0.0  # all tokens that had to be remembered until this time are forgotten
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -40,7 +41,7 @@ class ReplayCache:
             self._forget_expired(time.time() if now is None else now)
             if token in self._tokens:
                 raise HoldfastError(codes.TOKEN_REPLAYED, "This token was used before.")
-            # The clock was set back: this token may have been used and forgotten.
+            # This happens if the clock was set back. The token may have been used and forgotten.
             if until <= self._forgotten_up_to:
                 raise HoldfastError(
                     codes.TOKEN_REPLAYED,

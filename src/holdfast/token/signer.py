@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LoadedKeys:
-    """The keys of one version of the key file. `private` and `header` belong to the first key, which signs."""
+    """The keys of one version of the key file. The first key signs: `private` is its private key, `header` the header of its tokens."""
 
     version: FileVersion
     keys: tuple[Key, ...]

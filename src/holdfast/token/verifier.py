@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 LEEWAY = 5.0
+"""By how many seconds the clocks of the host and the server may differ."""
 _MAX_LEEWAY = 30.0
-_MAX_FILE_BYTES = 1024 * 1024
+_MAX_FILE_BYTES = 1024 * 1024  # of the key set
 
 
 class Verifier:
@@ -78,13 +79,13 @@ class Verifier:
     def _verify_signature(self, token: str, now: float) -> bytes:
         from cryptography.exceptions import InvalidSignature
 
-        parts = parse_token(token)
-        key = self._find_key(parts.key_id, now)
+        parsed = parse_token(token)
+        key = self._find_key(parsed.key_id, now)
         try:
-            self._ed25519_key(key).verify(parts.signature, parts.signing_input)
+            self._ed25519_key(key).verify(parsed.signature, parsed.signing_input)
         except InvalidSignature:
             raise token_error("signature", "The token's signature is not valid.") from None
-        return parts.payload
+        return parsed.payload
 
     def _find_key(self, key_id: str, now: float) -> Key:
         if self._file is not None:
@@ -118,8 +119,8 @@ class Verifier:
 
     def _reload(self, file: Path) -> None:
         try:
-            found = file.stat()
-            version = (found.st_ino, found.st_mtime_ns, found.st_size)
+            status = file.stat()
+            version = (status.st_ino, status.st_mtime_ns, status.st_size)
             if version == self._file_version:
                 return
             self.replace(read_untrusted_file(file, limit=_MAX_FILE_BYTES))

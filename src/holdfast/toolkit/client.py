@@ -15,17 +15,18 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_session_id
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.meta_keys import ENVELOPE_KEY
+from holdfast.model.slug import slugify
 from holdfast.model.trust import Trust, parse_trust
-from holdfast.model.workspace import Workspace, slugify
+from holdfast.model.workspace import Workspace
 from holdfast.toolkit.authentication import AnonymousAuthenticator, Authenticator, EnvironmentAuthenticator
 from holdfast.toolkit.check_options import check_takes
 from holdfast.toolkit.workspace import WorkspaceLookup
 from holdfast.wire.call_arguments import Arguments, encode_arguments
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.client_answers import elicitation_result, sampling_result
 from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 from holdfast.wire.mcp.server import server_peer
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Notification, PeerError, Raw, Request
 from holdfast.wire.peer import Peer
 from holdfast.wire.strict_json import decode_json

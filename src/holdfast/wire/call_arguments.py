@@ -13,7 +13,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import is_all_finite
 from holdfast.model.parse_text import bad_type
 
-__all__ = ["Arguments", "encode_arguments", "not_a_tool_name"]
+__all__ = ["Arguments", "encode_arguments", "tool_name_type_error"]
 
 
 def encode_arguments(arguments: Arguments | None) -> bytes:
@@ -24,21 +24,22 @@ def encode_arguments(arguments: Arguments | None) -> bytes:
         else:  # a dict is checked first, because the check for a mapping is slow
             plain = arguments if isinstance(arguments, dict) else _plain(arguments)
         encoded = msgspec.json.encode(plain, enc_hook=_encode_value)
+        # msgspec encodes a NaN or an infinity as null.
         if encoded.find(b"null") >= 0 and not is_all_finite(
             msgspec.to_builtins(plain, enc_hook=_encode_value, str_keys=True)
         ):
-            raise ValueError("they have a NaN or an infinity")
+            raise ValueError("they contain a NaN or an infinity")
     except (TypeError, ValueError) as error:
         raise HoldfastError(
             codes.BAD_ARGUMENT, f"The arguments cannot be encoded as JSON: {error}."
         ) from None
-    if not encoded.startswith(b"{"):
-        raise _not_arguments(arguments)
+    if not encoded.startswith(b"{"):  # a pydantic RootModel can be encoded as a list
+        raise _arguments_type_error(arguments)
     return encoded
 
 
-def not_a_tool_name(name: object) -> HoldfastError:
-    """The error for a name that is not a text."""
+def tool_name_type_error(name: object) -> HoldfastError:
+    """The error for a tool name that is not a string."""
     return bad_type("name", 'the name of a tool as text, "server.tool"', name)
 
 
@@ -48,11 +49,11 @@ def _plain(arguments: object) -> object:
     if is_dataclass(arguments) and not isinstance(arguments, type):
         return arguments
     if isinstance(arguments, type) or not hasattr(arguments, "model_dump"):
-        raise _not_arguments(arguments)
+        raise _arguments_type_error(arguments)
     return _encode_value(arguments)
 
 
-def _not_arguments(value: object) -> HoldfastError:
+def _arguments_type_error(value: object) -> HoldfastError:
     return HoldfastError(
         codes.BAD_ARGUMENT,
         "The arguments must be a dict, a dataclass or a pydantic model, "

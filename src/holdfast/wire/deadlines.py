@@ -16,7 +16,8 @@ class Deadlines:
         self._loop = loop
         self._on_expire = on_expire
         self._expires_at: dict[Id, float] = {}
-        # When the timer ends. The timer cannot tell: of one that is due, uvloop returns a handle without `when()`.
+        # The time of `_timer`. It is stored because a timer does not always have `when()`: uvloop returns a plain handle
+        # if the time has already passed.
         self._timer_at = 0.0
         self._timer: asyncio.Handle | None = None
 

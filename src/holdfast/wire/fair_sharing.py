@@ -34,7 +34,7 @@ class RequestSlots:
         try:
             await granted
         except asyncio.CancelledError:
-            if not granted.cancelled():
+            if not granted.cancelled():  # the slot was granted just before the task was cancelled
                 self.release(owner)
             raise
 
@@ -97,7 +97,7 @@ class SendQueue:
             written.set_result(None)
 
     def fail(self, make_error: Callable[[], Exception]) -> None:
-        """Discard all lines; their futures get an error."""
+        """Discard all lines. The future of each line gets its own error from `make_error`."""
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             for _, written in queue:

@@ -55,6 +55,7 @@ class IncomingRequests:
         limits: Limits,
         answers_cancelled: bool,
     ) -> None:
+        """`writable` is not set while the remote peer reads too slowly. `answers_cancelled` says whether cancelled requests get an answer."""
         self._handler = handler
         self._write = write
         self._writable = writable
@@ -64,7 +65,7 @@ class IncomingRequests:
         self._tasks: dict[Id, asyncio.Task[None]] = {}
         self._not_started_ids: set[Id] = set()
         self._cancelled_ids: set[Id] = set()
-        # Requests that were cancelled, or whose answer is written but not read yet.
+        # Requests that were cancelled, or whose answer is written but not read yet. Their tasks still run.
         self._ending_ids: set[Id] = set()
         self.unread_bytes = 0
         """The size of the answers that are written, but not read yet."""
@@ -89,6 +90,7 @@ class IncomingRequests:
                 codes.INVALID_REQUEST,
                 "A request with this id is still in flight. Use a new id for each request.",
             )
+        # The limit does not count the tasks that are ending, but all tasks together are limited, too: to twice as many.
         if len(tasks) >= limit and (len(tasks) - len(self._ending_ids) >= limit or len(tasks) >= 2 * limit):
             return HoldfastError(
                 codes.BUSY, f"{limit} requests are already in flight. Wait for an answer first."
@@ -110,6 +112,7 @@ class IncomingRequests:
                 task.cancel()
 
     async def _run(self, request: Request) -> None:
+        """Run the handler of one request, and write its answer. While the remote peer reads too slowly, the task waits."""
         request_id = request.id
         self._not_started_ids.discard(request_id)
         try:
@@ -124,7 +127,7 @@ class IncomingRequests:
                     line = check_size(result_line(request_id, result), self._limits)
                 except PeerError as error:
                     line = error_line(request_id, error.rpc_code, error.message, error.data)
-                    check_size(line, self._limits)
+                    check_size(line, self._limits)  # if it fails: the outer `except Exception` answers
                 except HoldfastError as error:
                     line = error_line(request_id, error.code.rpc_code, error.message, error.details or None)
             except asyncio.CancelledError:
@@ -152,6 +155,7 @@ class IncomingRequests:
             await self._writable.wait()
 
     def _cancelled_line(self, request_id: Id) -> bytes | None:
+        """The answer of a handler that was cancelled; None if the protocol wants none."""
         if request_id in self._cancelled_ids:
             if self._answers_cancelled:
                 return error_line(request_id, codes.CANCELLED.rpc_code, "The request was cancelled.")

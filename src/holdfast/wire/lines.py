@@ -1,14 +1,12 @@
 """Split a byte stream into lines. Only the first and last bytes of a line over the limit are kept."""
 
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
+from holdfast.wire.message_memory import LONG_LINE_BYTES, LongLineMemory
+
 BOM = b"\xef\xbb\xbf"
-LONG_LINE_BYTES = 64 * 1024
-"""A line over this size is long. It is parsed in a thread. If it arrives in several chunks, its memory is counted."""
-LONG_LINE_MEMORY_BYTES = 48 * 1024 * 1024
-"""The most memory that all long lines and HTTP bodies of one owner may use."""
 _HEAD_BYTES, _TAIL_BYTES = 1024, 256  # how much of an oversized line is kept
 
 
@@ -21,59 +19,6 @@ class OversizedLine(msgspec.Struct, frozen=True):
 
 
 Line: TypeAlias = bytes | bytearray | OversizedLine
-
-
-class LongLineMemory:
-    """Limits the memory of one owner's long lines and HTTP bodies, while they arrive and until they are parsed.
-
-    A line may grow only while at least as much memory is free as it uses, so a few lines cannot take all memory.
-    """
-
-    __slots__ = ("_free",)
-
-    def __init__(self, total: int = LONG_LINE_MEMORY_BYTES) -> None:
-        self._free = total
-
-    def try_grow(self, size: int, added: int) -> bool:
-        """Count `added` bytes for a line of `size` counted bytes. Return False if the line may not grow."""
-        if size + added > self._free:
-            return False
-        self._free -= added
-        return True
-
-    def release(self, size: int) -> None:
-        """Count these bytes as free again."""
-        self._free += size
-
-
-class MessageMemory:
-    """Counts the memory of one message that arrives in parts, until it is parsed. The memory of short messages is not counted."""
-
-    __slots__ = ("_counted", "_long_line_memory")
-
-    def __init__(self, long_line_memory: LongLineMemory) -> None:
-        self._long_line_memory = long_line_memory
-        self._counted = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    def try_grow_to(self, size: int) -> bool:
-        """Count the message with this size. Return False if it may not grow."""
-        if size <= max(LONG_LINE_BYTES, self._counted):
-            return True
-        if not self._long_line_memory.try_grow(self._counted, size - self._counted):
-            return False
-        self._counted = size
-        return True
-
-    def release(self) -> None:
-        """Count the memory as free again, after the message was parsed or dropped."""
-        self._long_line_memory.release(self._counted)
-        self._counted = 0
 
 
 class LineSplitter:
@@ -120,6 +65,7 @@ class LineSplitter:
         before = self._size
         self._size += len(piece)
         buffer = self._buffer
+        # The buffer has the whole line so far, unless the line is over the limit.
         if self._size <= self._limit and len(buffer) == before and self._may_grow(before, len(piece)):
             buffer += piece
             return

@@ -1,4 +1,4 @@
-"""Limit how much of the event loop's time each owner may use, and all owners together."""
+"""Limit how much of the event loop's time each owner, and all owners together, may use."""
 
 import asyncio
 from collections import deque
@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 from time import monotonic
 from typing import TypeVar
 
-from holdfast.wire.lines import LongLineMemory
+from holdfast.wire.message_memory import LongLineMemory
 from holdfast.wire.task_turns import TaskTurns
 
 T = TypeVar("T")
@@ -20,7 +20,8 @@ _MAX_PAUSE_SECONDS = 1.0  # the longest pause of an owner with the usual share
 _MAX_WORK_SECONDS = 0.02  # the most that is charged for a piece of work that may include waiting
 _BUSY_SECONDS = 0.1  # how long an owner counts as busy after a pause
 
-_busy: dict["LoopThrottle", float] = {}  # the owners that had to pause, and until when they count as busy
+_busy: dict["LoopThrottle", float] = {}
+"""The throttles of owners that had to pause, and until when each counts as busy."""
 
 
 class LoopThrottle:
@@ -50,6 +51,7 @@ class LoopThrottle:
         """The owner's name. The number of threads that parse long messages is limited for each owner."""
         self.long_line_memory = LongLineMemory()
         """Limits the memory of the long lines of the owner's connections."""
+        # `charge` adds three times the work to `free_at`. The work itself takes one of these three, the credit pays for two.
         self._credit = (_SHARE_DIVISOR - 1) * burst_seconds
         self.free_at = 0.0
         """The time (`monotonic`) from which the owner is within its share again. Before this time, `must_wait` may return True."""
@@ -82,6 +84,7 @@ class LoopThrottle:
         divisor = _share_divisor(now) if _busy else _SHARE_DIVISOR
         # The credit lets an owner that was idle do a burst of work without a pause.
         free_at = max(now - seconds - self._credit, self.free_at) + divisor * seconds
+        # One long piece of work must not cause a pause of many seconds.
         if free_at > now + _MAX_PAUSE_SECONDS:
             free_at = min(free_at, now + _MAX_PAUSE_SECONDS * divisor / _SHARE_DIVISOR)
         self.free_at = free_at
@@ -98,6 +101,7 @@ class LoopThrottle:
         now = monotonic()
         if self.free_at <= now:
             return 0.0
+        # Move it to the end, because `_share_divisor` removes throttles from the front.
         _busy.pop(self, None)
         _busy[self] = self.free_at + _BUSY_SECONDS
         return self.free_at - now

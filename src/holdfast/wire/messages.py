@@ -10,7 +10,8 @@ from holdfast.model import codes
 from holdfast.model.codes import Code
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.lines import LONG_LINE_BYTES, Line, OversizedLine
+from holdfast.wire.lines import Line, OversizedLine
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.strict_json import (
     DECODE_ERRORS,
     StrictJsonError,
@@ -75,7 +76,7 @@ class Malformed(msgspec.Struct, frozen=True, gc=False):
     has_result_or_error: bool = False
     """Whether a result or an error was found and no method. The id, if there is one, is then that of a request that we sent."""
     excerpt: str = ""
-    """The beginning of a line that is no message, for a log. A server may have printed it."""
+    """The beginning of a line that is not JSON, for a log: probably a text that the server printed."""
 
 
 class PeerError(HoldfastError):
@@ -108,7 +109,7 @@ _encode = msgspec.json.Encoder().encode
 _VERSION = Raw(b'"2.0"')
 _NULL = Raw(b"null")
 _INVALID_ID = f'"id" must be an integer or a string of at most {MAX_ID_BYTES} bytes.'
-_MAX_EXCERPT = 200
+_MAX_EXCERPT = 200  # bytes
 _MAX_BYTES_WITHOUT_PAYLOAD = 64 * 1024  # for a message that must be searched for duplicate keys
 
 
@@ -218,10 +219,11 @@ def _parse_response(raw: _RawMessage, request_id: Id | None) -> Message:
 
 
 def _read_id(raw: Raw) -> Id | None:
+    """The id, decoded; None if there is none, or if it is not valid."""
     if not raw:
         return None
     text = bytes(raw)
-    if text.isdigit() and len(text) < 19:
+    if text.isdigit() and len(text) < 19:  # most ids; every such number fits into 64 bits
         return int(text)
     if len(text) > MAX_ID_BYTES:
         return None
@@ -232,6 +234,7 @@ def _read_id(raw: Raw) -> Id | None:
 
 
 def _is_string_or_integer(text: bytes) -> bool:
+    # A number of 64 bits has at most 19 digits. A longer one is not used as an id.
     return text[:1] == b'"' or (text.lstrip(b"-").isdigit() and len(text) < 20)
 
 
@@ -246,7 +249,7 @@ def _invalid(reason: str, raw: _RawMessage, request_id: Id | None) -> Malformed:
 
 
 def _describe_wrong_type(line: bytes | bytearray) -> Malformed:
-    # Valid JSON of the wrong type: a batch, a bare value, or a method that is not a string.
+    """Describe a line with valid JSON of the wrong type: a batch, a bare value, or a method that is not a string."""
     first = line.lstrip()[:1]
     if first == b"[":
         return Malformed(codes.INVALID_REQUEST, "Batches are not supported: send one object per line.")
@@ -265,7 +268,10 @@ _MEMBER = re.compile(rb'"(\w+)"\s*:\s*(%s)' % _SCALAR)
 
 
 def _malformed(code: Code, reason: str, head: bytes | bytearray, tail: bytes | None = None) -> Malformed:
-    """Describe a line that cannot be parsed. Look for its id in `head` and `tail`, its first and last bytes."""
+    """Describe a line that cannot be parsed. Look for its id in its first and last bytes, `head` and `tail`.
+
+    Without a `tail`, the `head` is the whole line.
+    """
     members = _find_members(bytes(head[:1024]), bytes((head if tail is None else tail)[-256:]))
     request_id = _read_id(Raw(members[b"id"])) if b"id" in members else None
     may_be_response = request_id is not None and b"method" not in members
@@ -279,6 +285,7 @@ def _malformed(code: Code, reason: str, head: bytes | bytearray, tail: bytes | N
 
 
 def _find_members(head: bytes, tail: bytes) -> dict[bytes, bytes]:
+    """The members with scalar values at the start and the end of a line, undecoded."""
     members: dict[bytes, bytes] = {}
     if at_head := _AT_HEAD.match(head):
         members.update(_MEMBER.findall(at_head[0]))
@@ -309,8 +316,8 @@ def notification_line(method: str, params: Any) -> bytes:
 def notification_lines(method: str, params: Iterable[Any]) -> Iterator[bytes]:
     """Encode notifications that have the same method."""
     start = b'{"jsonrpc":"2.0","method":%b,"params":' % _encode(method)
-    for each in params:
-        yield b"%b%b}\n" % (start, _encode(each))
+    for one_params in params:
+        yield b"%b%b}\n" % (start, _encode(one_params))
 
 
 def result_line(request_id: Id, result: Any) -> bytes:

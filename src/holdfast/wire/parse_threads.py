@@ -36,6 +36,7 @@ async def run_in_parse_thread(
 
 
 def _run_timed(function: Callable[..., T], *args: Any) -> tuple[T, float]:
+    """Call the function. Return its result, and the processor time that it took."""
     began = thread_time()
     result = function(*args)
     return result, thread_time() - began

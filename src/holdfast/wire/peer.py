@@ -1,6 +1,6 @@
 """One end of a JSON-RPC connection: requests in both directions, notifications, cancellation and shutdown.
 
-The peer does no I/O. The `pipe`, `socket` and `memory` modules pass it the received bytes, as asyncio does with a protocol, and
+The peer does no I/O. The `pipe`, `socket` and `in_memory` modules pass it the received bytes, as asyncio does with a protocol, and
 give it a `PeerTransport` to write to. The peer guarantees that:
 
 * a notification that arrives before a response is handled before the waiting caller continues;
@@ -129,6 +129,7 @@ class Peer:
         answers_malformed: bool = False,
         throttle: LoopThrottle | None = None,
     ) -> None:
+        """`answers_malformed` says whether every malformed line gets an error response; otherwise only malformed requests with an id get one."""
         self._on_notification = on_notification
         self._cancel_method = cancel_method
         self._limits = limits
@@ -254,6 +255,10 @@ class Peer:
     async def _send_request(
         self, request_id: Id, line: bytes, owner: str, seconds: float | None = None
     ) -> Raw:
+        """Send a request, at once or after the lines that wait, and wait for its result.
+
+        If the caller is cancelled or the result takes too long, the remote peer gets a cancellation.
+        """
         if self.ended.is_set():
             raise HoldfastError(codes.CONNECTION_CLOSED, "The remote peer closed the connection.")
         future: asyncio.Future[Raw] = self._loop.create_future()
@@ -271,10 +276,12 @@ class Peer:
             else:
                 written = self._unsent.add(line, owner)
                 await asyncio.wait([written, future], return_when=asyncio.FIRST_COMPLETED)
+                # If the request fails before its line is written, the line is removed from the queue.
                 if not written.cancel():
-                    written.result()
+                    written.result()  # raises if the line could not be written
             return await future
         except (asyncio.CancelledError, _DeadlineError):
+            # A line that is still in the queue is removed, and then needs no cancellation.
             if is_sent or (written is not None and not written.cancel()):
                 self._send_cancel(request_id)
             raise
@@ -357,9 +364,9 @@ class Peer:
     # Receiving
 
     def _must_wait_for_reader(self) -> bool:
-        """Whether the remote peer must read our answers before we read more: too many of them are unread.
+        """Whether to stop reading until the remote peer has read more of our answers, because too many of them are unread.
 
-        False while we wait for an answer ourselves, because that answer could then not be read.
+        False while one of our own requests is pending, because its answer must be read.
         """
         incoming = self._incoming
         return not self._pending and (
@@ -439,7 +446,8 @@ class Peer:
                 )
                 return
         if self._answers_malformed or (message.id is not None and not message.may_be_response):
-            # A response has the id of our own request. An error with this id would look like an answer to one of the remote peer's requests.
+            # A response has the id of our own request. If we sent this id back, our error would look like the answer to one of the remote
+            # peer's requests, which may have the same id.
             self._send_error(
                 None if message.has_result_or_error else message.id, message.code.rpc_code, message.reason
             )

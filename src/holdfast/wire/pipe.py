@@ -15,9 +15,9 @@ from holdfast.model.light_event import LightEvent
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.peer import Peer
 
-_FLUSH_SECONDS = 2.0
-_FLUSH_BYTES = 64 * 1024
-_CHUNK_BYTES = 256 * 1024
+_FLUSH_SECONDS = 2.0  # how long closing waits until everything is written
+_FLUSH_BYTES = 64 * 1024  # with more buffered bytes, they are written at once
+_CHUNK_BYTES = 256 * 1024  # how much a copying thread reads at once
 # poll() always reports that a pipe was hung up. For a socket, this event must be requested; only Linux has it.
 _HANG_UP_EVENTS = getattr(select, "POLLRDHUP", 0)
 
@@ -50,9 +50,10 @@ async def connect_pipes(
 async def connect_stdio(
     peer: Peer, *, grace: float = 5.0, stdio: tuple[IO[bytes], IO[bytes]] | None = None
 ) -> AsyncIterator[Peer]:
-    """Connect the peer to standard input and output, or to what `take_stdio` returned. No other code can use them any more.
+    """Connect the peer to standard input and output, or to the files that `take_stdio` returned before.
 
-    `print` then writes to standard error, and child processes get an empty standard input.
+    Other code can no longer use standard input and output: `print` writes to standard error, and child processes get an empty
+    standard input.
     """
     source, target = stdio or take_stdio()
     copiers = _Copiers()

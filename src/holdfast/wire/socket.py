@@ -6,7 +6,7 @@ from typing import cast
 
 from holdfast.wire.peer import Peer
 
-_FLUSH_SECONDS = 2.0
+_FLUSH_SECONDS = 2.0  # how long closing waits until everything is written
 # poll() reports that the remote end has closed its output only if this event is requested. Only Linux has it.
 _HANG_UP_EVENTS = getattr(select, "POLLRDHUP", 0)
 

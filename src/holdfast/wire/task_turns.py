@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _TURN_SECONDS = 0.001  # how long the tasks of an owner run in one iteration of the event loop
-_MAX_WOKEN = 32  # tasks that get their turn at once
+_MAX_WOKEN = 32  # tasks that get a turn in one iteration of the event loop
 _FIRST_GUESS = 0.0002  # seconds; about the time that a task runs until it waits again
 
 
@@ -25,8 +25,8 @@ class TaskTurns:
     __slots__ = ("_average", "_is_scheduled", "_left", "_waiting")
 
     def __init__(self) -> None:
-        self._left = _TURN_SECONDS  # of this iteration
-        self._average = _FIRST_GUESS
+        self._left = _TURN_SECONDS  # in this iteration
+        self._average = _FIRST_GUESS  # a moving average of the seconds that a task runs until it waits again
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_scheduled = False
 
@@ -57,12 +57,12 @@ class TaskTurns:
         """Give a turn to as many tasks as will probably run for a millisecond together."""
         self._is_scheduled = False
         self._left = _TURN_SECONDS
-        number = min(_MAX_WOKEN, 1 + int(_TURN_SECONDS / max(self._average, 1e-6)))
-        while self._waiting and number:
+        turns_left = min(_MAX_WOKEN, 1 + int(_TURN_SECONDS / max(self._average, 1e-6)))
+        while self._waiting and turns_left:
             turn = self._waiting.popleft()
             if not turn.done():  # else its task was cancelled
                 turn.set_result(None)
-                number -= 1
+                turns_left -= 1
         if self._waiting:
             self._schedule()
 
@@ -71,7 +71,7 @@ class TaskTurns:
 def run_in_turns(work: Coroutine[Any, Any, T], find_turns: Callable[[], TaskTurns]) -> Generator[Any, Any, T]:
     """Await the work. Before it starts, and each time before it continues, wait for a turn.
 
-    `find_turns` returns the turns of its owner, which may change.
+    `find_turns` returns the turns of the work's owner. The owner can change, for example when the caller of a request becomes known.
     """
     steps = work.__await__()
     error: BaseException | None = None

@@ -13,13 +13,13 @@ from typing import Any, cast
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.model.slug import is_slug
 from holdfast.model.untrusted_file import (
     is_writable_by_others,
     open_untrusted_file,
     read_descriptor,
     read_project_file,
 )
-from holdfast.model.workspace import is_slug
 
 ANNOUNCEMENT = ".holdfast/workspace.toml"
 _FILE = "bindings.json"

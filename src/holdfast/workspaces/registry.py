@@ -15,6 +15,7 @@ from holdfast.model.file_errors import name_file_in_errors
 from holdfast.model.mounts import is_within, read_mounts, with_bind_mounts
 from holdfast.model.private_files import make_private_folder
 from holdfast.model.real_path import StepBudget, real_path
+from holdfast.model.slug import is_slug, parse_slug, slugify, unique_slug
 from holdfast.model.trust import Trust
 from holdfast.model.untrusted_file import (
     UnusableFileError,
@@ -22,7 +23,7 @@ from holdfast.model.untrusted_file import (
     open_untrusted_file,
     read_descriptor,
 )
-from holdfast.model.workspace import Workspace, is_slug, parse_slug, slugify, unique_slug
+from holdfast.model.workspace import Workspace
 from holdfast.workspaces.bindings import (
     Announcement,
     Bindings,

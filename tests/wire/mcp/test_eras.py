@@ -9,13 +9,13 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.incoming_requests import RequestHandler
 from holdfast.wire.mcp import client as client_module
 from holdfast.wire.mcp.client import Client, negotiate
 from holdfast.wire.mcp.eras import Era, Implementation, OwnInfo
 from holdfast.wire.mcp.server import McpRequest, server_peer
 from holdfast.wire.mcp.tools import CallParams, CallResult, text_result
-from holdfast.wire.memory import connect_memory
 from holdfast.wire.messages import Notification, PeerError, Raw, Request
 from holdfast.wire.peer import Peer
 

@@ -35,7 +35,7 @@ def network_confinement(options: LaunchOptions) -> Confinement:
         network=options.hosts if options.is_sandboxed else ("*",),
         allowed_private_hosts=options.private_hosts if options.is_sandboxed else ("*",),
         denied_ports=options.denied_ports,
-        ports_folder=str(options.data_dir or ""),
+        ports_data_dir=str(options.data_dir or ""),
     )
 
 

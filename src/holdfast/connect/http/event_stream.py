@@ -7,8 +7,9 @@ from time import monotonic
 from holdfast.connect.http.response import HttpResponse
 from holdfast.model import codes
 from holdfast.model.limits import Limits
-from holdfast.wire.lines import LONG_LINE_BYTES, LongLineMemory, MessageMemory, OversizedLine
+from holdfast.wire.lines import OversizedLine
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.message_memory import LONG_LINE_BYTES, LongLineMemory, MessageMemory
 from holdfast.wire.messages import Malformed, Message, parse_line
 from holdfast.wire.parse_threads import parse_in_thread
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeAlias, cast
 
-from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.mcp.tools import ParamHeader, Tool
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.messages import Raw
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import DECODE_ERRORS, decode_json, make_decoder

@@ -9,8 +9,8 @@ from aiohttp import ClientError, ClientResponse
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.wire.lines import MessageMemory
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.message_memory import MessageMemory
 
 _SLICE_SECONDS = 0.001  # how long a body is read before the event loop may do other work
 _MIN_READ_BYTES, _MAX_READ_BYTES = 256, 64 * 1024  # how much of the received body is read at once

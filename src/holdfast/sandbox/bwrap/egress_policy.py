@@ -52,7 +52,7 @@ class EgressPolicy:
             grant for text in confinement.allowed_private_hosts if (grant := _parse_grant(text))
         ]
         self._denied_ports = frozenset(confinement.denied_ports)
-        self._ports_folder = confinement.ports_folder
+        self._ports_data_dir = confinement.ports_data_dir
 
     def why_name_refused(self, endpoint: Endpoint) -> str | None:
         """Why the name and port are not granted; None if they are."""
@@ -80,7 +80,7 @@ class EgressPolicy:
         """Whether a Holdfast process listens on a port, also one that began to listen after the sandbox was started."""
         if port in self._denied_ports:
             return True
-        return self._ports_folder != "" and port in own_ports(Path(self._ports_folder))
+        return self._ports_data_dir != "" and port in own_ports(Path(self._ports_data_dir))
 
 
 def parse_request(head: bytes) -> ProxyRequest | str:

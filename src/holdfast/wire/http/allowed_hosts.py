@@ -21,7 +21,7 @@ _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>[^/?#@]+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedHosts:
-    """The host names of a server, and the origins of other web pages that may use it."""
+    """The host names of a server, and the origins of the web pages on other hosts that may use it."""
 
     hosts: frozenset[str] = LOOPBACK
     origins: frozenset[str] = frozenset()
@@ -55,6 +55,7 @@ class AllowedHosts:
         return self._is_allowed(page_host)
 
     def _is_allowed(self, host: str | None) -> bool:
+        # Cut before the look-up, so that the cache of `_name_of` holds only short strings.
         return host is not None and _name_of(host[: _MAX_HOST + 1]) in self.hosts
 
 
@@ -66,7 +67,7 @@ def _name_of(host: str) -> str | None:
 
 
 def is_host_name(name: str) -> bool:
-    """Whether this is a host name, or an IPv6 address in brackets, without a port. Nothing else can equal the name in a `Host` header."""
+    """Whether this is a host name, or an IPv6 address in brackets, without a port. Only such names are useful in `AllowedHosts.hosts`."""
     match = _HOST.fullmatch(name.lower())
     return match is not None and match["name"] == name.lower()
 
@@ -82,4 +83,4 @@ def _is_same_server(one: str, other: str) -> bool:
 LOOPBACK_ONLY = AllowedHosts()
 """Accepts only requests for localhost, 127.0.0.1 or [::1]."""
 OWN_LOOPBACK_ORIGIN = AllowedHosts(own_origin_only=True)
-"""Like `LOOPBACK_ONLY`, but refuses the requests of web pages, except those of this server itself."""
+"""Like `LOOPBACK_ONLY`, but refuses the requests of web pages, except pages of this server itself."""

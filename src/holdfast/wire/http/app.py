@@ -218,36 +218,41 @@ class HttpApp:
         return self.sessions.find(http.session_id, http.caller.caller_id)
 
     async def _stream(self, session: HttpSession, response: AsgiResponse, receive: Receive) -> None:
+        """Send keepalives, and the queued notifications of the session, until the client disconnects or the session ends."""
         await response.send_keepalive()
         outgoing = session.outgoing
         end_signals = [
             asyncio.ensure_future(wait_for_disconnect(receive)),
             asyncio.ensure_future(session.ended.wait()),
         ]
-        has_queued: asyncio.Future[Any] | None = None
+        next_message: asyncio.Future[Any] | None = None
         try:
             while not any(task.done() for task in end_signals):
-                has_queued = has_queued or asyncio.ensure_future(outgoing.has_queued.wait())
+                next_message = next_message or asyncio.ensure_future(outgoing.has_queued.wait())
                 await asyncio.wait(
-                    [*end_signals, has_queued],
+                    [*end_signals, next_message],
                     timeout=self._http_limits.keepalive_seconds,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-                if not has_queued.done():
+                if not next_message.done():
                     await response.send_keepalive()
                     continue
-                has_queued = None
+                next_message = None
                 for line in outgoing.take_queued():
                     await response.send_line(line)
             await response.end()
         finally:
-            for task in (*end_signals, has_queued):
+            for task in (*end_signals, next_message):
                 if task is not None:
                     task.cancel()
 
 
 def _back_channel(session: HttpSession | None, response: AsgiResponse) -> BackChannel:
-    """How to send messages to the client: requests on the stream of this response, and notifications that belong to no request on the GET stream."""
+    """The ways to send messages to a client.
+
+    Requests, and notifications about the request that is being answered, go on the stream of this response. Other notifications wait for
+    the client's GET stream.
+    """
     if session is None:
         return BackChannel(response.notify)
     outgoing = session.outgoing

@@ -10,13 +10,13 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
 from holdfast.wire.http.limits import CallerQuota, HttpLimits
 from holdfast.wire.http.request import ClientDisconnectedError, Headers, Receive
-from holdfast.wire.lines import LONG_LINE_BYTES
 from holdfast.wire.loop_throttle import LoopThrottle
+from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.messages import Message, parse_line
 from holdfast.wire.parse_threads import parse_in_thread
 
 _HANDLING_SECONDS_PER_VALUE = 5e-7  # about the time that later steps take for each value of a long message
-_HANDLING_FACTOR = 2  # later steps read parts of a message again, which takes about as long as parsing it
+_HANDLING_FACTOR = 2  # parsing, and the later steps: they read parts of the message again, for about as long
 
 
 class Bodies:
@@ -35,6 +35,7 @@ class Bodies:
     def read(self, receive: Receive, headers: Headers, caller_id: str) -> "_Body":
         """Use with `async with`: reads the whole body, and counts its memory until the block ends."""
         length = headers.get("content-length", "")
+        # A length of more than 18 digits is too large in any case; int() refuses very long numbers.
         if length.isdigit() and (len(length) > 18 or int(length) > self.limits.body_bytes):
             raise self.too_large()
         return _Body(self, receive, caller_id)
@@ -49,7 +50,7 @@ class Bodies:
         self._unfinished.pop(body, None)
 
     def reserve_memory(self, body: "_Body", amount: int) -> None:
-        """Count the memory for the next part of a body. Drop other bodies if necessary."""
+        """Count the memory for the next part of a body. If necessary, drop older bodies; raise if there is none to drop."""
         while not self.memory.try_acquire(body.caller_id, amount):
             own_only = self.memory.would_exceed_share(body.caller_id, amount)
             oldest = next(
@@ -103,6 +104,8 @@ class _Body:
             await self._read_parts()
         except BaseException as error:
             self._release()
+            # `stop` ends the reading by cancelling the task. Replace its cancellation by its error, unless the task was also
+            # cancelled for another reason.
             if (
                 self._stopped_by is None
                 or not isinstance(error, asyncio.CancelledError)

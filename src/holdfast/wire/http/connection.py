@@ -13,10 +13,13 @@ class Connection(Protocol):
     """The connection of a request. The server and the application both enforce limits on it."""
 
     throttle: LoopThrottle
-    """Limits the time to parse what arrives on this connection. The application sets it to the throttle of its caller."""
+    """Limits the time to parse what arrives on this connection. Once the caller is known, the application replaces it by the caller's throttle."""
 
     def request_received(self) -> None:
-        """Called when the application has a complete request of a known caller. Before this call, the server may close the connection to make room for others."""
+        """Called when the application has received a whole request of a known caller.
+
+        Until then, the server may close the connection to make room for others.
+        """
         ...
 
     def request_refused(self, *, is_chunked: bool) -> None:

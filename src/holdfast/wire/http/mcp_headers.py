@@ -18,7 +18,8 @@ from holdfast.wire.strict_json import make_decoder
 
 _METHODS_WITH_NAME_HEADER = frozenset({"tools/call", "prompts/get", "resources/read"})
 _BASE64 = re.compile(r"=\?base64\?(?P<text>.*)\?=")
-_DECIMAL = re.compile(r"-?[0-9]{1,40}(\.0{1,20})?")
+# An integer, also written as `3.0`. Its length is limited because int() is slow for very long numbers.
+_INTEGER = re.compile(r"-?[0-9]{1,40}(\.0{1,20})?")
 
 
 def check_mcp_headers(request: Request, meta: JsonObject, headers: Headers) -> None:
@@ -116,6 +117,6 @@ def _format_argument(value: Json) -> str | None:
 
 
 def _header_equals(header: str | None, text: str, *, is_number: bool) -> bool:
-    if header is not None and is_number and _DECIMAL.fullmatch(header) and _DECIMAL.fullmatch(text):
+    if header is not None and is_number and _INTEGER.fullmatch(header) and _INTEGER.fullmatch(text):
         return int(header.partition(".")[0]) == int(text.partition(".")[0])
     return header == text

@@ -25,7 +25,7 @@ from holdfast.wire.messages import (
 
 MAX_WAITING_REQUESTS = 64  # of one session
 MAX_QUEUED = 64  # notifications that wait for the GET stream; if there are more, the oldest are dropped
-MAX_QUEUED_BYTES = 1024 * 1024
+MAX_QUEUED_BYTES = 1024 * 1024  # the size of these notifications
 
 SendLine = Callable[[bytes], Awaitable[None]]
 

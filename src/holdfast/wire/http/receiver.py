@@ -138,15 +138,18 @@ class HttpReceiver(Generic[C]):
             return
         throttle = self._throttle_of(http.caller.caller_id, connection)
         work = self._receive(scope["method"], http, throttle, connection)
-        if connection is not None:  # the HTTP server lets the requests of a caller take turns
+        if connection is not None:
+            # A server that passes connections lets the requests of a caller take turns itself.
             await work
             return
+        # Other tasks that work for this request take their turns from `current_turns`.
         current_turns.set(lambda: throttle.task_turns)
         await run_in_turns(work, lambda: throttle.task_turns)
 
     async def _receive(
         self, method: str, http: HttpExchange[C], throttle: LoopThrottle, connection: Connection | None
     ) -> None:
+        """Answer a request whose head was accepted: read and parse its body, and pass the message to the handler."""
         try:
             match method:
                 case "POST":

@@ -43,7 +43,7 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
         raise BadHeadError(431, f"The request has {len(raw)} headers; the maximum is {MAX_HEADERS}.")
     if not raw:
         return {}
-    # Decoding all names at once, and all values, takes a third of the time.
+    # Decoding all names in one call, and all values in another, takes a third of the time of decoding them one by one.
     names, values = zip(*raw, strict=True)
     names = b"\n".join(names).decode("latin-1").lower().split("\n")
     values = b"\n".join(values).decode("latin-1").split("\n")
@@ -57,10 +57,12 @@ def read_headers(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
             closes=True,
         )
     headers = dict(zip(names, map(_strip, values), strict=False))
+    # The lengths differ if a name is repeated, or if a name or a value has a newline.
     return headers if len(headers) == len(names) == len(values) == len(raw) else _join_repeated(raw)
 
 
 def _join_repeated(raw: Collection[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers by lower-case name, if some names are repeated."""
     headers: dict[str, str] = {}
     for name_bytes, value_bytes in raw:
         name, value = name_bytes.decode("latin-1").lower(), value_bytes.decode("latin-1").strip(" \t")
@@ -83,8 +85,11 @@ def check_method(method: str, headers: Headers) -> None:
             405, "Use POST, GET or DELETE.", allow=", ".join(_METHODS), closes=method == "CONNECT"
         )
     if method == "POST":
-        kind = headers.get("content-type", "")
-        if kind != "application/json" and kind.partition(";")[0].strip().lower() != "application/json":
+        content_type = headers.get("content-type", "")
+        if (
+            content_type != "application/json"
+            and content_type.partition(";")[0].strip().lower() != "application/json"
+        ):
             raise BadHeadError(415, "The body must be application/json.")
         if headers.get("content-encoding", "identity").lower() != "identity":
             raise BadHeadError(415, "Send the body without Content-Encoding.")

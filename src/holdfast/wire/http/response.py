@@ -69,19 +69,19 @@ class AsgiResponse:
 
     async def end(self) -> None:
         """End the stream without a result."""
-        async with self._open_lock():
+        async with self._stream_lock():
             if not self._is_streaming:
                 await self._start_stream()
             await self._send_body(b"", more=False)
 
     async def _send_part(self, data: bytes) -> None:
-        async with self._open_lock():
+        async with self._stream_lock():
             if not self._is_streaming:
                 await self._start_stream()
             await self._send_body(data, more=True)
 
-    def _open_lock(self) -> asyncio.Lock:
-        """The lock that orders the parts of a stream. Who calls this starts the stream, if it has not started."""
+    def _stream_lock(self) -> asyncio.Lock:
+        """The lock that orders the parts of a stream. It is created before the stream is started."""
         if self._lock is None:
             self._lock = asyncio.Lock()
         return self._lock
@@ -115,7 +115,10 @@ async def send_error(
     *,
     challenge: str = "Holdfast-Context",
 ) -> None:
-    """Send an error as JSON-RPC, with its HTTP status. `challenge` is the `WWW-Authenticate` header of an error about credentials."""
+    """Send an error as JSON-RPC. The HTTP status is `status`, or if that is 0 the status of the error.
+
+    `challenge` is the `WWW-Authenticate` header of a response with status 401.
+    """
     bad_head = error if isinstance(error, BadHeadError) else None
     status = status or (bad_head.status if bad_head else error.code.http_status)
     allow = ((b"allow", bad_head.allow.encode()),) if bad_head and bad_head.allow else ()
@@ -152,6 +155,7 @@ def http_status(error: HoldfastError, *, modern: bool) -> int:
 
 
 def _extra_headers(code: Code, status: int, challenge: str) -> tuple[tuple[bytes, bytes], ...]:
+    """The header that tells the client what to do: to send credentials, or when to try again."""
     if status == 401 or code.http_status == 401:
         return ((b"www-authenticate", challenge.encode()),)
     if code.retryable:

@@ -54,15 +54,17 @@ async def run_request(
 
 
 class DisconnectWatch:
-    """Begins to watch the requests that take longer than most. One timer costs less than one per request."""
+    """Starts `RunningRequest.start_watching` for the requests that are not answered after `_WATCH_DELAY`.
+
+    One timer for all requests costs less than one for each.
+    """
 
     def __init__(self, limits: HttpLimits) -> None:
         self.limits = limits
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._deadlines: (
-            Deadlines  # of this event loop; an application may be used in several, one after the other
-        )
-        self._young: dict[int, RunningRequest] = {}
+        # For `_loop`. An application can be used in several event loops, one after the other.
+        self._deadlines: Deadlines
+        self._not_watched: dict[int, RunningRequest] = {}
         self._last_number = 0
 
     def add(self, running: "RunningRequest") -> int:
@@ -71,17 +73,17 @@ class DisconnectWatch:
         if self._loop is not loop:
             self._loop, self._deadlines = loop, Deadlines(loop, self._start)
         self._last_number += 1
-        self._young[self._last_number] = running
+        self._not_watched[self._last_number] = running
         self._deadlines.add(self._last_number, _WATCH_DELAY)
         return self._last_number
 
     def remove(self, number: int) -> None:
         """Forget a request that is answered."""
-        if self._young.pop(number, None) is not None:
+        if self._not_watched.pop(number, None) is not None:
             self._deadlines.remove(number)
 
     def _start(self, number: Id) -> None:
-        if isinstance(number, int) and (running := self._young.pop(number, None)) is not None:
+        if isinstance(number, int) and (running := self._not_watched.pop(number, None)) is not None:
             running.start_watching()
 
 
@@ -147,6 +149,7 @@ class RunningRequest:
 
 
 async def _encode_answer(request_id: Id, result: Awaitable[Any], *, modern: bool) -> tuple[bytes, int]:
+    """Wait for the result. Return the answer as a line, and its HTTP status."""
     try:
         return result_line(request_id, await result), 200
     except HoldfastError as error:

@@ -44,7 +44,7 @@ class HttpSession:
         return bool(self.running or self.is_listening)
 
 
-def _ignore(session_id: str) -> None:
+def _do_nothing(session_id: str) -> None:
     pass
 
 
@@ -54,13 +54,13 @@ class HttpSessions:
     A session that was never used after `initialize` expires sooner, and is ended to make room for a new session.
     """
 
-    def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _ignore) -> None:
+    def __init__(self, limits: HttpLimits, on_end: Callable[[str], None] = _do_nothing) -> None:
         self._limits = limits
         self._on_end = on_end
         self._quota = CallerQuota(total=limits.sessions, share=limits.sessions_per_caller)
         self._used: dict[str, HttpSession] = {}  # least recently used first
         self._unused: dict[str, HttpSession] = {}  # oldest first
-        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._used) + len(self._unused)
@@ -78,7 +78,7 @@ class HttpSessions:
             session_id=secrets.token_hex(16), client=client, caller_id=caller_id, last_used=time.monotonic()
         )
         self._unused[session.session_id] = session
-        if self._sweep is None:
+        if self._sweep_timer is None:
             self._schedule_sweep()
         return session
 
@@ -116,12 +116,12 @@ class HttpSessions:
         """End every session."""
         for session in [*self._used.values(), *self._unused.values()]:
             self.end(session)
-        if self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
 
     def expire(self) -> None:
-        """End the sessions that were not used for too long."""
+        """End the sessions whose last use is longer ago than their limit allows."""
         now = time.monotonic()
         for sessions, seconds in (
             (self._used, self._limits.idle_seconds),
@@ -137,12 +137,15 @@ class HttpSessions:
                 self.end(session)
 
     def _schedule_sweep(self) -> None:
+        # Often enough that a session ends soon after its limit, but not so often that the sweeps need much time.
         seconds = max(0.05, min(30.0, self._limits.idle_seconds / 4, self._limits.unused_seconds / 4))
         # In an empty context: the timer would keep the current context, and with it the current request, in memory.
-        self._sweep = asyncio.get_running_loop().call_later(seconds, self._expire_again, context=Context())
+        self._sweep_timer = asyncio.get_running_loop().call_later(
+            seconds, self._expire_again, context=Context()
+        )
 
     def _expire_again(self) -> None:
-        self._sweep = None
+        self._sweep_timer = None
         self.expire()
         if len(self):
             self._schedule_sweep()

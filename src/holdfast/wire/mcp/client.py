@@ -48,15 +48,14 @@ _decode_cursor = msgspec.json.Decoder(_NextPage).decode
 _decode_call_result = make_decoder(CallResult)
 
 MAX_TOOLS_PER_SERVER = 2000
-MAX_PAGES = 1000
+MAX_PAGES = 1000  # of one list
 MAX_LIST_BYTES, MAX_LIST_VALUES = 4 * 1024 * 1024, 400_000  # all pages of a list together
 _THREAD_BYTES = 256 * 1024  # a larger result is decoded in a thread
 _STRICT_THREAD_BYTES = 16 * 1024  # a larger page of tools is checked strictly in a thread
 DISCOVER_TIMEOUT = 2.0
 """After this many seconds, `initialize` is also sent, because old servers may ignore `server/discover`."""
-_MAX_INSTRUCTIONS = (
-    16 * 1024
-)  # characters; the rest is cut off before they are cleaned, which takes a microsecond per character
+# In characters. Longer instructions are cut before they are cleaned: cleaning takes a microsecond per character.
+_MAX_INSTRUCTIONS = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +118,12 @@ class Client:
         """
         params = {**(params or {}), "_meta": self._meta(meta, capabilities)}
         raw = await self.peer.request(method, params, timeout=timeout, owner=owner)
-        values = self._limits.values
-        if len(raw) > values and await self.run_in_thread_if_long(has_more_values, raw, values):
+        max_values = self._limits.values
+        # A value takes at least one byte, so the values of a short result need not be counted.
+        if len(raw) > max_values and await self.run_in_thread_if_long(has_more_values, raw, max_values):
             raise HoldfastError(
                 codes.TOO_LARGE,
-                f"{self._server_label} sent a result of more than {values} values.",
+                f"{self._server_label} sent a result of more than {max_values} values.",
             )
         return raw
 
@@ -173,7 +173,7 @@ class Client:
         owner: str = "",
         max_pages: int = MAX_PAGES,
     ) -> AsyncIterator[Raw]:
-        """Request a list page by page. Raise if all pages together are too large, or if they do not end.
+        """Request a list page by page. Raise if the pages together are too large, or if there are too many.
 
         `item_kind` names the list in error messages, such as `tool`.
         """
@@ -211,7 +211,7 @@ class Client:
         )
 
     async def run_in_thread_if_long(self, function: Callable[..., T], raw: Raw, *args: Any) -> T:
-        """Call the function with a result, in a thread if the result is long."""
+        """Return `function(raw, *args)`. If the server's result `raw` is long, call the function in a thread."""
         if len(raw) > _THREAD_BYTES:
             return await run_in_parse_thread(function, raw, *args, throttle=self._throttle)
         return function(raw, *args)
@@ -322,20 +322,20 @@ class _DiscoverResult(msgspec.Struct, rename="camel"):
 async def _discover(peer: Peer, own_info: OwnInfo) -> ServerInfo:
     version = MODERN_VERSIONS[-1]
     raw = await peer.request("server/discover", {"_meta": request_meta(own_info, Era.MODERN, version, {})})
-    found = _decode_answer(raw, _DiscoverResult)
-    if version not in found.supported_versions:
+    result = _decode_answer(raw, _DiscoverResult)
+    if version not in result.supported_versions:
         raise HoldfastError(
             codes.UNSUPPORTED_VERSION,
-            f"The server speaks MCP {', '.join(found.supported_versions)[:200] or '(none)'}, not {version}.",
+            f"The server speaks MCP {', '.join(result.supported_versions)[:200] or '(none)'}, not {version}.",
         )
     return ServerInfo(
         era=Era.MODERN,
         version=version,
-        server=_decode_answer(found.meta[SERVER_KEY], Implementation)
-        if SERVER_KEY in found.meta
+        server=_decode_answer(result.meta[SERVER_KEY], Implementation)
+        if SERVER_KEY in result.meta
         else Implementation(),
-        capabilities=found.capabilities,
-        instructions=strip_invisible((found.instructions or "")[:_MAX_INSTRUCTIONS]),
+        capabilities=result.capabilities,
+        instructions=strip_invisible((result.instructions or "")[:_MAX_INSTRUCTIONS]),
     )
 
 
@@ -353,19 +353,19 @@ async def _initialize(peer: Peer, own_info: OwnInfo) -> ServerInfo:
         "clientInfo": own_info.implementation,
         **({"_meta": own_info.meta} if own_info.meta else {}),
     }
-    found = _decode_answer(await peer.request("initialize", offer), _InitializeResult)
-    if found.protocol_version not in HANDSHAKE_VERSIONS:
+    result = _decode_answer(await peer.request("initialize", offer), _InitializeResult)
+    if result.protocol_version not in HANDSHAKE_VERSIONS:
         raise HoldfastError(
             codes.UNSUPPORTED_VERSION,
-            f"The server speaks MCP {found.protocol_version[:40]!r}, which Holdfast does not support.",
+            f"The server speaks MCP {result.protocol_version[:40]!r}, which Holdfast does not support.",
         )
     await peer.notify("notifications/initialized")
     return ServerInfo(
         era=Era.HANDSHAKE,
-        version=found.protocol_version,
-        server=found.server_info,
-        capabilities=found.capabilities,
-        instructions=strip_invisible((found.instructions or "")[:_MAX_INSTRUCTIONS]),
+        version=result.protocol_version,
+        server=result.server_info,
+        capabilities=result.capabilities,
+        instructions=strip_invisible((result.instructions or "")[:_MAX_INSTRUCTIONS]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Answers of an application to the requests of a server: what its functions return, as the result that MCP defines."""
+"""Convert what an application's functions for elicitation and sampling return into the results that MCP defines."""
 
 from collections.abc import Mapping
 from dataclasses import is_dataclass
@@ -11,37 +11,44 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.json import JsonObject
 from holdfast.wire.call_arguments import Arguments, encode_arguments
 
-_SAMPLED: JsonObject = {"role": "assistant", "model": "application"}
-_FIELDS = "a dict with the fields, True, or None to decline"
-_SAMPLE = 'a string, or the result of sampling/createMessage: {"content": {"type": "text", "text": "…"}}'
+_SAMPLING_DEFAULTS: JsonObject = {"role": "assistant", "model": "application"}
+# What the functions must return, for error messages.
+_ELICIT_RETURNS = "a dict with the fields, True, or None to decline"
+_SAMPLE_RETURNS = (
+    'a string, or the result of sampling/createMessage: {"content": {"type": "text", "text": "…"}}'
+)
 
 
 def elicitation_result(answer: object, params: JsonObject) -> JsonObject:
-    """The result of `elicitation/create`, from the fields of the form, the value of its only field, True, None or the whole result."""
+    """The result of `elicitation/create` for an application's answer.
+
+    The answer may be a dict of the form's fields, the value of the only field, True to accept a form without or with several fields, None
+    or False to decline, or the whole result. The `params` are those of the request.
+    """
     if answer is None or answer is False:
         return {"action": "decline"}
     names = _field_names(params)
     if answer is True and len(names) != 1:
         return {"action": "accept"}
-    is_value = len(names) == 1 and isinstance(answer, str | int | float | list)
-    given: object = {names[0]: cast("Any", answer)} if is_value else cast("object", answer)
-    fields = _as_object("elicit", _FIELDS, given)
-    return fields if _is_whole_result(fields, names) else {"action": "accept", "content": fields}
+    is_only_value = len(names) == 1 and isinstance(answer, str | int | float | list)
+    fields: object = {names[0]: cast("Any", answer)} if is_only_value else cast("object", answer)
+    members = _as_object("elicit", _ELICIT_RETURNS, fields)
+    return members if _is_whole_result(members, names) else {"action": "accept", "content": members}
 
 
 def sampling_result(answer: object) -> JsonObject:
-    """The result of `sampling/createMessage`, from the text of the model or the whole result."""
+    """The result of `sampling/createMessage`. The answer may be the text of the model, or the whole result."""
     if isinstance(answer, str):
         text: JsonObject = {"type": "text", "text": answer}
-        return {**_SAMPLED, "content": text, "stopReason": "endTurn"}
-    sampled = _as_object("sample", _SAMPLE, answer)
+        return {**_SAMPLING_DEFAULTS, "content": text, "stopReason": "endTurn"}
+    sampled = _as_object("sample", _SAMPLE_RETURNS, answer)
     if not isinstance(sampled.get("content"), dict | list):
-        raise wrong_answer("sample", _SAMPLE, "an object without `content`")
-    return {**_SAMPLED, **sampled}
+        raise wrong_answer("sample", _SAMPLE_RETURNS, "an object without `content`")
+    return {**_SAMPLING_DEFAULTS, **sampled}
 
 
 def wrong_answer(name: str, expected: str, got: str) -> HoldfastError:
-    """The error for a function that returned something else."""
+    """The error for an application's function that returned `got` and not what is `expected`."""
     return HoldfastError(codes.BAD_ARGUMENT, f"`{name}` must return {expected}, not {got}.", function=name)
 
 
@@ -64,9 +71,9 @@ def _field_names(params: JsonObject) -> list[str]:
     return list(fields) if isinstance(fields, dict) else []
 
 
-def _is_whole_result(fields: JsonObject, names: list[str]) -> bool:
-    """Whether this is the result of `elicitation/create`, as handlers of MCP clients return it, and not the fields of the form."""
+def _is_whole_result(members: JsonObject, names: list[str]) -> bool:
+    """Whether these are the members of a result of `elicitation/create`, and not the fields of the form (`names`)."""
     if "action" in names:
         return False
-    is_answered = fields.get("action") in ("accept", "decline", "cancel")
-    return is_answered and fields.keys() <= {"action", "content", "_meta"}
+    is_answered = members.get("action") in ("accept", "decline", "cancel")
+    return is_answered and members.keys() <= {"action", "content", "_meta"}

@@ -6,7 +6,10 @@ MAX_TEXT_LENGTH = 8 * 1024  # a longer text in a definition is shortened
 
 
 def clean_text(text: str, part: str, notes: set[str]) -> str:
-    """Remove invisible characters from a text, and shorten it if it is long. Add to the notes what was done to this part."""
+    """Remove invisible characters from a text, and shorten it if it is long. Add to `notes` what was changed.
+
+    `part` says in the notes where the text is, such as "its description".
+    """
     start = text[: 2 * MAX_TEXT_LENGTH]  # cut first: cleaning takes a microsecond per character
     clean = strip_invisible(start)
     if clean != start:

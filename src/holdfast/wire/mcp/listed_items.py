@@ -17,7 +17,11 @@ _decode_items = make_decoder(list[Raw])
 
 
 class _Definition(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True):
-    """Has only the members that MCP defines: some clients read names of members in any case, such as `Name`."""
+    """A definition with a title and a description.
+
+    Decoding drops all members that MCP does not define. Otherwise a member such as `Name` would stay uncleaned, and clients that ignore
+    the case of names would read it.
+    """
 
     title: str | None = None
     description: str | None = None
@@ -44,18 +48,18 @@ class _Prompt(_Item, kw_only=True):
     arguments: list[_Argument] | None = None
 
 
-class _Contents(_Item, kw_only=True):
+class _ResourceOrTemplate(_Item, kw_only=True):
     name: str | None = None
     mime_type: str | None = None
     annotations: _Annotations | None = None
 
 
-class _Resource(_Contents, kw_only=True):
+class _Resource(_ResourceOrTemplate, kw_only=True):
     uri: str
     size: Raw | UnsetType = UNSET
 
 
-class _Template(_Contents, kw_only=True):
+class _Template(_ResourceOrTemplate, kw_only=True):
     uri_template: str
 
 
@@ -67,10 +71,10 @@ _DECODERS = {
 
 
 def clean_items(items: Raw, key: str) -> list[Raw]:
-    """The items that a page lists under this key, with cleaned texts. Those that cannot be used or cleaned are left out.
+    """Clean the texts of the items that a page lists under `key`. Invalid items are left out.
 
-    A prompt, an argument and a resource cannot be used by a cleaned name or URI: the server expects it unchanged. So a name or
-    a URI that has invisible characters, or is too long, leaves out its item. Raise one of `DECODE_ERRORS` if `items` is no list.
+    The names of prompts and of their arguments, and URIs, are not cleaned, because clients must send them to the server unchanged. An
+    item is left out if one of these has invisible characters or is too long. Raise one of `DECODE_ERRORS` if `items` is not a list.
     """
     decode = _DECODERS[key]
     return [clean for raw in _decode_items(items) if (clean := _clean(raw, decode)) is not None]
@@ -98,12 +102,12 @@ def _clean(raw: Raw, decode: Any) -> Raw | None:
         for argument in item.arguments or ():
             _clean_texts(argument)
     else:
-        _clean_annotations(item)
+        _clean_resource(item)
     return Raw(msgspec.json.encode(item))
 
 
 def _identifiers(item: _Prompt | _Resource | _Template) -> Iterable[str]:
-    """What a client sends back to the server."""
+    """The names or URIs that a client must send to the server unchanged."""
     match item:
         case _Prompt():
             return (item.name, *(argument.name for argument in item.arguments or ()))
@@ -122,23 +126,23 @@ def _clean_texts(item: _Definition) -> None:
     item.description = _clean_text(item.description)
 
 
-def _clean_annotations(item: _Resource | _Template) -> None:
+def _clean_resource(item: _Resource | _Template) -> None:
     item.name = _clean_text(item.name)
     item.mime_type = _clean_text(item.mime_type)
     if isinstance(item, _Resource):
         item.size = _number(item.size)
     if (annotations := item.annotations) is not None:
         annotations.audience = annotations.audience and [
-            clean_text(who, "", set()) for who in annotations.audience
+            clean_text(role, "", set()) for role in annotations.audience
         ]
         annotations.priority = _number(annotations.priority)
         annotations.last_modified = _clean_text(annotations.last_modified)
 
 
 def _clean_text(text: str | None) -> str | None:
-    return None if text is None else clean_text(text, "", set())
+    return None if text is None else clean_text(text, "", set())  # what was changed is not reported
 
 
 def _number(raw: Raw | UnsetType) -> Raw | UnsetType:
-    """The number, undecoded: some are slow to decode. Anything else is left out."""
+    """The value if it is a number, else UNSET. It is not decoded, because very long numbers are slow to decode."""
     return raw if not isinstance(raw, UnsetType) and bytes(raw)[:1].strip(b"-0123456789") == b"" else UNSET

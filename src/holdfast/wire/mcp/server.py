@@ -269,7 +269,7 @@ class _ServerConnection:
         self._service = service
         self._client: ClientInfo | None = None
         self._id = f"connection {next(_connection_numbers)}"
-        self.back_channel: BackChannel
+        self.back_channel: BackChannel  # set by `server_peer`, which needs this object to create the peer
 
     async def on_request(self, request: Request) -> Any:
         if request.method == "initialize":
@@ -306,6 +306,7 @@ _decode_raw_meta = make_decoder(_ParamsWithRawMeta)
 def read_meta(params: Raw) -> JsonObject:
     """The `_meta` in the params; empty if there is none. Raise if it is too large, or if its `progressToken` is not valid."""
     try:
+        # A value takes at least one byte, so shorter params are within the limit.
         if len(params) > META_LIMIT.values and exceeds_limit(_decode_raw_meta(params).meta, META_LIMIT):
             raise HoldfastError(
                 codes.TOO_LARGE,

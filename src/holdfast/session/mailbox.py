@@ -12,16 +12,16 @@ from holdfast.store.pending_event import OnAppend
 from holdfast.store.store import Tx
 from holdfast.store.types import InboxMessage
 
-_BATCH = 100
+_BATCH = 100  # messages that one turn delivers at most
 
 
-class Inbox:
-    """The messages of one open session."""
+class Mailbox:
+    """Sends the messages of one open session to other sessions, and delivers the messages that it receives."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
         self.may_have_messages = True
-        """False if all messages were delivered."""
+        """Whether messages may wait to be delivered. False once all of them were."""
 
     async def send(
         self, target: SessionId, text: str, *, title: str, origin: Origin = OWN_AGENT
@@ -49,7 +49,7 @@ class Inbox:
         seq = await record.write(write)
         return message_id if seq else None
 
-    async def take(self, turn_id: str) -> tuple[InboxMessage, ...]:
+    async def deliver(self, turn_id: str) -> tuple[InboxMessage, ...]:
         """Deliver the waiting messages, at most `_BATCH`: store them as events of this turn, and return them."""
         if not self.may_have_messages:
             return ()
@@ -59,7 +59,7 @@ class Inbox:
             waiting = await record.read(lambda tx: tx.inbox(record.hold.session_id, limit=_BATCH))
             for message in waiting:
                 pending = await record.append(
-                    _received(message, turn_id), _deliver_callback(record, message.message_id)
+                    _received(message, turn_id), _delivered_callback(record, message.message_id)
                 )
                 await pending.wait_durable()
         except BaseException:
@@ -80,7 +80,7 @@ def _received(message: InboxMessage, turn_id: str) -> MessageReceived:
     )
 
 
-def _deliver_callback(record: Record, message_id: str) -> OnAppend:
+def _delivered_callback(record: Record, message_id: str) -> OnAppend:
     def deliver(tx: Tx) -> None:
         tx.deliver(record.hold, message_id)
 

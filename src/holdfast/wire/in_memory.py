@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from holdfast.wire.peer import Peer
 
-_HIGH_WATER_BYTES = 256 * 1024
+_HIGH_WATER_BYTES = 256 * 1024  # with more unread bytes, the writer is paused
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ import pytest
 
 from holdfast.model.errors import HoldfastError
 from holdfast.model.limits import Limits
-from holdfast.wire.memory import connect_memory
+from holdfast.wire.in_memory import connect_memory
 from holdfast.wire.messages import Notification, Request
 from holdfast.wire.peer import Peer
 
