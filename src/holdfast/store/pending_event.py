@@ -75,9 +75,7 @@ class PendingEvent:
         """Wait until the event is durable, and return its number. Raise if it failed."""
         if self._appended is None:
             if self.error is None:
-                self._commit_now()  # the caller adds no other event until this one is durable
-                if self._appended is None and self.error is None:
-                    await self._wait()
+                await self._commit_and_wait()  # the caller adds no other event until this one is durable
             if self._appended is None:
                 raise self.error or AssertionError("A settled event has a number or an error.")
         return self._appended.seq
@@ -85,19 +83,15 @@ class PendingEvent:
     async def wait_settled(self) -> bool:
         """Wait until the event is durable or has failed, and return whether it is durable."""
         if not self.is_settled:
-            self._commit_now()
-            if not self.is_settled:
-                await self._wait()
+            await self._commit_and_wait()
         return self._appended is not None
 
     async def wait_settled_despite_cancellation(self) -> bool:
         """Like `wait_settled`, but if the caller is cancelled, wait until the event is settled before raising."""
-        if self._appended is None and self.error is None:
-            self._commit_now()
         cancelled: asyncio.CancelledError | None = None
         while self._appended is None and self.error is None:
             try:
-                await self._wait()
+                await self._commit_and_wait()
             except asyncio.CancelledError as error:
                 cancelled = error
         if cancelled is not None:
@@ -120,14 +114,17 @@ class PendingEvent:
                 waiter.set_result(None)
         self._waiters = None
 
-    async def _wait(self) -> None:
-        # Each caller has its own future, so that the cancellation of one does not affect the others.
+    async def _commit_and_wait(self) -> None:
+        # Each caller has its own future, so that the cancellation of one does not affect the others. It is made before the commit
+        # begins: the writer thread cannot run while the event loop still has something to do.
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._waiters is None:
             self._waiters = [waiter]
         else:
             self._waiters.append(waiter)
-        await waiter
+        self._commit_now()
+        if not waiter.done():  # the store in memory commits at once
+            await waiter
 
 
 def settle_future(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
