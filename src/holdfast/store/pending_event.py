@@ -8,6 +8,7 @@ from holdfast.model.event import Event, Origin
 from holdfast.store.types import AppendResult
 
 if TYPE_CHECKING:
+    from holdfast.store.appender import Appender
     from holdfast.store.store import Tx
 
 OnAppend = Callable[["Tx"], object]
@@ -19,7 +20,7 @@ class PendingEvent:
 
     __slots__ = (
         "_appended",
-        "_commit_now",
+        "_appender",
         "_waiters",
         "error",
         "event",
@@ -31,7 +32,7 @@ class PendingEvent:
 
     def __init__(
         self,
-        commit_now: Callable[[], None],
+        appender: "Appender",
         event: Event,
         key: str | None,
         on_append: OnAppend | None,
@@ -43,7 +44,7 @@ class PendingEvent:
         self.on_append = on_append
         self.origin = origin
         self.size = size
-        self._commit_now = commit_now
+        self._appender = appender
         self._appended: AppendResult | None = None
         self.error: BaseException | None = None
         """Why the event could not be stored."""
@@ -115,16 +116,20 @@ class PendingEvent:
         self._waiters = None
 
     async def _commit_and_wait(self) -> None:
+        appender = self._appender
+        if appender.commits_at_once:  # then there is nothing to wait for
+            appender.commit_now()
+            if self._appended is not None or self.error is not None:
+                return
         # Each caller has its own future, so that the cancellation of one does not affect the others. It is made before the commit
-        # begins: the writer thread cannot run while the event loop still has something to do.
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # begins: the writer thread cannot run until the event loop has nothing left to do.
+        waiter: asyncio.Future[None] = appender.loop.create_future()
         if self._waiters is None:
             self._waiters = [waiter]
         else:
             self._waiters.append(waiter)
-        self._commit_now()
-        if not waiter.done():  # the store in memory commits at once
-            await waiter
+        appender.commit_now()
+        await waiter
 
 
 def settle_future(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
