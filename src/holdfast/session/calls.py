@@ -217,16 +217,13 @@ class Calls:
         if isinstance(found, ToolResult):
             return found
         tool, decoded = found
-        tool_call = ToolCall(
-            call_id=tool_call.call_id,
+        # A caller cannot say that the user has allowed the call.
+        tool_call = structs.replace(
+            tool_call,
             server=tool.server.name,
             tool=tool.definition.name,
-            arguments=tool_call.arguments,
-            meta=tool_call.meta,
-            origin=tool_call.origin,
-            max_mode=tool_call.max_mode,
-            method=tool_call.method,
-            forwarding=tool_call.forwarding,
+            is_preview=False,
+            is_confirmed=False,
         )
         result = CANCELLED
         was_made = False
