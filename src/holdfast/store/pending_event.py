@@ -75,24 +75,27 @@ class PendingEvent:
     async def wait_durable(self) -> int:
         """Wait until the event is durable, and return its number. Raise if it failed."""
         if self._appended is None:
-            if self.error is None:
-                await self._commit_and_wait()  # the caller adds no other event until this one is durable
+            # The caller adds no other event until this one is durable.
+            if self.error is None and (committed := self._commit()) is not None:
+                await committed
             if self._appended is None:
                 raise self.error or AssertionError("A settled event has a number or an error.")
         return self._appended.seq
 
     async def wait_settled(self) -> bool:
         """Wait until the event is durable or has failed, and return whether it is durable."""
-        if not self.is_settled:
-            await self._commit_and_wait()
+        if not self.is_settled and (committed := self._commit()) is not None:
+            await committed
         return self._appended is not None
 
     async def wait_settled_despite_cancellation(self) -> bool:
         """Like `wait_settled`, but if the caller is cancelled, wait until the event is settled before raising."""
         cancelled: asyncio.CancelledError | None = None
         while self._appended is None and self.error is None:
+            committed = self._commit()
             try:
-                await self._commit_and_wait()
+                if committed is not None:
+                    await committed
             except asyncio.CancelledError as error:
                 cancelled = error
         if cancelled is not None:
@@ -115,12 +118,13 @@ class PendingEvent:
                 waiter.set_result(None)
         self._waiters = None
 
-    async def _commit_and_wait(self) -> None:
+    def _commit(self) -> "asyncio.Future[None] | None":
+        """Begin the commit. Return a future for its end, or None if the event is settled already."""
         appender = self._appender
-        if appender.commits_at_once:  # then there is nothing to wait for
+        if appender.commits_at_once:
             appender.commit_now()
             if self._appended is not None or self.error is not None:
-                return
+                return None
         # Each caller has its own future, so that the cancellation of one does not affect the others. It is made before the commit
         # begins: the writer thread cannot run until the event loop has nothing left to do.
         waiter: asyncio.Future[None] = appender.loop.create_future()
@@ -129,7 +133,7 @@ class PendingEvent:
         else:
             self._waiters.append(waiter)
         appender.commit_now()
-        await waiter
+        return waiter
 
 
 def settle_future(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
