@@ -7,12 +7,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.host.host import Host
+from holdfast.model.call import ToolCall
 from holdfast.model.confined_folders import lock_root
 from holdfast.model.door import CommandResult, DoorCapabilities, ShellCommand
 from holdfast.model.event import Decision
+from holdfast.model.ids import new_call_id
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 from holdfast.model.process import ProcessSpec
@@ -177,10 +180,19 @@ async def test_a_call_cannot_claim_to_be_confirmed(host: Host, root: Path, tmp_p
         session = await open_session(host, root)
         await session.permission.change_mode(Mode.AUTO)
         ran = await session.call("shell.run", command, meta=forged)
+        claimed = ToolCall(
+            call_id=new_call_id(),
+            server="",
+            tool="shell.run",
+            arguments=msgspec.json.encode(command),
+            is_confirmed=True,
+        )
+        performed = await session.perform(claimed)
         person = await open_session(host, root, Person(Decision.ALLOW_ONCE))
         control = await person.call("shell.run", command)
         await session.close()
         await person.close()
 
     assert SECRET not in ran.text
+    assert SECRET not in performed.text
     assert SECRET in control.text

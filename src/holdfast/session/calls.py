@@ -223,17 +223,13 @@ class Calls:
         if isinstance(tool_or_failure, ToolResult):
             return tool_or_failure
         tool, decoded = tool_or_failure
-        # From here on, the call names the server, and the tool as the server does.
-        tool_call = ToolCall(
-            call_id=tool_call.call_id,
+        # From here on, the call names the server, and the tool as the server does. A caller cannot say that the user has allowed the call.
+        tool_call = structs.replace(
+            tool_call,
             server=tool.server.name,
             tool=tool.definition.name,
-            arguments=tool_call.arguments,
-            meta=tool_call.meta,
-            origin=tool_call.origin,
-            max_mode=tool_call.max_mode,
-            method=tool_call.method,
-            forwarding=tool_call.forwarding,
+            is_preview=False,
+            is_confirmed=False,
         )
         result = CANCELLED  # recorded if the caller is cancelled; otherwise replaced below
         was_made = False

@@ -38,7 +38,7 @@ class Appender:
         """At most `window` events are queued and not yet durable. `mask` is None if the caller masks the events."""
         if window < 1:
             raise HoldfastError(codes.BAD_ARGUMENT, f"The window must be at least 1, not {window}.")
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._submit = submit
         self._hold = hold
         self._mask = mask
@@ -56,7 +56,8 @@ class Appender:
         self._error: BaseException | None = None
         self.bytes = 0
         """The size of all events of this appender. Until an event is stored, the size that the caller gave counts."""
-        self._commit = self.commit_now  # one bound method for all events
+        self.commits_at_once = False
+        """Whether the store has committed the last batch before `submit` returned, as the store in memory does."""
 
     @property
     def error(self) -> HoldfastError | None:
@@ -92,7 +93,7 @@ class Appender:
             await self._wait_for_place()
         if self._mask is not None:
             event = mask_event(event, self._mask)
-        pending = PendingEvent(self._commit, event, key, on_append, origin, size)
+        pending = PendingEvent(self, event, key, on_append, origin, size)
         self.bytes += size
         self._enqueue(pending, depends_on)
         return pending
@@ -112,7 +113,7 @@ class Appender:
         With `waits_for_next`, the event is committed with the next event, or when a caller waits for it.
         """
         self._free -= 1
-        pending = PendingEvent(self._commit, event, None, on_append, origin, size)
+        pending = PendingEvent(self, event, None, on_append, origin, size)
         self.bytes += size
         if waits_for_next and (depends_on is None or depends_on.error is None):
             self._queue.append(pending)
@@ -128,7 +129,7 @@ class Appender:
         self._queue.append(pending)
         if not (self._is_committing or self._is_scheduled):
             self._is_scheduled = True
-            self._loop.call_soon(self._commit_scheduled)
+            self.loop.call_soon(self._commit_scheduled)
 
     async def flush(self) -> None:
         """Wait until every queued event is durable. Raise if one failed."""
@@ -175,6 +176,7 @@ class Appender:
             self._submit(batch.append_to, partial(self._on_done, batch))
         except HoldfastError as error:  # the store is closed
             self._on_done(batch, [], error)
+        self.commits_at_once = not self._is_committing
 
     def _on_done(self, batch: AppendBatch, results: list[AppendResult], error: BaseException | None) -> None:
         if error is None:
@@ -269,7 +271,7 @@ class Appender:
             self._grant_places()
 
     async def _wait_for_place(self) -> None:
-        place: asyncio.Future[None] = self._loop.create_future()
+        place: asyncio.Future[None] = self.loop.create_future()
         if self._waiting is None:
             self._waiting = deque()
         self._waiting.append(place)

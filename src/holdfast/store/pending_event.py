@@ -8,6 +8,7 @@ from holdfast.model.event import Event, Origin
 from holdfast.store.types import AppendResult
 
 if TYPE_CHECKING:
+    from holdfast.store.appender import Appender
     from holdfast.store.store import Tx
 
 OnAppend = Callable[["Tx"], object]
@@ -19,7 +20,7 @@ class PendingEvent:
 
     __slots__ = (
         "_appended",
-        "_commit_now",
+        "_appender",
         "_waiters",
         "error",
         "event",
@@ -31,7 +32,7 @@ class PendingEvent:
 
     def __init__(
         self,
-        commit_now: Callable[[], None],
+        appender: "Appender",
         event: Event,
         key: str | None,
         on_append: OnAppend | None,
@@ -43,7 +44,7 @@ class PendingEvent:
         self.on_append = on_append
         self.origin = origin
         self.size = size
-        self._commit_now = commit_now
+        self._appender = appender
         self._appended: AppendResult | None = None
         self.error: BaseException | None = None
         """Why the event could not be stored."""
@@ -74,30 +75,27 @@ class PendingEvent:
     async def wait_durable(self) -> int:
         """Wait until the event is durable, and return its number. Raise if it failed."""
         if self._appended is None:
-            if self.error is None:
-                self._commit_now()  # the caller adds no other event until this one is durable
-                if self._appended is None and self.error is None:
-                    await self._wait()
+            # The caller adds no other event until this one is durable.
+            if self.error is None and (committed := self._commit()) is not None:
+                await committed
             if self._appended is None:
                 raise self.error or AssertionError("A settled event has a number or an error.")
         return self._appended.seq
 
     async def wait_settled(self) -> bool:
         """Wait until the event is durable or has failed, and return whether it is durable."""
-        if not self.is_settled:
-            self._commit_now()
-            if not self.is_settled:
-                await self._wait()
+        if not self.is_settled and (committed := self._commit()) is not None:
+            await committed
         return self._appended is not None
 
     async def wait_settled_despite_cancellation(self) -> bool:
         """Like `wait_settled`, but if the caller is cancelled, wait until the event is settled before raising."""
-        if self._appended is None and self.error is None:
-            self._commit_now()
         cancelled: asyncio.CancelledError | None = None
         while self._appended is None and self.error is None:
+            committed = self._commit()
             try:
-                await self._wait()
+                if committed is not None:
+                    await committed
             except asyncio.CancelledError as error:
                 cancelled = error
         if cancelled is not None:
@@ -120,14 +118,22 @@ class PendingEvent:
                 waiter.set_result(None)
         self._waiters = None
 
-    async def _wait(self) -> None:
-        # Each caller has its own future, so that the cancellation of one does not affect the others.
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def _commit(self) -> "asyncio.Future[None] | None":
+        """Begin the commit. Return a future for its end, or None if the event is settled already."""
+        appender = self._appender
+        if appender.commits_at_once:
+            appender.commit_now()
+            if self._appended is not None or self.error is not None:
+                return None
+        # Each caller has its own future, so that the cancellation of one does not affect the others. It is made before the commit
+        # begins: the writer thread cannot run until the event loop has nothing left to do.
+        waiter: asyncio.Future[None] = appender.loop.create_future()
         if self._waiters is None:
             self._waiters = [waiter]
         else:
             self._waiters.append(waiter)
-        await waiter
+        appender.commit_now()
+        return waiter
 
 
 def settle_future(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
