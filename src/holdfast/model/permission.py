@@ -1,8 +1,7 @@
 """The modes of a session, whether a tool may be called, and the restrictions of a workspace, an agent or a client."""
 
+from dataclasses import dataclass
 from enum import StrEnum
-
-from msgspec import Struct
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -41,7 +40,8 @@ class DoorKind(StrEnum):
     PYTHON = "python"
 
 
-class PermissionRestriction(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PermissionRestriction:
     """What a workspace, an agent or a client forbids: it can refuse tools, demand questions and lower the mode."""
 
     deny: tuple[ToolPattern, ...] = ()

@@ -1,9 +1,8 @@
 """Patterns of tools, such as `shop.*`, in permission rules and in lists of tools."""
 
 import re
+from dataclasses import dataclass
 from typing import cast
-
-from msgspec import Struct
 
 MAX_PATTERNS = 1000
 _MAX_LENGTH = 300  # characters of a pattern
@@ -15,7 +14,8 @@ _PLAIN_SERVER = re.compile(r"[\w @/:*-]+")
 _TOOL = re.compile(r"[A-Za-z0-9_./*-]+")  # what a tool's name may contain, and *
 
 
-class ToolPattern(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ToolPattern:
     """A pattern for the names of a server and its tool. Each is stored as the strings between its `*`s: `git_*` is `("git_", "")`."""
 
     server: tuple[str, ...]

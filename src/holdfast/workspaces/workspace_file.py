@@ -19,7 +19,7 @@ from holdfast.model.workspace import Workspace
 T = TypeVar("T")
 
 QUOTA_KEYS = tuple(field.name for field in fields(Quota))
-PERMISSION_KEYS = PermissionRestriction.__struct_fields__
+PERMISSION_KEYS = tuple(field.name for field in fields(PermissionRestriction))
 KEYS = (
     *("name", "path", "trust", "servers", "tools", "model"),
     *(f"permission.{name}" for name in PERMISSION_KEYS),
