@@ -368,6 +368,10 @@ class _Sender:
 
     async def send(self, message: Any) -> None:
         cycle, head = self._cycle, self._json_head
+        if cycle.transport.is_closing():
+            cycle.disconnected = (
+                True  # uvicorn tells only the newest of pipelined requests; it drops what is sent
+            )
         if head is None:
             if message.get("status") == 200 and not cycle.response_started and _is_json_head(message):
                 self._json_head = message
@@ -413,6 +417,9 @@ async def serve_app(
     connections = Connections(limits or ConnectionLimits(connections=_max_connections()))
 
     async def bounded_app(scope: Any, receive: Any, send: Any) -> None:
+        cycle = getattr(send, "__self__", None)  # with uvicorn's trace log, `send` is a function of the log
+        if isinstance(cycle, RequestResponseCycle):
+            send = _Sender(cycle).send
         connection = connections.find(scope["client"])
         if connection is None:  # the client has disconnected already
             await app(scope, receive, send)
@@ -420,9 +427,6 @@ async def serve_app(
         scope["extensions"] = {CONNECTION_EXTENSION: connection}
         connection.request_started()
         current_turns.set(connection.find_turns)
-        cycle = getattr(send, "__self__", None)  # with uvicorn's trace log, `send` is a function of the log
-        if isinstance(cycle, RequestResponseCycle):
-            send = _Sender(cycle).send
         try:
             await run_in_turns(app(scope, receive, send), connection.find_turns)
         finally:
