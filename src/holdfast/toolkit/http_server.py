@@ -8,6 +8,7 @@ knows that a head is complete when uvicorn calls the application.
 import asyncio
 import ipaddress
 import logging
+import re
 import resource
 import socket
 from collections.abc import AsyncIterator, Generator
@@ -325,7 +326,7 @@ class BoundedConnection(asyncio.Protocol):
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, without two ways to hide a request in another one.
+    """uvicorn's protocol, without two ways to hide a request in another one. The host of an absolute request target replaces the header.
 
     It answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head. And it ends the connection after
     the answer to a request that asks for another protocol (`Upgrade`, CONNECT): the parser would read the body of such a request as
@@ -343,6 +344,11 @@ class _HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_head_complete = True
         self.heads += 1
+        if (authority := _authority(self.url)) is not None:
+            host = next((pair for pair in self.headers if pair[0] == b"host"), None)
+            if host is not None:
+                self.headers.remove(host)  # only one: a request with several is refused
+            self.headers.append((b"host", authority))
         super().on_headers_complete()
         if self.parser is not None and self.parser.should_upgrade():
             self.cycle.keep_alive = False
@@ -354,6 +360,14 @@ class _HttpProtocol(HttpToolsProtocol):
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
+
+
+def _authority(target: bytes) -> bytes | None:
+    """The host that a request target in the absolute form (`http://host/mcp`) names. HTTP prefers it to the header Host."""
+    _, separator, rest = target.partition(b"://")
+    if not separator or target.startswith(b"/"):
+        return None
+    return re.split(rb"[/?#]", rest, maxsplit=1)[0]
 
 
 class _Sender:
