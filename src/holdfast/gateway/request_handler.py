@@ -20,6 +20,7 @@ from holdfast.gateway.requests_to_servers import InputRequired, RequestsToServer
 from holdfast.gateway.signed_state import State, StateSigner, digest
 from holdfast.gateway.status import STATUS_TOOL, status_result
 from holdfast.model import codes
+from holdfast.model.allowlist import Allowlist
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_call_id
@@ -52,6 +53,7 @@ class RequestHandler:
     def __init__(self, client_session: ClientSession, signer: StateSigner) -> None:
         self.client_session = client_session
         self._signer = signer
+        self._allowed = Allowlist(client_session.credential.servers)
         self._offer: Offer | None = None
         self._requests: RequestsToServers
         """Set with the offer."""
@@ -62,7 +64,10 @@ class RequestHandler:
             session = await self.client_session.session()
             if self._offer is None:
                 self._offer = Offer(
-                    session, self.client_session.era, bare_names=self.client_session.options.bare_names
+                    session,
+                    self.client_session.era,
+                    bare_names=self.client_session.options.bare_names,
+                    allowed=self._allowed,
                 )
                 self._requests = RequestsToServers(self.client_session, self._offer)
                 session.on_servers_changed(self._servers_changed)
@@ -244,7 +249,7 @@ class RequestHandler:
         if logged_in:
             await session.update_servers(screen_again=False)
             await session.wait_ready()
-        return status_result(session)
+        return status_result(session, self._allowed)
 
     async def _get_prompt(
         self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str
