@@ -17,7 +17,7 @@ from holdfast.gateway.paging import page_of
 from holdfast.gateway.params import decode_text, read_members, read_text, read_uri
 from holdfast.gateway.parked_calls import ModernCall, Parked
 from holdfast.gateway.requests_to_servers import InputRequired, RequestsToServers
-from holdfast.gateway.signed_state import State, StateSigner, digest
+from holdfast.gateway.signed_state import BadStateError, State, StateSigner, digest
 from holdfast.gateway.status import STATUS_TOOL, status_result
 from holdfast.model import codes
 from holdfast.model.allowlist import Allowlist
@@ -170,9 +170,12 @@ class RequestHandler:
         state = State()
         if given_state is not None:
             text = decode_text(given_state, "requestState")
-            state = self._signer.verify(
-                text, session=self.client_session.key, method=method, request=digest(request)
-            )
+            try:
+                state = self._signer.verify(
+                    text, session=self.client_session.key, method=method, request=digest(request)
+                )
+            except BadStateError as error:
+                raise self.client_session.refuse(error) from None
             if state.server_state is not None:
                 members["requestState"] = Raw(encode(state.server_state))
             if responses is not None:
