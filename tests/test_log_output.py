@@ -6,6 +6,7 @@ import os
 import select
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -39,6 +40,7 @@ def restore_logging() -> Iterator[None]:
     root, ours = logging.getLogger(), logging.getLogger("holdfast")
     handlers, levels = root.handlers[:], (root.level, ours.level)
     yield
+    logging.captureWarnings(False)
     root.handlers[:] = handlers
     root.setLevel(levels[0])
     ours.setLevel(levels[1])
@@ -401,6 +403,20 @@ def test_secret_is_masked_until_every_session_has_removed_it() -> None:
     after = _capture("human", lambda: log.warning("canary-4f9a2c81"))
 
     assert ("canary" in still, "[masked]" in still, "canary" in after) == (False, True, True)
+
+
+@pytest.mark.parametrize("format", ["human", "json"])
+def test_a_warning_of_a_library_is_one_masked_record(format: str) -> None:
+    secrets = LogSecrets.of("a", Mask.of(["canary-4f9a2c81"]), Mask.of(["canary-4f9a2c81"]))
+    log_mask.add_secrets(secrets)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        text = _capture(
+            format, lambda: warnings.warn("received 'canary-4f9a2c81'\n\x1b[31mforged", stacklevel=1)
+        )
+    log_mask.remove_secrets(secrets)
+
+    assert ("[masked]" in text, "canary" in text, "\x1b" in text, text.count("\n")) == (True, False, False, 1)
 
 
 @pytest.mark.slow

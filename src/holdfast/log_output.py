@@ -41,6 +41,8 @@ def configure(
 ) -> None:
     """Send log records from this level up to the stream (by default, standard error); those of libraries only from warnings up.
 
+    Python's own warnings (`warnings.warn`) become log records.
+
     The format `auto` is human-readable on a terminal and JSON lines elsewhere. A second call replaces the first.
     """
     target = stream or sys.stderr
@@ -60,6 +62,8 @@ def configure(
     level_number = logging.getLevelNamesMapping()[level.upper()]
     root.setLevel(max(level_number, logging.WARNING))
     logging.getLogger("holdfast").setLevel(level_number)
+    # Libraries put what they received into their warnings: Python would print it as it is, with secrets and line ends.
+    logging.captureWarnings(True)
 
 
 class NonBlockingStream:

@@ -127,6 +127,32 @@ def test_a_server_that_does_not_exist_is_reported_when_a_token_names_it(tmp_path
     assert "'files'" not in created.stderr
 
 
+@pytest.mark.parametrize(
+    ("entry", "options", "is_warned"),
+    [
+        ({}, ("--trust", "sandboxed"), True),
+        ({}, ("--trust", "direct"), False),
+        ({}, (), False),
+        ({"url": "https://mcp.example.org/", "trust_level": "sandboxed"}, ("--trust", "sandboxed"), False),
+        ({"url": "https://mcp.example.org/"}, ("--trust", "sandboxed", "--servers", "notes"), True),
+    ],
+)
+def test_a_trust_that_leaves_no_server_is_reported_when_a_token_has_it(
+    tmp_path: Path, entry: dict[str, str], options: tuple[str, ...], *, is_warned: bool
+):
+    servers = tmp_path / "mcp.json"
+    servers.write_text(json.dumps({"mcpServers": {"notes": entry or {"command": "true"}}}))
+    environ = {
+        **os.environ,
+        "HOLDFAST_DATA_DIR": str(tmp_path / "data"),
+        "HOLDFAST_SERVERS_USER_FILE": str(servers),
+    }
+    created = run_holdfast("tokens", "create", "ci", *options, cwd=tmp_path, env=environ)
+
+    warning = "No server here is for sessions with trust sandboxed now. To see why: holdfast servers explain notes --trust sandboxed"
+    assert (created.returncode, warning in created.stderr) == (0, is_warned)
+
+
 @pytest.mark.promise("GW-06")
 def test_a_token_can_be_revoked_on_a_full_disk(small_disk: Path):
     (small_disk / "data").mkdir(mode=0o700)

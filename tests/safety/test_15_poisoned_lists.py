@@ -132,6 +132,24 @@ def is_poisoned(items: list[Any]) -> bool:
     return "\\u200b" in json.dumps(items) and '"DESCRIPTION"' in json.dumps(items)
 
 
+async def test_what_is_left_out_is_in_the_log_once(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    async with (
+        running_gateway(tmp_path, servers=server(tmp_path)) as running,
+        Client(running.url, running.token()) as client,
+    ):
+        for method in [*METHODS.values()] * 2:
+            await client.post(method)
+    logged = [record.getMessage() for record in caplog.records if "not offered" in record.getMessage()]
+
+    assert [line.partition(", because")[0] for line in logged] == [
+        "x: 6 of its prompts are not offered",
+        "x: 2 of its resources are not offered",
+        "x: 1 of its resourceTemplates are not offered",
+    ]
+    assert "'hid\\u200bden', 'argument'" in logged[0]
+    assert all(line.isprintable() and line.isascii() and len(line) < 1000 for line in logged)
+
+
 @pytest.mark.parametrize("is_protected", [True, False], ids=["protected", "control"])
 async def test_clients_of_the_gateway_get_cleaned_lists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_protected: bool

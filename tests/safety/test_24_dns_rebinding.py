@@ -1,5 +1,6 @@
 """Attack 24: a web page whose host name resolves to this machine talks to a local server through the browser."""
 
+import asyncio
 import http.client
 import json
 from collections.abc import Iterator
@@ -7,7 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from holdfast.toolkit import http_server
 from holdfast.wire.http import AllowedHosts, HttpApp
 from tests.toolkit.clients import MODERN_META
 from tests.toolkit.server_process import run_http_server
@@ -36,11 +39,11 @@ def url() -> Iterator[str]:
         yield url
 
 
-def post(url: str, headers: dict[str, str]) -> tuple[int, str]:
+def post(url: str, headers: dict[str, str], target: str = "") -> tuple[int, str]:
     parts = urlsplit(url)
     connection = http.client.HTTPConnection("127.0.0.1", parts.port, timeout=10)
     try:
-        connection.request("POST", parts.path, BODY, {**HEADERS, **headers})
+        connection.request("POST", target or parts.path, BODY, {**HEADERS, **headers})
         response = connection.getresponse()
         return response.status, response.read().decode()
     finally:
@@ -64,6 +67,40 @@ def test_request_of_a_web_page_is_refused(url: str, headers: dict[str, str], sta
     answered, body = post(url, headers)
 
     assert (answered, "structuredContent" in body) == (status, False)
+
+
+@pytest.mark.parametrize(
+    ("authority", "status"),
+    [("evil.example", 403), ("localhost@evil.example", 403), ("evil.example:80", 403), ("localhost", 200)],
+)
+def test_the_host_in_an_absolute_request_target_is_checked(url: str, authority: str, status: int):
+    parts = urlsplit(url)
+    answered, body = post(url, {"Host": parts.netloc}, target=f"http://{authority}{parts.path}")
+
+    assert (answered, "structuredContent" in body) == (status, status == 200)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("protocol", [http_server._HttpProtocol, HttpToolsProtocol])
+async def test_control_an_application_sees_only_the_header_unless_the_protocol_replaces_it(
+    protocol: type[HttpToolsProtocol], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(http_server._HttpProtocol, "on_headers_complete", protocol.on_headers_complete)
+    hosts: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        hosts.extend(value for name, value in scope["headers"] if name == b"host")
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    listening = http_server.bind("127.0.0.1", 0)
+    async with http_server.serve_app(app, listening):
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(b"GET http://evil.example/mcp HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        await reader.read()
+        writer.close()
+
+    assert hosts == [b"localhost" if protocol is HttpToolsProtocol else b"evil.example"]
 
 
 def test_control_local_client_is_served(url: str):

@@ -1,5 +1,6 @@
 """Attack 26: a client edits the `requestState` of a question, or answers with the state of another session."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ async def test_only_the_state_of_this_session_is_accepted(tmp_path: Path):
         invented = await reply(running, own, question, "e30")
         stolen = await reply(running, own, question, foreign["requestState"])
         control = await reply(running, own, question, state)
+        async with asyncio.timeout(20):
+            while not (recorded := await running.denied()):
+                await asyncio.sleep(0.01)
 
     assert (is_refused(edited), is_refused(invented), is_refused(stolen)) == (True, True, True)
+    assert "The requestState is not valid" in recorded[0]
     assert "go: True" in str(control["result"])

@@ -1,5 +1,7 @@
 """Attack 49: a model's endpoint streams for ever, sends endless lines, redirects inward, or repeats the key in its errors."""
 
+import asyncio
+import os
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +29,7 @@ from holdfast.testing.scripted_model import (
     answer,
 )
 from tests.agent.model.sessions import conversation
+from tests.commands import run_holdfast
 
 if TYPE_CHECKING:  # Importing them takes a second or more, in each process that collects the tests.
     from openai import AsyncOpenAI
@@ -167,6 +170,38 @@ async def test_garbage_is_one_sentence_that_repeats_nothing_of_it(
         assert KEY in reported, "a program that reports such an error reports the key"
     else:
         assert reported != "nothing", "an error of some kind, which its caller must know"
+
+
+USAGE = b'{"prompt_tokens":1,"completion_tokens":1,"total_tokens":"%b"}' % KEY.encode()
+KEY_AS_COUNT = (
+    b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"x"},'
+    b'"finish_reason":"stop"}],"usage":%b}\n\ndata: [DONE]\n\n' % USAGE
+)
+
+
+@pytest.mark.slow
+@pytest.mark.promise("AGT-06")
+async def test_the_key_in_place_of_a_count_of_tokens_is_not_printed(tmp_path: Path):
+    async with ScriptedModel([RawAnswer(body=KEY_AS_COUNT)]) as endpoint:
+        env = {
+            **os.environ,
+            "HOME": str(tmp_path),
+            "HOLDFAST_MODEL_NAME": "openai-chat:gpt-5",
+            "HOLDFAST_MODEL_BASE_URL": endpoint.base_url,
+            "HOLDFAST_MODEL_API_KEY_ENV": "CANARY",
+            "CANARY": KEY,
+        }
+        chat = await asyncio.to_thread(run_holdfast, "chat", cwd=tmp_path, env=env, input="Hello\n")
+        asked = len(endpoint.requests)
+
+    assert (asked, "PydanticSerializationUnexpectedValue" in chat.stderr) == (1, True)
+    assert KEY not in chat.stdout + chat.stderr
+
+
+async def test_control_a_library_warns_of_such_a_count_and_repeats_it():
+    async with ScriptedModel([RawAnswer(body=KEY_AS_COUNT)]) as endpoint:
+        with pytest.warns(UserWarning, match=KEY):
+            await count_characters(unprotected(endpoint), up_to=MIB)
 
 
 CHUNK = b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[%b]}\n\n'

@@ -12,6 +12,7 @@ import holdfast
 from holdfast.acp.messages import ClientCapabilities
 from holdfast.gateway.status import status_result
 from holdfast.model import visible_text
+from holdfast.model.allowlist import ALLOW_ALL
 from holdfast.model.resolution import Refusal, SessionWarning, Stage
 from holdfast.model.visible_text import display_name
 from tests.acp.test_attached_session import load, other_editor
@@ -52,7 +53,7 @@ async def test_no_name_poses_as_a_message_of_holdfast(
         explained = two.shown("agent_message_chunk")[-1]
         opened = host.find_live(session)
         assert opened is not None
-        status = json.dumps(status_result(opened), ensure_ascii=False).replace("\\n", "\n")
+        status = json.dumps(status_result(opened, ALLOW_ALL), ensure_ascii=False).replace("\\n", "\n")
 
     places = {"own": own, "attached": attached, "servers": listed, "why": explained, "status": status}
     assert {place: text.count("weather") > 0 for place, text in places.items()} == dict.fromkeys(places, True)

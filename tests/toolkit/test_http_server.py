@@ -188,3 +188,39 @@ async def test_three_hundred_slow_clients_do_not_delay_others_and_are_disconnect
     assert quick.startswith(b"HTTP/1.1 200")
     assert took < 1
     assert all(isinstance(end, ConnectionError) or end == b"" for end in left)
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": True})])
+async def test_client_that_is_disconnected_for_its_pipelined_requests_is_no_error(
+    anyio_backend: object, caplog: pytest.LogCaptureFixture
+):
+    leave, ended = asyncio.Event(), asyncio.Event()
+    requests = 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal requests
+        requests += 1
+        await leave.wait()
+        try:
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [(b"content-type", b"application/json"), (b"content-length", b"2")],
+                }
+            )
+            await send({"type": "http.response.body", "body": b"{}"})
+        finally:
+            ended.set()
+
+    listening = bind("127.0.0.1", 0)
+    async with asyncio.timeout(60), serve_app(app, listening):
+        reader, writer = await asyncio.open_connection(*listening.getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" * 40)
+        assert await reader.read() == b""
+        assert requests == 1
+        writer.close()
+        leave.set()
+        await ended.wait()
+
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []

@@ -1,5 +1,6 @@
 """`holdfast tokens`: create, list and revoke the tokens of MCP clients."""
 
+import shlex
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -179,28 +180,45 @@ def _find_one(tokens: "Tokens", id_or_name: str, usage: str, *, or_else: str = "
 
 
 def _warn_about_servers(credential: "Credential") -> None:
-    """Warn about servers that a token names although its sessions would not find them now."""
-    if not credential.servers:
+    """Warn about servers that a token names although its sessions would not find them now, and if its trust leaves no server."""
+    if not credential.servers and credential.trust is None:
         return
     from holdfast.cli.open_session import run_with_host
     from holdfast.cli.servers.unknown_server import server_names
     from holdfast.host.host import Host
     from holdfast.host.open_options import OpenOptions
+    from holdfast.model.server import Source
+    from holdfast.model.trust import Trust
 
-    async def find_known(host: Host) -> set[str]:
-        options = OpenOptions(
-            cwd=Path(credential.cwd) if credential.cwd else Path.cwd(),
-            workspace=credential.workspace,
-            extra_builtins=credential.servers or frozenset(),
-        )
-        return server_names(*await host.plan(options))
+    named = credential.servers or frozenset[str]()
+    folder = f"in {credential.cwd}" if credential.cwd else "here"
+
+    async def find(host: Host) -> tuple[set[str], set[str], set[str]]:
+        """The known servers, those that sessions with the token's trust get, and those that sessions with the highest trust get."""
+        cwd = Path(credential.cwd) if credential.cwd else Path.cwd()
+
+        async def offered(trust: Trust | None) -> set[str]:
+            options = OpenOptions(cwd=cwd, workspace=credential.workspace, trust=trust)
+            _, resolution = await host.plan(options)
+            names = {server.name for server in resolution.servers if server.source is not Source.BUILTIN}
+            return names & named if named else names
+
+        options = OpenOptions(cwd=cwd, workspace=credential.workspace, extra_builtins=named)
+        return server_names(*await host.plan(options)), await offered(credential.trust), await offered(None)
 
     try:
-        known = run_with_host(find_known)
+        known, offered, offered_at_most = run_with_host(find)
     except HoldfastError:
         return  # the servers cannot be listed, but the token can be created
-    for name in sorted(credential.servers - known):
-        folder = f"in {credential.cwd}" if credential.cwd else "here"
+    if offered_at_most and not offered:
+        explain = shlex.join(
+            ["holdfast", "servers", "explain", min(offered_at_most), "--trust", str(credential.trust)]
+        )
+        print_line(
+            f"No server {folder} is for sessions with trust {credential.trust} now. To see why: {explain}",
+            err=True,
+        )
+    for name in sorted(named - known):
         print_line(
             f"There is no server {name!r} {folder} now. The token offers it once you have added it. "
             "To list the servers: holdfast servers list",

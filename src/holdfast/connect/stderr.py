@@ -11,6 +11,7 @@ from holdfast.masking.configured_secrets import secrets_in_spec
 from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH
 from holdfast.masking.mask import Mask
 from holdfast.model.light_event import LightEvent
+from holdfast.model.loop_pipes import connect_read_pipe
 from holdfast.model.server import Lifetime, ServerSpec
 from holdfast.model.visible_text import strip_invisible
 from holdfast.wire.loop_throttle import LoopThrottle
@@ -123,9 +124,7 @@ async def capture_stderr(
     stderr: IO[bytes], spec: ServerSpec, throttle: LoopThrottle, server_log: ServerLog | None = None
 ) -> tuple[ServerStderr, asyncio.ReadTransport]:
     """Start reading a server's standard error. The caller closes the transport."""
-    transport, captured = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: ServerStderr(spec, throttle, server_log), stderr
-    )
+    transport, captured = await connect_read_pipe(lambda: ServerStderr(spec, throttle, server_log), stderr)
     return captured, transport
 
 

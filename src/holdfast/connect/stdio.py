@@ -83,7 +83,7 @@ async def open_stdio(
         finally:
             transport.close()
     finally:
-        child.close()  # needed if the caller is cancelled before `connect_pipes`, which closes the pipes
+        child.close()  # those that no transport got, because the caller was cancelled
         await child.end(options.end_seconds)
 
 

@@ -210,7 +210,7 @@ class ClientSession:
     # Requests in flight
 
     def refuse(self, error: HoldfastError) -> HoldfastError:
-        """Report that a request is refused because of a limit. Return the error, to be raised."""
+        """Report that a request is refused because of a limit or a state that is not valid. Return the error, to be raised."""
         self.options.on_refusal(error, self.credential)
         return error
 

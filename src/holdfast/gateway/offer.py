@@ -15,12 +15,13 @@ from holdfast.gateway.names import NameTable, ServerItem, build_names
 from holdfast.gateway.offered_tools import OfferedTools
 from holdfast.gateway.status import has_missing, status_definition
 from holdfast.model import codes
+from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.visible_text import to_line
 from holdfast.session.session import Session
 from holdfast.wire.mcp.client import MAX_LIST_BYTES, MAX_LIST_VALUES, ServerInfo
 from holdfast.wire.mcp.eras import Era
-from holdfast.wire.mcp.listed_items import clean_items
+from holdfast.wire.mcp.listed_items import clean_items, describe_left_out
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import DECODE_ERRORS, count_values, has_more_values, make_decoder
 
@@ -48,9 +49,15 @@ class _Named(msgspec.Struct):
 class Offer:
     """Finds what the servers of one session offer, and which server a name or a URI belongs to."""
 
-    def __init__(self, session: Session, era: Era, *, bare_names: bool | None) -> None:
+    def __init__(
+        self, session: Session, era: Era, *, bare_names: bool | None, allowed: Allowlist = ALLOW_ALL
+    ) -> None:
+        """`allowed` has the servers that the client may use."""
         self.session = session
         self._era = era
+        self._allowed = allowed
+        self._left_out: dict[tuple[str, str], str] = {}
+        """By server and list: what the log said about items that are left out."""
         self._bare_names = bare_names
         self._bare_server = ""
         """The server whose tools and prompts keep their names: the only one that was configured at first."""
@@ -125,7 +132,9 @@ class Offer:
     async def tool_definitions(self) -> list[Raw]:
         """The definitions of the tools. If a server was refused or a tool awaits approval, `holdfast__status` is one of them."""
         definitions = (await self.tools()).definitions
-        return [*definitions, status_definition()] if has_missing(self.session) else definitions
+        return (
+            [*definitions, status_definition()] if has_missing(self.session, self._allowed) else definitions
+        )
 
     # Prompts
 
@@ -257,15 +266,31 @@ class Offer:
                 break
             items += page.items
             listed += page.listed
+            self._report_left_out(server, key, page)
             values += page.values
             cursor = page.cursor
             if cursor is None or cursor == Raw(b"null"):
                 return items
         raise HoldfastError(codes.BAD_ANSWER, f"{server!r} sent a list of {key} that is too long.")
 
+    def _report_left_out(self, server: str, key: str, page: "_Page") -> None:
+        """Log it once for each change: clients list again and again."""
+        if page.left_out and self._left_out.get((server, key)) != page.left_out:
+            self._left_out[server, key] = page.left_out
+            log.warning(
+                "%s: %s of its %s are not offered, because a name or a URI is missing, too long or has invisible characters: %s",
+                to_line(server),
+                page.listed - len(page.items),
+                key,
+                page.left_out,
+                extra={"server": server},
+            )
+
 
 class _Page(msgspec.Struct):
     items: list[Raw]
+    left_out: str
+    """The names of the first items that are left out."""
     listed: int
     """How many items the server listed, including those that are left out of `items`."""
     cursor: Raw | None
@@ -281,7 +306,9 @@ def _read_page(raw: Raw, key: str, max_values: int, max_items: int) -> _Page | N
     listed = len(_decode_list(items))
     if listed > max_items:
         return None
-    return _Page(clean_items(items, key), listed, members.get("nextCursor"), values=count_values(raw))
+    clean = clean_items(items, key)
+    left_out = describe_left_out(items, key) if len(clean) < listed else ""
+    return _Page(clean, left_out, listed, members.get("nextCursor"), values=count_values(raw))
 
 
 def _digest(uri: str) -> bytes:

@@ -15,6 +15,7 @@ from holdfast.gateway.issuer import AsgiApp, IssuerApp, IssuerTokens, issuer_ver
 from holdfast.gateway.options import GatewayOptions
 from holdfast.gateway.rate_limit import RateLimit
 from holdfast.gateway.refusal_audit import RefusalAudit
+from holdfast.gateway.signed_state import BadStateError
 from holdfast.host.host import Host
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -135,7 +136,7 @@ def _limit_and_audit(options: GatewayOptions, settings: Settings, refusals: Refu
     on_refusal = options.on_refusal
 
     def refuse(error: HoldfastError, credential: Credential | None) -> None:
-        if error.code in _AUDITED:
+        if error.code in _AUDITED or isinstance(error, BadStateError):
             refusals.add(error, credential)
         on_refusal(error, credential)
 

@@ -17,9 +17,10 @@ from holdfast.gateway.paging import page_of
 from holdfast.gateway.params import decode_text, read_members, read_text, read_uri
 from holdfast.gateway.parked_calls import ModernCall, Parked
 from holdfast.gateway.requests_to_servers import InputRequired, RequestsToServers
-from holdfast.gateway.signed_state import State, StateSigner, digest
+from holdfast.gateway.signed_state import BadStateError, State, StateSigner, digest
 from holdfast.gateway.status import STATUS_TOOL, status_result
 from holdfast.model import codes
+from holdfast.model.allowlist import Allowlist
 from holdfast.model.call import ToolCall
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import new_call_id
@@ -53,6 +54,7 @@ class RequestHandler:
     def __init__(self, client_session: ClientSession, signer: StateSigner) -> None:
         self.client_session = client_session
         self._signer = signer
+        self._allowed = Allowlist(client_session.credential.servers)
         self._offer: Offer | None = None
         self._requests: RequestsToServers
         """Set with the offer."""
@@ -63,7 +65,10 @@ class RequestHandler:
             session = await self.client_session.session()
             if self._offer is None:
                 self._offer = Offer(
-                    session, self.client_session.era, bare_names=self.client_session.options.bare_names
+                    session,
+                    self.client_session.era,
+                    bare_names=self.client_session.options.bare_names,
+                    allowed=self._allowed,
                 )
                 self._requests = RequestsToServers(self.client_session, self._offer)
                 session.on_servers_changed(self._servers_changed)
@@ -168,9 +173,12 @@ class RequestHandler:
         state = State()
         if given_state is not None:
             text = decode_text(given_state, "requestState")
-            state = self._signer.verify(
-                text, session=self.client_session.key, method=method, request=digest(request)
-            )
+            try:
+                state = self._signer.verify(
+                    text, session=self.client_session.key, method=method, request=digest(request)
+                )
+            except BadStateError as error:
+                raise self.client_session.refuse(error) from None
             if state.server_state is not None:
                 members["requestState"] = Raw(encode(state.server_state))
             if responses is not None:
@@ -248,7 +256,7 @@ class RequestHandler:
         if logged_in:
             await session.update_servers(screen_again=False)
             await session.wait_ready()
-        return status_result(session)
+        return status_result(session, self._allowed)
 
     async def _get_prompt(
         self, offer: Offer, members: dict[str, Raw], call: ClientCall, asked_by: str

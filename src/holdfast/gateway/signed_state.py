@@ -32,6 +32,10 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     """A random text, set by `sign`: each state is valid only once."""
 
 
+class BadStateError(HoldfastError):
+    """A `requestState` that is not valid for this session and request."""
+
+
 class StateSigner:
     """Signs and verifies the states of one session. The key is random, so no state is valid after a restart."""
 
@@ -52,7 +56,7 @@ class StateSigner:
     def verify(self, text: str, *, session: str, method: str, request: str) -> State:
         """The state that a client has sent back. Each is valid only once.
 
-        Raise BAD_ARGUMENT unless it was signed for this session and request.
+        Raise `BadStateError` unless it was signed for this session and request.
         """
         try:
             signed = base64.b64decode(text, altchars=b"-_", validate=True)
@@ -65,7 +69,7 @@ class StateSigner:
             if state.nonce in self._unused:
                 del self._unused[state.nonce]
                 return state
-        raise HoldfastError(
+        raise BadStateError(
             codes.BAD_ARGUMENT,
             "The requestState is not valid: it belongs to another session or request, was changed or used before, "
             f"or is older than {STATE_SECONDS:g} s. Send the request again without it.",

@@ -4,6 +4,8 @@ import shlex
 
 import msgspec
 
+from holdfast.model.allowlist import Allowlist
+from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.visible_text import display_name
 from holdfast.session.session import Session
 from holdfast.wire.mcp.tools import Tool, text_result
@@ -13,9 +15,9 @@ STATUS_TOOL = "holdfast__status"
 _MAX_LINES = 200
 
 
-def has_missing(session: Session) -> bool:
-    """Whether a server was refused, or a tool awaits approval."""
-    return bool(session.refusals) or bool(session.awaiting_approval)
+def has_missing(session: Session, allowed: Allowlist) -> bool:
+    """Whether a server was refused, or a tool awaits approval. `allowed`: the servers that the client may use; it is told of no others."""
+    return bool(_refusals(session, allowed)) or bool(session.awaiting_approval)
 
 
 def status_definition() -> Raw:
@@ -34,14 +36,14 @@ def status_definition() -> Raw:
     )
 
 
-def status_result(session: Session) -> dict[str, object]:
+def status_result(session: Session, allowed: Allowlist) -> dict[str, object]:
     """The tool's result."""
     lines = [
         f"Session {session.context.session_id}, trust {session.context.trust_level}, mode {session.permission.mode}."
     ]
     lines += [f"Server {display_name(name)}: available." for name in session.available]
     lines += [f"Server {display_name(name)}: still starting." for name in session.starting]
-    for refusal in session.refusals:
+    for refusal in _refusals(session, allowed):
         lines.append(f"Server {refusal.display_name}: not offered ({refusal.stage}). {refusal.reason}")
     for server, tools in session.awaiting_approval.items():
         approve = shlex.join(["holdfast", "servers", "approve", server])
@@ -49,8 +51,17 @@ def status_result(session: Session) -> dict[str, object]:
             lines.append(
                 f"Tool {display_name(tool.name)} of {display_name(server)}: not offered. {tool.reason} A person can review it with: {approve}"
             )
-    if not has_missing(session):
+    if not has_missing(session, allowed):
         lines.append("No server was refused, and no tool awaits approval.")
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"… and {len(lines) - _MAX_LINES} more."]
     return text_result("\n".join(lines))
+
+
+def _refusals(session: Session, allowed: Allowlist) -> list[Refusal]:
+    """Those of the allowed servers, and of lists of servers that cannot be read: their names are paths."""
+    return [
+        refusal
+        for refusal in session.refusals
+        if allowed.allows(refusal.server) or (refusal.stage is Stage.LOAD and refusal.server.startswith("/"))
+    ]

@@ -78,7 +78,9 @@ class Admission:
         self._store = store
         self._approvals = approvals
         self.set_rules(settings.permission)
-        self._environ_secrets = secrets_by_name(inputs.environ)
+        # The key of a model is a secret under every name.
+        model_key = inputs.environ.get(inputs.settings.model.api_key_env, "").strip()
+        self._environ_secrets = (*secrets_by_name(inputs.environ), *filter(None, [model_key]))
         mask = Mask.of(self._environ_secrets)
         self._environ_masks = mask, mask.without_obtained()
 

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from holdfast.model.loop_pipes import connect_read_pipe
 from holdfast.model.process import Confinement, ProcessSpec, Quota
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
@@ -149,8 +150,7 @@ def _probe_process(targets: ProbeTargets, python: str, *, confined: bool) -> Pro
 
 async def _run_probes(child: Child, message: bytes) -> dict[str, str | None]:
     reader = asyncio.StreamReader(limit=1 << 20)
-    loop = asyncio.get_running_loop()
-    pipe, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), child.stdout)
+    pipe, _ = await connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), child.stdout)
     try:
         child.stdin.write(message)
         line = await reader.readline()

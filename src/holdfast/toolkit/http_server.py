@@ -8,6 +8,7 @@ knows that a head is complete when uvicorn calls the application.
 import asyncio
 import ipaddress
 import logging
+import re
 import resource
 import socket
 from collections.abc import AsyncIterator, Generator
@@ -326,7 +327,7 @@ class BoundedConnection(asyncio.Protocol):
 
 
 class _HttpProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, without two ways to hide a request in another one.
+    """uvicorn's protocol, without two ways to hide a request in another one. The host of an absolute request target replaces the header.
 
     It answers 400 if headers follow the body (trailers): uvicorn would add them to those of the head. And it ends the connection after
     the answer to a request that asks for another protocol (`Upgrade`, CONNECT): the parser would read the body of such a request as
@@ -344,6 +345,11 @@ class _HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_head_complete = True
         self.heads += 1
+        if (authority := _authority(self.url)) is not None:
+            host = next((pair for pair in self.headers if pair[0] == b"host"), None)
+            if host is not None:
+                self.headers.remove(host)  # only one: a request with several is refused
+            self.headers.append((b"host", authority))
         super().on_headers_complete()
         if self.parser is not None and self.parser.should_upgrade():
             self.cycle.keep_alive = False
@@ -358,6 +364,14 @@ class _HttpProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
 
+def _authority(target: bytes) -> bytes | None:
+    """The host that a request target in the absolute form (`http://host/mcp`) names. HTTP prefers it to the header Host."""
+    _, separator, rest = target.partition(b"://")
+    if not separator or target.startswith(b"/"):
+        return None
+    return re.split(rb"[/?#]", rest, maxsplit=1)[0]
+
+
 class _Sender:
     """Sends the response of one request. A JSON response with status 200 is written in one piece; uvicorn would write its head first.
 
@@ -370,6 +384,10 @@ class _Sender:
 
     async def send(self, message: Any) -> None:
         cycle, head = self._cycle, self._json_head
+        if cycle.transport.is_closing():
+            cycle.disconnected = (
+                True  # uvicorn tells only the newest of pipelined requests; it drops what is sent
+            )
         if head is None:
             if message.get("status") == 200 and not cycle.response_started and _is_json_head(message):
                 self._json_head = message
@@ -415,6 +433,9 @@ async def serve_app(
     connections = Connections(limits or ConnectionLimits(connections=_max_connections()))
 
     async def bounded_app(scope: Any, receive: Any, send: Any) -> None:
+        cycle = getattr(send, "__self__", None)  # with uvicorn's trace log, `send` is a function of the log
+        if isinstance(cycle, RequestResponseCycle):
+            send = _Sender(cycle).send
         connection = connections.find(scope["client"])
         if connection is None:  # the client has disconnected already
             await app(scope, receive, send)
@@ -422,9 +443,6 @@ async def serve_app(
         scope["extensions"] = {CONNECTION_EXTENSION: connection}
         connection.request_started()
         current_turns.set(connection.find_turns)
-        cycle = getattr(send, "__self__", None)  # with uvicorn's trace log, `send` is a function of the log
-        if isinstance(cycle, RequestResponseCycle):
-            send = _Sender(cycle).send
         try:
             await run_in_turns(app(scope, receive, send), connection.find_turns)
         finally:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import IO, Any, cast
 
 from holdfast.model.light_event import LightEvent
+from holdfast.model.loop_pipes import connect_read_pipe, connect_write_pipe
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.wire.peer import Peer
 
@@ -27,13 +28,12 @@ async def connect_pipes(
     peer: Peer, source: IO[Any], target: IO[Any], *, grace: float = 0.0
 ) -> AsyncIterator[Peer]:
     """Connect the peer to two open files. On exit, handlers get `grace` seconds to finish; then the files are closed."""
-    loop = asyncio.get_running_loop()
     pipe = _PipeTransport(peer)
-    writer, _ = await loop.connect_write_pipe(lambda: _Writer(pipe), target)
+    writer, _ = await connect_write_pipe(lambda: _Writer(pipe), target)
     try:
         pipe.writer = writer
         peer.connection_made(pipe)
-        pipe.reader, _ = await loop.connect_read_pipe(lambda: _Reader(peer), source)
+        pipe.reader, _ = await connect_read_pipe(lambda: _Reader(peer), source)
     except BaseException:
         writer.abort()
         raise

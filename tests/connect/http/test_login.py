@@ -32,6 +32,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from holdfast.cli import output
 from holdfast.cli.servers.login import login, logout
 from holdfast.connect.http.address_policy import AddressPolicy
 from holdfast.connect.http.login import log_in
@@ -320,6 +321,32 @@ async def test_login_that_is_refused_in_the_browser_is_reported(tmp_path: Path, 
         await log_in(protected.spec, folder=tmp_path, on_login_page=Refusing().open, seconds=20)
 
     assert (refused.value.code.name, [*tmp_path.glob("*.json")]) == ("LOGIN_NEEDED", [])
+
+
+async def test_what_the_login_page_says_cannot_control_the_terminal(
+    tmp_path: Path,
+    protected: ProtectedServer,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+):
+    said = "\x1b]0;a\x07\x1b[2J\u202eno\r\nHint: run this"
+
+    class Refusing(Browser):
+        async def _go(self, url: str) -> None:
+            asked = parse_qs(urlsplit(url).query)
+            async with httpx2.AsyncClient() as client:
+                params = {"error_description": said, "error": "x", "state": asked["state"][0]}
+                answer = await client.get(asked["redirect_uri"][0], params=params)
+            assert "run this" not in answer.text
+
+    with pytest.raises(HoldfastError) as refused:
+        await log_in(protected.spec, folder=tmp_path, on_login_page=Refusing().open, seconds=20)
+    output.print_error(refused.value)
+    printed = capsys.readouterr().err
+
+    assert "the login page refused it (" in printed
+    assert [mark in printed for mark in ("\x1b", "\x07", "\u202e", "\r", "\nHint: run this")] == [False] * 5
+    assert "\x1b[2J" in caplog.text, "control: the library got it as the page said it"
 
 
 async def test_server_that_requires_no_login_is_reported(tmp_path: Path):

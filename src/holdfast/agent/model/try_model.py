@@ -8,6 +8,7 @@ from holdfast.agent.model.clients import ModelClients
 from holdfast.agent.model.config import ModelConfig
 from holdfast.agent.model.timeouts import limit_time
 from holdfast.agent.model.transport import Exchange, current_exchange
+from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.model.errors import HoldfastError
 
 _TIMEOUT_SECONDS = 60.0
@@ -16,6 +17,12 @@ _PROMPT = "Answer with the word: ready"
 
 async def try_model(config: ModelConfig) -> str:
     """Return the model's answer to a short prompt. If the model does not answer, raise an error that says what to set."""
+    with ObtainedSecrets() as obtained:
+        obtained.add_credentials(config.name, [config.key])  # libraries may repeat it in a warning
+        return await _ask(config)
+
+
+async def _ask(config: ModelConfig) -> str:
     clients = ModelClients()
     exchange = Exchange(config)
     token = current_exchange.set(exchange)

@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import os
-from io import FileIO
-from typing import BinaryIO, cast
 
 from holdfast.model.door import CommandResult, ShellCommand
+from holdfast.model.loop_pipes import connect_read_pipe
 from holdfast.model.process import ProcessSpec
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
@@ -29,7 +27,7 @@ async def run_command(keeper: Keeper, spec: ProcessSpec, command: ShellCommand) 
     try:
         child.stdin.close()
         child.stderr.close()
-        transport = await _read_pipe(child.stdout, output)
+        transport, _ = await connect_read_pipe(lambda: output, child.stdout)
         try:
             exit_code, timed_out = await _wait(child, output, command.seconds)
         finally:
@@ -63,17 +61,6 @@ async def _end(child: Child) -> None:
     except asyncio.CancelledError:
         await ending
         raise
-
-
-async def _read_pipe(pipe: BinaryIO, output: "_Output") -> asyncio.ReadTransport:
-    loop = asyncio.get_running_loop()
-    # A copy of the descriptor: the transport closes it, and `Child.close` closes the other.
-    transport, _ = await loop.connect_read_pipe(lambda: output, _duplicate(pipe))
-    return transport
-
-
-def _duplicate(pipe: BinaryIO) -> BinaryIO:
-    return cast(BinaryIO, FileIO(os.dup(pipe.fileno()), "rb"))
 
 
 class _Output(asyncio.Protocol):

@@ -27,6 +27,7 @@ from holdfast.builtin.stage.codes import LAUNCH_FAILED, NO_BROWSER
 from holdfast.builtin.stage.find_browser import find_browser
 from holdfast.builtin.stage.launch_options import LaunchOptions
 from holdfast.model.errors import HoldfastError
+from holdfast.model.loop_pipes import connect_read_pipe
 from holdfast.model.process import ProcessSpec
 from holdfast.model.worker_threads import WorkerThreads
 from holdfast.sandbox.bwrap.arguments import PROXY_PORT
@@ -64,8 +65,7 @@ class BrowserProcess:
         """Connect to the pipes of the shell that waits. From now on, `close` closes everything in `stack`."""
         stack.push_async_callback(child.end, _GRACE_SECONDS)
         stack.callback(self.connection.close)
-        loop = asyncio.get_running_loop()
-        errors, _ = await loop.connect_read_pipe(lambda: self._errors, child.stderr)
+        errors, _ = await connect_read_pipe(lambda: self._errors, child.stderr)
         stack.callback(errors.close)
         pipes = cast("FileIO", child.stdout), cast("FileIO", child.stdin)
         self._transport = await PipeTransport.open(self.connection, *pipes)

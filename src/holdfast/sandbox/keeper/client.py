@@ -128,10 +128,10 @@ class KeeperClient:
                 fds = [*pipes.server_fds, *request.descriptors, *folder]
                 sent = socket.send_fds(host_end, [message[:_FIRST_PIECE]], fds)
                 await self._send_socket(supervisor_end)
-            await asyncio.get_running_loop().create_unix_connection(lambda: supervisor, sock=host_end)
         except BaseException:
             host_end.close()
             raise
+        await _connect(supervisor, host_end)
         supervisor.send_rest(host_end, message[sent:])
 
     async def _send_socket(self, supervisor_end: socket.socket) -> None:
@@ -162,6 +162,20 @@ class KeeperClient:
 
 class _KeeperLostError(Exception):
     """The keeper process, or the new supervisor, died before the server started."""
+
+
+async def _connect(supervisor: "_SupervisorProtocol", host_end: socket.socket) -> None:
+    """Connect the protocol to the socket, even if the caller is cancelled: uvloop would close the connection without telling the protocol."""
+    loop = asyncio.get_running_loop()
+    connecting = asyncio.ensure_future(loop.create_unix_connection(lambda: supervisor, sock=host_end))
+    try:
+        await asyncio.shield(connecting)
+    except asyncio.CancelledError:
+        await asyncio.wait([connecting])
+        raise
+    except BaseException:
+        host_end.close()
+        raise
 
 
 class _SupervisorProtocol(asyncio.Protocol):

@@ -14,6 +14,9 @@ from holdfast.wire.strict_json import DECODE_ERRORS, make_decoder
 
 _decode_page = make_decoder(dict[str, Raw])
 _decode_items = make_decoder(list[Raw])
+_decode_text = make_decoder(str)
+_MAX_NAMES = 5
+_MAX_NAME = 100  # characters
 
 
 class _Definition(msgspec.Struct, omit_defaults=True, rename="camel", kw_only=True):
@@ -80,6 +83,18 @@ def clean_items(items: Raw, key: str) -> list[Raw]:
     return [clean for raw in _decode_items(items) if (clean := _clean(raw, decode)) is not None]
 
 
+def describe_left_out(items: Raw, key: str) -> str:
+    """For the log: the names of the first items that `clean_items` leaves out, on one line; empty if it keeps all."""
+    decode = _DECODERS[key]
+    names: list[str] = []
+    for raw in _decode_items(items):
+        if _clean(raw, decode) is None:
+            names.append(_name_of(raw))
+            if len(names) == _MAX_NAMES:
+                break
+    return ", ".join(names)
+
+
 def clean_page(page: Raw, key: str) -> Raw:
     """A page of a list, with cleaned items."""
     try:
@@ -104,6 +119,15 @@ def _clean(raw: Raw, decode: Any) -> Raw | None:
     else:
         _clean_resource(item)
     return Raw(msgspec.json.encode(item))
+
+
+def _name_of(raw: Raw) -> str:
+    try:
+        members = _decode_page(raw)
+        name = next(members[key] for key in ("name", "uri", "uriTemplate") if key in members)
+        return ascii(_decode_text(name)[:_MAX_NAME])
+    except (*DECODE_ERRORS, StopIteration):
+        return "one without a name"
 
 
 def _identifiers(item: _Prompt | _Resource | _Template) -> Iterable[str]:

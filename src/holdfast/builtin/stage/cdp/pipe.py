@@ -5,6 +5,7 @@ from io import FileIO
 from typing import cast
 
 from holdfast.builtin.stage.cdp.connection import MAX_MESSAGE_BYTES, Connection
+from holdfast.model.loop_pipes import connect_read_pipe, connect_write_pipe
 
 
 class PipeTransport(asyncio.Protocol):
@@ -20,11 +21,10 @@ class PipeTransport(asyncio.Protocol):
     @classmethod
     async def open(cls, connection: Connection, reader: FileIO, writer: FileIO) -> "PipeTransport":
         """Connect to a browser that reads and writes the other ends of these pipes."""
-        loop = asyncio.get_running_loop()
         transport = cls(connection)
-        writing, _ = await loop.connect_write_pipe(lambda: _WriteEnd(transport), writer)
+        writing, _ = await connect_write_pipe(lambda: _WriteEnd(transport), writer)
         transport._writing = writing
-        await loop.connect_read_pipe(lambda: transport, reader)
+        await connect_read_pipe(lambda: transport, reader)
         connection.open(transport)
         return transport
 
