@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from logging import getLogger
 from types import TracebackType
 
@@ -68,11 +67,16 @@ class Audit:
 
     def append(self, tx: Tx, record: AuditRecord, mask: Mask | None = None) -> int:
         """Append a record in this transaction. Return its number in the chain."""
-        return self._append_encoded(tx, encode_record(record, mask or Mask()))
+        book = self._store.book
+        head = tx.audit_head(book) or empty_chain_head(tx.store_id(), book)
+        row = next_row(head, encode_record(record, mask or Mask()), book)
+        tx.audit_append(row)
+        self._is_behind = True
+        return row.seq
 
     def append_callback(self, record: AuditRecord, mask: Mask | None = None) -> OnAppend:
-        """A callback that appends this record in the transaction of an event. The record is encoded now, to keep the transaction short."""
-        return partial(self._append_encoded, body=encode_record(record, mask or Mask()))
+        """A callback that appends this record in the transaction of an event."""
+        return lambda tx: self.append(tx, record, mask)
 
     def append_all_callback(self, records: Sequence[AuditRecord], mask: Mask | None = None) -> OnAppend:
         """A callback that appends these records in the transaction of an event."""
@@ -117,14 +121,6 @@ class Audit:
         """Verify the whole chain of this store's book."""
         anchored = self._anchor.read()
         return await self._store.read(lambda tx: verify_store(tx, anchored, self._store.book))
-
-    def _append_encoded(self, tx: Tx, body: str) -> int:
-        book = self._store.book
-        head = tx.audit_head(book) or empty_chain_head(tx.store_id(), book)
-        row = next_row(head, body, book)
-        tx.audit_append(row)
-        self._is_behind = True
-        return row.seq
 
     def _write_first_anchor(self, tx: ReadTx) -> None:
         book = self._store.book
