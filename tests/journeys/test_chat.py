@@ -739,7 +739,7 @@ def test_a_session_that_cannot_be_opened_is_an_error(
 
 @pytest.mark.slow
 def test_a_sign_of_life_is_shown_while_a_model_is_slow_and_removed_when_it_answers(home: Path, cwd: Path):
-    with ScriptedModel([Answer(parts=(Text("Here I am."),), first_after=2.5)]) as endpoint:
+    with ScriptedModel([Answer(parts=(Text("Here I am."),), delay=2.5)]) as endpoint:
         environ = {"HOLDFAST_MODEL_NAME": "openai-chat:slow", "HOLDFAST_MODEL_BASE_URL": endpoint.base_url}
         with terminal(home, cwd, environ=environ) as screen:
             screen.until(READY)

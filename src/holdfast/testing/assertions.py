@@ -40,7 +40,7 @@ async def assert_called(
 ) -> None:
     """Fail unless the session called the tool `name`, a `server.tool`.
 
-    With `arguments`, only calls with exactly these arguments count. With `times`, there must be exactly so many.
+    With `arguments`, only calls with exactly these arguments count. With `times`, there must be exactly that many.
     """
     _check_name(session, name)
     made = [call.arguments for call, _ in await calls_of(session, name)]

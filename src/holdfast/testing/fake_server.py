@@ -1,4 +1,4 @@
-"""A server for tests, which gives the answers that the test defines and keeps the calls that it got. It runs in the test's process."""
+"""A server in the test's process. It gives the answers that the test defines, and keeps the calls that it got."""
 
 import inspect
 import json
@@ -25,7 +25,7 @@ _ANY_OBJECT: JsonObject = {"type": "object"}
 
 
 class FakeError(Exception):
-    """Makes a fake tool report an error with this text."""
+    """As an answer, makes the fake tool report an error with this text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

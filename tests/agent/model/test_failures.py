@@ -162,7 +162,7 @@ async def test_a_model_that_takes_too_long_in_a_turn_is_ended(tmp_path: Path):
     script = [
         # Both make progress, so that only the time of the turn ends them: in one answer, or over many requests.
         Endless(what="text", chunk=1, pause=0.02),
-        *[Answer(parts=(Call("files__list", {"path": "."}),), first_after=0.4)] * 5,
+        *[Answer(parts=(Call("files__list", {"path": "."}),), delay=0.4)] * 5,
         answer("Fine."),
     ]
     async with conversation(tmp_path, script, model={"turn_seconds": 1}) as talk:

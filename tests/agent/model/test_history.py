@@ -123,7 +123,7 @@ async def test_cancelling_closes_the_connection_and_takes_hardly_longer_than_wit
             await cancel_seconds(talk.session, partial(endpoint.wait_held, number + 1))
             for number in range(2 * tries)
         ]
-        await endpoint.wait_left(2 * tries)
+        await endpoint.wait_abandoned(2 * tries)
         async with talk.host.session(cwd=tmp_path, agent=Waits()) as control:
             usual: list[float] = []
             for _ in range(tries):

@@ -41,7 +41,7 @@ TWO_CALLS = (
         Call("files__read", {"path": "a.txt"}),
         Call("files__read", {"path": "b.txt"}),
     ),
-    Answer(parts=(Text("They say alpha and beta."),), first_after=0.2),
+    Answer(parts=(Text("They say alpha and beta."),), delay=0.2),
 )
 
 

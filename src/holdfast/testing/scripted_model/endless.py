@@ -9,7 +9,7 @@ from holdfast.testing.scripted_model.steps import Answer, Call, Endless, Part, T
 
 
 async def endless(wire_format: WireFormat, step: Endless) -> AsyncIterator[bytes]:
-    """Yield the beginning of an answer, and then events of one kind without end. SSE comments come without a beginning."""
+    """Yield the beginning of an answer, and then events of one kind without end; for SSE comments, no beginning."""
     for event in _events(wire_format, step):
         yield event
 

@@ -38,9 +38,9 @@ class ModelMessage:
     calls: tuple[tuple[str, str], ...] = ()
     """The id and the tool of each call in an assistant's message."""
     call_id: str = ""
-    """For a tool's message, the call that it answers."""
+    """The id of the call that a tool's message answers."""
     signature: str = ""
-    """For reasoning that is sent back, its signature."""
+    """The signature of reasoning that the client sends back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class ModelRequest:
     format: WireFormat
     path: str
     headers: dict[str, str]
-    """By name in lower case."""
+    """The names are in lower case."""
     raw: bytes
 
     @cached_property
@@ -108,7 +108,7 @@ class ModelRequest:
 
     @property
     def tool_results(self) -> dict[str, str]:
-        """The results of the model's last calls, by call id. Empty if the last message is not the result of a tool."""
+        """The results at the end of the conversation, by call id. Empty if its last message is not a tool's result."""
         results: dict[str, str] = {}
         for message in reversed(self.messages):
             if message.role != "tool":
@@ -196,8 +196,8 @@ def _text(content: Json) -> str:
     return ""
 
 
-def _objects(owner: JsonObject, name: str) -> list[JsonObject]:
-    value = owner.get(name)
+def _objects(container: JsonObject, name: str) -> list[JsonObject]:
+    value = container.get(name)
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 

@@ -29,7 +29,7 @@ from holdfast.testing.scripted_model.steps import (
 )
 
 Script: TypeAlias = Sequence[Step] | Callable[[ModelRequest], Step | Awaitable[Step]]
-"""The answers to all requests in order, or a function that returns the answer to a request."""
+"""A step for each request, in order, or a function that returns the step for a request."""
 _SCRIPT_ENDED = Fail(status=400, message="The script has no more steps.")
 _SCRIPT_FAILED = Fail(status=400, message="The script failed.")
 log = logging.getLogger(__name__)
@@ -49,9 +49,9 @@ class ScriptedModel:
         self.events_sent = 0
         """How many events of streams were sent."""
         self.held = 0
-        """How many answers so far were held: they have stopped at their `hold_after`, or were a `Hang`."""
-        self.left = 0
-        """For how many held answers the client has closed the connection."""
+        """How many answers were held so far: they reached their `hold_after`, or were a `Hang`."""
+        self.abandoned = 0
+        """How many held answers the client has abandoned, by closing the connection."""
         self._waiting: list[asyncio.Future[None]] = []
         _check_script(script)
         self._script = script
@@ -130,7 +130,7 @@ class ScriptedModel:
         connection.add_done_callback(close)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # The client may go away, or the endpoint may be closed.
+        # The client may close the connection, or the endpoint may be closed.
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             while await self._serve_request(reader, writer):
                 pass
@@ -170,7 +170,7 @@ class ScriptedModel:
                 step = await step if inspect.isawaitable(step) else step
                 _check_step("What the script's function returns", step)
             except Exception:
-                # The reason goes to the log, for the author of the test: clients do not show what an endpoint answers.
+                # The test's author finds the reason in the log: many clients do not show an endpoint's error message.
                 log.exception("the script of the model failed")
                 return _SCRIPT_FAILED
             return step
@@ -185,7 +185,7 @@ class ScriptedModel:
             case Answer():
                 return await self._send_answer(request, step, connection)
             case Fail():
-                await connection.wait(step.first_after)
+                await connection.wait(step.delay)
                 error: JsonObject = {"type": "scripted_error", "message": step.message}
                 more = {} if step.retry_after is None else {"retry-after": f"{step.retry_after:g}"}
                 await connection.send_json(step.status, {"type": "error", "error": error}, more)
@@ -218,7 +218,7 @@ class ScriptedModel:
 
     async def _send_answer(self, request: ModelRequest, step: Answer, connection: "_Connection") -> bool:
         answer, number = number_calls(step, self._calls), len(self.requests)
-        await connection.wait(step.first_after)
+        await connection.wait(step.delay)
         if not request.is_streamed:
             await connection.send_json(200, document(request.format, answer, request.model, number))
             return True
@@ -244,16 +244,16 @@ class ScriptedModel:
         self.held += 1
         self._notify()
         await connection.wait_for_end()
-        self.left += 1
+        self.abandoned += 1
         self._notify()
 
     async def wait_held(self, number: int) -> None:
         """Wait until this many answers were held. Use it only with `async with`, in the same event loop."""
         await self._wait_until(lambda: self.held >= number)
 
-    async def wait_left(self, number: int) -> None:
-        """Wait until clients have closed the connections of this many held answers. Use it only with `async with`, in the same event loop."""
-        await self._wait_until(lambda: self.left >= number)
+    async def wait_abandoned(self, number: int) -> None:
+        """Wait until clients have abandoned this many held answers. Use it only with `async with`, in the same event loop."""
+        await self._wait_until(lambda: self.abandoned >= number)
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
@@ -313,7 +313,7 @@ class _Connection:
             await asyncio.sleep(seconds)
 
     async def wait_for_end(self) -> None:
-        """Wait until the client goes away."""
+        """Wait until the client closes the connection."""
         while await self._reader.read(1024):
             pass
         self.is_cut = True

@@ -16,7 +16,7 @@ class Text(Struct, frozen=True, tag="text"):
 
 
 class Think(Struct, frozen=True, tag="think"):
-    """A part of an answer: the model's reasoning, with the signature that the endpoint expects back unchanged."""
+    """A part of an answer: the model's reasoning, with the signature that the client must send back unchanged."""
 
     text: str
     signature: str = ""
@@ -47,15 +47,15 @@ class Answer(Struct, frozen=True, kw_only=True, tag="answer"):
     input_tokens: int = 100
     output_tokens: int = 20
     stop: Literal["", "length", "refusal"] = ""
-    """Why the model stopped. Empty: the answer is complete or, if it has calls, the client should make them."""
-    first_after: float = 0.0
+    """Why the model stopped. If empty, the answer is complete; the client should make the calls in it."""
+    delay: float = 0.0
     """How many seconds the endpoint waits before it answers."""
     pause: float = 0.0
     """How many seconds the endpoint waits between two events of the stream."""
     cut_after: int | None = None
     """Close the connection after this many events of the stream."""
     hold_after: int | None = None
-    """Send nothing more after this many events of the stream, until the client goes away."""
+    """Send nothing more after this many events of the stream, but keep the connection open."""
 
 
 class Fail(Struct, frozen=True, kw_only=True, tag="fail"):
@@ -65,7 +65,7 @@ class Fail(Struct, frozen=True, kw_only=True, tag="fail"):
     message: str = "The script says so."
     retry_after: float | None = None
     """The seconds in the header `Retry-After`; None for no such header."""
-    first_after: float = 0.0
+    delay: float = 0.0
     """How many seconds the endpoint waits before it responds."""
 
 
@@ -93,9 +93,10 @@ class LongLine(Struct, frozen=True, kw_only=True, tag="long_line"):
 
 
 class SlowBytes(Struct, frozen=True, kw_only=True, tag="slow_bytes"):
-    """A stream that never ends and has no content, sent one byte at a time with a pause of so many seconds after each."""
+    """A stream that never ends and has no content, sent one byte at a time."""
 
     pause: float = 0.1
+    """How many seconds the endpoint waits after each byte."""
 
 
 class RawAnswer(Struct, frozen=True, kw_only=True, tag="raw"):

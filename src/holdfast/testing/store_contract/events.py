@@ -94,7 +94,7 @@ class EventTests:
             assert caught.value.code is codes.KEY_REUSED
             assert [stored.event async for stored in store.events(session_id)] == [Titled(title="one")]
 
-    async def test_servers_count_as_used_once_a_call_has_started(self, open_store: OpenStore) -> None:
+    async def test_servers_count_as_used_when_a_call_has_started(self, open_store: OpenStore) -> None:
         async with open_store() as store:
             hold, other = await hold_session(store), await hold_session(store)
 

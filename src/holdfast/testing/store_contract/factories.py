@@ -65,7 +65,7 @@ def make_prompt(text: str, turn_id: str) -> Prompted:
 
 
 def make_call(call_id: str) -> ToolCalled:
-    """Make the event for a tool call that begins."""
+    """Make the event that requests a tool call."""
     return ToolCalled(call_id=call_id, server="files", tool="read", arguments={"path": "a"})
 
 

@@ -18,7 +18,7 @@ from holdfast.store.types import Hold, NewSession, SessionChange
 from holdfast.testing.store_contract.factories import OpenStore, create_session, hold_session, make_prompt
 
 ELSEWHERE = replace(this_process(), machine="elsewhere")
-"""A process of another machine: whether it is alive cannot be checked."""
+"""A process on another machine, so it cannot be checked whether it is alive."""
 
 
 async def _stream(store: Store, hold: Hold) -> None:
@@ -119,7 +119,7 @@ class HoldTests:
             assert caught.value.code is codes.SESSION_HELD
             assert (await store.append(hold, Titled(title="mine"))).seq == 1
 
-    async def test_released_hold_writes_nothing_although_no_one_else_has_the_session(
+    async def test_released_hold_writes_nothing_although_no_other_store_holds_the_session(
         self, open_store: OpenStore
     ) -> None:
         async with open_store() as store:
