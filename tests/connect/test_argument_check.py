@@ -32,8 +32,8 @@ def make_tool(schema: Any, name: str = "t") -> CatalogTool:
 async def problem(schema: Any, arguments: Any) -> str | None:
     """What is wrong with the arguments, without the first sentence; None if they fit or are not checked."""
     raw, tool, checker = json.dumps(arguments).encode(), make_tool(schema), ArgumentChecker()
-    error = await checker.find_error(tool, raw, owner="session")
-    again = await checker.find_error(tool, raw, owner="session", decoded=json.loads(raw))
+    error = await checker.find_error(tool, raw, quota_owner="session")
+    again = await checker.find_error(tool, raw, quota_owner="session", decoded=json.loads(raw))
     assert str(again) == str(error)  # arguments that are decoded already may take a shorter way
     if error is None:
         return None
@@ -176,7 +176,7 @@ async def test_schema_that_cannot_be_used_is_skipped_with_one_warning(
     checks, tool = ArgumentChecker(), make_tool(msgspec.Raw(schema.encode()))
 
     for _ in range(3):
-        assert await checks.find_error(tool, b'{"a": 1}', owner="session") is None
+        assert await checks.find_error(tool, b'{"a": 1}', quota_owner="session") is None
 
     assert [(record.levelno, getattr(record, "reason", "")) for record in caplog.records] == [
         (logging.WARNING, f"the schema: {reason}")
@@ -196,7 +196,7 @@ async def test_compiled_schemas_are_kept_within_bounds(kind: str):
     count, schema = MANY_SCHEMAS[kind]
 
     for number in range(count):
-        await checks.find_error(make_tool({**schema, "minProperties": number}), b"{}", owner="session")
+        await checks.find_error(make_tool({**schema, "minProperties": number}), b"{}", quota_owner="session")
 
     kept = [*checks._compiled.values()]
     assert {compiled.problem for compiled in kept} == {""}
@@ -209,7 +209,7 @@ async def test_tool_is_checked_by_its_own_schema_whatever_was_called_before():
     text, number = make_tool(with_a({"type": "string"})), make_tool(with_a({"type": "number"}))
 
     async def fits(tool: CatalogTool) -> bool:
-        return await checks.find_error(tool, b'{"a": 1}', owner="session", decoded={"a": 1}) is None
+        return await checks.find_error(tool, b'{"a": 1}', quota_owner="session", decoded={"a": 1}) is None
 
     found = [await fits(tool) for tool in (text, text, number, text, number, number, text)]
 
@@ -266,5 +266,5 @@ async def test_library_that_cannot_be_loaded_fails_the_call(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)  # an import raises ImportError
 
     with pytest.raises(HoldfastError, match="cannot be loaded") as caught:
-        await checker.find_error(make_tool(with_a({"type": "string"})), b'{"a": 5}', owner="session")
+        await checker.find_error(make_tool(with_a({"type": "string"})), b'{"a": 5}', quota_owner="session")
     assert caught.value.code.name == "BAD_INSTALLATION"

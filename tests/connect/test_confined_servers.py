@@ -35,7 +35,7 @@ async def test_in_a_direct_session_every_request_says_sandboxed(
     async with make_host(servers) as host, host.session(cwd=folder) as session:
         assert session.refusals == ()
         seen, other = [(await session.call(f"{name}.whoami")).data for name in servers]
-        context = session.server("c").lower_context(session.context)
+        context = session.server("c").context_for_server(session.context)
 
     assert (session.context.trust_level, context.trust_level) == (Trust.DIRECT, Trust.SANDBOXED)
     assert (seen["env"], seen["meta"]) == (context_env(context), context_fields(context))

@@ -47,7 +47,7 @@ def servers(program: Path, **more: Any) -> ServerConfigs:
 
 
 def pool(host: Host) -> WarmPool:
-    return host._parts.connector.warm
+    return host._parts.connector.warm_pool
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ async def test_schema_does_not_stall_the_event_loop(name: str):
         checks = ArgumentChecker()  # so that the schema is compiled again
 
         async def check(checks: ArgumentChecker = checks) -> None:
-            await checks.find_error(tool, raw, owner="session")
+            await checks.find_error(tool, raw, quota_owner="session")
 
         stalls.append(await measure_stall(check))
 
@@ -171,13 +171,13 @@ async def test_neighbours_check_is_not_delayed_by_a_session_with_costly_checks()
 
     async def measure_neighbour() -> float:
         began = time.perf_counter()
-        await checks.find_error(good, b'{"a": 1}', owner="neighbour")
+        await checks.find_error(good, b'{"a": 1}', quota_owner="neighbour")
         return time.perf_counter() - began
 
     async def measure_delay() -> float:
         """How much longer nine of ten checks of the neighbour take while the hostile session has ten checks."""
         calm = max([await measure_neighbour() for _ in range(20)])
-        busy = [asyncio.create_task(checks.find_error(tool, raw, owner="hostile")) for _ in range(10)]
+        busy = [asyncio.create_task(checks.find_error(tool, raw, quota_owner="hostile")) for _ in range(10)]
         times: list[float] = []
         while not all(task.done() for task in busy):
             times.append(await measure_neighbour())
@@ -220,7 +220,7 @@ async def test_no_address_is_fetched(reference: str):
     async with await asyncio.start_server(_answer_with_schema(requests), "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         schema = {"properties": {"a": {"type": "string"}}, reference: f"http://127.0.0.1:{port}/x.json"}
-        await ArgumentChecker().find_error(make_tool(schema), b'{"a": 1}', owner="session")
+        await ArgumentChecker().find_error(make_tool(schema), b'{"a": 1}', quota_owner="session")
 
     assert requests == []
 
@@ -243,7 +243,7 @@ async def test_no_file_is_read(tmp_path: Path):
     file.write_text('{"properties": {"a": {"const": "secret"}}}')
     schema = {"$ref": file.as_uri()}
 
-    error = await ArgumentChecker().find_error(make_tool(schema), b'{"a": 1}', owner="session")
+    error = await ArgumentChecker().find_error(make_tool(schema), b'{"a": 1}', quota_owner="session")
 
     assert error is None
 

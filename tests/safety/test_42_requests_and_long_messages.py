@@ -334,11 +334,11 @@ async def test_calls_that_fail_at_once_mask_the_same_output_once(monkeypatch: py
     throttle = LoopThrottle()
     stderr = ServerStderr(NOISY, throttle)
     stderr.data_received(b"a=b-c: a=b-c:\n" * 2800)
-    reports = await asyncio.gather(*(stderr.report_when_due(start) for start in range(0, 1400, 14)))
+    reports = await asyncio.gather(*(stderr.report_since_throttled(start) for start in range(0, 1400, 14)))
 
     assert (len(set(reports)), len(masked), masked[0] <= 8 * 1024) == (1, 1, True)
     throttle.charge(1.0)  # the session has used its share: the next report waits for its turn
-    waiting = asyncio.create_task(stderr.report_when_due(stderr.position - 1400))
+    waiting = asyncio.create_task(stderr.report_since_throttled(stderr.position - 1400))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert (waiting.done(), len(masked)) == (False, 1)

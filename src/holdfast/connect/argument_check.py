@@ -36,7 +36,7 @@ T = TypeVar("T")
 MAX_SCHEMA_BYTES = 64 * 1024
 _MAX_SCHEMA_DEPTH = 64
 _MAX_RECURSION = 1000  # levels in the library, which crashes the process if it runs out of stack
-# The cache of compiled schemas: how many, and about how many bytes.
+# The limits of the cache of compiled schemas: how many schemas, and about how many bytes.
 _MAX_SCHEMAS = 500
 _MAX_MEMORY = 32 * 1024 * 1024
 _MEMORY_FACTOR = 20  # a compiled schema takes this many times the memory of its text, without its patterns
@@ -50,7 +50,7 @@ _CHEAP_BYTES = 512
 _NS_PER_STEP = 100  # for a step of `SchemaCost`
 _MAX_NS_ON_LOOP = 1_000_000  # a check that could take longer is made in a thread
 _MAX_NS = 20_000_000  # a check that could take longer is not made
-# For each limit of the compiled size of a pattern: the most nanoseconds that matching one byte takes.
+# Limits for the compiled size of a pattern, each with the most nanoseconds that matching one byte then takes.
 _PATTERN_SIZES = ((2 * 1024, 400), (16 * 1024, 3000), (64 * 1024, 16_000), (256 * 1024, 60_000))
 # Above these limits, at most one error is reported. An error contains a copy of the value, and an error of `anyOf` contains
 # the errors of all alternatives, each with a copy.
@@ -73,7 +73,7 @@ _THREADS = WorkerThreads("arguments", threads=4, per_owner=1)
 
 
 class ArgumentChecker:
-    """Checks arguments. The schema of a tool is compiled when the tool is first called."""
+    """Checks arguments. A tool's schema is compiled when the tool is first called."""
 
     def __init__(self) -> None:
         """Raise if the library is not installed."""
@@ -83,19 +83,19 @@ class ArgumentChecker:
         self._last: tuple[CatalogTool, CompiledSchema] | None = None
         """The tool of the last call, and its schema. Looking up a schema by its text takes longer than a check."""
         self._memory = 0
-        """About how many bytes the compiled schemas take."""
+        """An estimate of how many bytes the compiled schemas take."""
         self._warned: OrderedDict[tuple[str, str, int], None] = OrderedDict()
         """The tools whose warning is logged, by server, name and length of the schema: another schema gets another warning."""
 
     async def find_error(
-        self, tool: CatalogTool, arguments: bytes, *, owner: str, decoded: Json = None
+        self, tool: CatalogTool, arguments: bytes, *, quota_owner: str, decoded: Json = None
     ) -> HoldfastError | None:
         """The error if the arguments do not fit the tool's schema. None if they fit, or cannot be checked.
 
-        `owner` is the session's id: each session gets one thread at a time. `decoded` is the arguments, if they are decoded already.
+        `quota_owner` is the session's id: each session gets one thread at a time. `decoded` are the arguments, if they are decoded already.
         """
         try:
-            compiled = self._find_compiled(tool) or await self._compile(tool, owner)
+            compiled = self._find_compiled(tool) or await self._compile(tool, quota_owner)
             if compiled.problem:
                 raise UncheckableSchemaError(compiled.problem)
             if compiled.validator is None:
@@ -109,7 +109,7 @@ class ArgumentChecker:
             problem = (
                 _check_document(compiled, document, max_ns)
                 if document is not None and max_ns <= _MAX_NS_ON_LOOP
-                else await _run_in_thread(_decode_and_check, compiled, arguments, owner=owner)
+                else await _run_in_thread(_decode_and_check, compiled, arguments, quota_owner=quota_owner)
             )
         except UncheckableSchemaError as error:
             self._warn(tool, str(error))
@@ -139,9 +139,9 @@ class ArgumentChecker:
             self._last = tool, compiled
         return compiled
 
-    async def _compile(self, tool: CatalogTool, owner: str) -> "CompiledSchema":
+    async def _compile(self, tool: CatalogTool, quota_owner: str) -> "CompiledSchema":
         key = bytes(tool.definition.input_schema)
-        compiled = await _run_in_thread(compile_schema, key, owner=owner)
+        compiled = await _run_in_thread(compile_schema, key, quota_owner=quota_owner)
         self._add(key, compiled)
         return compiled
 
@@ -182,7 +182,7 @@ class CompiledSchema:
     cheap_bytes: int = 0
     """Arguments up to this size are cheap to check, whatever their values are."""
     memory: int = 0
-    """About the most bytes that it takes in memory."""
+    """An estimate of the most memory that it takes, in bytes."""
     problem: str = ""
     """Why arguments cannot be checked; else empty."""
 
@@ -277,9 +277,9 @@ def _is_always_cheap(compiled: CompiledSchema) -> bool:
     return max_ns <= _MAX_NS_ON_LOOP and not _is_too_costly(compiled, document, max_ns)
 
 
-async def _run_in_thread(function: Callable[..., T], *args: Any, owner: str) -> T:
+async def _run_in_thread(function: Callable[..., T], *args: Any, quota_owner: str) -> T:
     async with asyncio.timeout(_CHECK_SECONDS):
-        return await _THREADS.run(function, *args, owner=owner)
+        return await _THREADS.run(function, *args, owner=quota_owner)
 
 
 def _decode_and_check(compiled: CompiledSchema, arguments: bytes) -> str | None:

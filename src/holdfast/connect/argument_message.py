@@ -70,7 +70,7 @@ def _describe_error(error: "ValidationError", arguments: Json) -> str:
         verb = "is" if len(names) == 1 else "are"
         return f"{_join(map(_quote_name, names), len(names), 'and')} {verb} not known{f' in {where}' if path else ''}"
     if keyword == "falseSchema" and error.schema_path[-2:-1] != ["properties"]:
-        # As in `"items": false`: the keyword with the value `false` says more.
+        # The schema is the value `false` of a keyword, as in `"items": false`: name that keyword.
         keyword = str(error.schema_path[-1]) if error.schema_path else keyword
     return (
         f"{where or 'The object with the arguments'} {_describe_expectation(keyword, facts, path, arguments)}"

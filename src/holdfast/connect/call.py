@@ -210,17 +210,17 @@ async def call(
         with link.use():
             try:
                 meta = _call_meta(scope, spec, links.aliases, tool_call)
-                owner = scope.context.session_id if spec.lifetime is _HOST else ""
+                quota_owner = scope.context.session_id if spec.lifetime is _HOST else ""
                 raw, result = await _send(
                     connection,
                     tool,
                     tool_call,
                     {"meta": meta, "timeout": remaining, "on_progress": on_progress},
-                    owner,
+                    quota_owner,
                 )
             except HoldfastError:
                 if connection.stderr is not None:
-                    stderr = await connection.stderr.report_when_due(stderr_start)
+                    stderr = await connection.stderr.report_since_throttled(stderr_start)
                 raise
     except TimeoutError:
         tool_result = failed_result(_timeout_error(tool, timeout))
@@ -295,18 +295,20 @@ async def _send(
     tool: CatalogTool,
     tool_call: ToolCall,
     options: ForwardOptions,
-    owner: str,
+    quota_owner: str,
 ) -> tuple[Raw | None, CallResult]:
     """Send the request of a call. Return the result as the server sent it, if the call is forwarded, and the decoded result."""
     if tool_call.forwarding is not None:
         options["capabilities"] = tool_call.forwarding.capabilities
         method, params = tool_call.method or "tools/call", _forwarded_params(tool, tool_call)
-        raw = await connection.forward(method, params, owner=owner, **options)
+        raw = await connection.forward(method, params, quota_owner=quota_owner, **options)
         return raw, await connection.decode_forwarded(raw, is_call=not tool_call.method)
     meta, timeout = options.get("meta"), options.get("timeout")
     if tool_call.method:
         params = msgspec.json.decode(tool_call.arguments, type=dict[str, Raw])
-        answer = await connection.request(tool_call.method, params, meta=meta, timeout=timeout, owner=owner)
+        answer = await connection.request(
+            tool_call.method, params, meta=meta, timeout=timeout, quota_owner=quota_owner
+        )
         return None, CallResult(structured_content=answer)
     result = await connection.call(
         tool.definition.name,
@@ -314,7 +316,7 @@ async def _send(
         meta=meta,
         timeout=timeout,
         on_progress=options.get("on_progress"),
-        owner=owner,
+        quota_owner=quota_owner,
     )
     return None, result
 
@@ -352,10 +354,10 @@ def _timeout_error(tool: CatalogTool, seconds: float) -> HoldfastError:
 def build_meta(
     scope: Scope, server: ServerSpec, aliases: ContextAliases, meta: JsonObject | None = None
 ) -> JsonObject | None:
-    """The `_meta` of a request. For a server that sessions share, it contains the context of the sending session."""
+    """The `_meta` of a request. For a server that sessions share, it contains the context of the calling session."""
     kept = {key: value for key, value in meta.items() if not _is_reserved(key, aliases)} if meta else None
     if server.lifetime is _HOST:
-        context = server.lower_context(scope.context)
+        context = server.context_for_server(scope.context)
         folder = context.workspace_path if isinstance(server.transport, Stdio) else ""
         return {**(kept or {}), **aliases.meta(context, folder), **context_meta(context)}
     return kept

@@ -110,14 +110,16 @@ class Connection:
         return tools
 
     async def list_all(
-        self, method: str, key: str, *, meta: Mapping[str, Any] | None = None, owner: str = ""
+        self, method: str, key: str, *, meta: Mapping[str, Any] | None = None, quota_owner: str = ""
     ) -> list[JsonObject]:
-        """All objects that the server lists under `key`, from all pages. `owner`: see `call`."""
+        """All objects that the server lists under `key`, from all pages. `quota_owner`: see `call`."""
         kind = key.removesuffix("s")  # for messages
-        pages = [raw async for raw in self._client.list_pages(method, kind, meta=meta, owner=owner)]
+        pages = [raw async for raw in self._client.list_pages(method, kind, meta=meta, owner=quota_owner)]
         if sum(map(len, pages)) <= LONG_LINE_BYTES:
             return _decode_items(pages, key)
-        return await PARSE_THREADS.run(_decode_items, pages, key, owner=owner or f"connection {id(self)}")
+        return await PARSE_THREADS.run(
+            _decode_items, pages, key, owner=quota_owner or f"connection {id(self)}"
+        )
 
     async def call(
         self,
@@ -127,25 +129,25 @@ class Connection:
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         on_progress: OnProgress | None = None,
-        owner: str = "",
+        quota_owner: str = "",
     ) -> CallResult:
         """Call a tool. If the server asks for input first, answer what the session allows.
 
-        If sessions share the server, `owner` is the id of the calling session, whose request slots and threads are limited. Otherwise
-        it is empty.
+        If sessions share the server, `quota_owner` is the id of the calling session: each session gets its share of the request slots
+        and threads. Otherwise it is empty.
         """
         if on_progress is not None:
             with self._server_messages.listen_for_progress(on_progress) as token:
                 meta = {**(meta or {}), "progressToken": token}
-                return await self.call(tool, arguments, meta=meta, timeout=timeout, owner=owner)
+                return await self.call(tool, arguments, meta=meta, timeout=timeout, quota_owner=quota_owner)
         params = {"name": tool, "arguments": arguments}
-        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout, owner=owner)
+        raw = await self._client.request("tools/call", params, meta=meta, timeout=timeout, owner=quota_owner)
         result = await self._client.decode_result(raw)
         if result.result_type != "input_required":
             return result
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
-            return self._client.request("tools/call", {**params, **more}, meta=meta, owner=owner)
+            return self._client.request("tools/call", {**params, **more}, meta=meta, owner=quota_owner)
 
         async with asyncio.timeout(timeout):  # answering input requests also takes time
             return await self._client.decode_result(await self._resolve_input_requests(raw, send))
@@ -157,13 +159,13 @@ class Connection:
         *,
         meta: Mapping[str, Any] | None = None,
         timeout: float | None = None,
-        owner: str = "",
+        quota_owner: str = "",
     ) -> Raw:
-        """Send a request. If the server asks for input, answer and send the request again. `owner`: see `call`."""
+        """Send a request. If the server asks for input, answer and send the request again. `quota_owner`: see `call`."""
 
         def send(more: Mapping[str, Any]) -> Awaitable[Raw]:
             return self._client.request(
-                method, {**(params or {}), **more}, meta=meta, timeout=timeout, owner=owner
+                method, {**(params or {}), **more}, meta=meta, timeout=timeout, owner=quota_owner
             )
 
         return await self._resolve_input_requests(await send({}), send)
@@ -173,10 +175,10 @@ class Connection:
         method: str,
         params: Mapping[str, Any],
         *,
-        owner: str = "",
+        quota_owner: str = "",
         **options: Unpack[ForwardOptions],
     ) -> Raw:
-        """Send a request of the session's gateway client, and return the result as the server sent it. `owner`: see `call`.
+        """Send a request of the session's gateway client, and return the result as the server sent it. `quota_owner`: see `call`.
 
         A modern server asks for input in its result. A modern client gets that result, with sanitized questions, if
         `may_pass_on_questions`. Otherwise each question is checked, and the client is asked through the relay.
@@ -185,7 +187,7 @@ class Connection:
         if on_progress is not None:
             with self._server_messages.listen_for_progress(on_progress) as token:
                 options["meta"] = {**(options.get("meta") or {}), "progressToken": token}
-                return await self.forward(method, params, owner=owner, **options)
+                return await self.forward(method, params, quota_owner=quota_owner, **options)
         requests, timeout = self._server_messages.server_requests, options.get("timeout")
         capabilities = options.get("capabilities")
         if capabilities is not None:
@@ -199,7 +201,7 @@ class Connection:
                     meta=options.get("meta"),
                     capabilities=capabilities,
                     timeout=timeout,
-                    owner=owner,
+                    owner=quota_owner,
                 )
             except PeerError as error:
                 raise requests.sanitize_error(error) from None

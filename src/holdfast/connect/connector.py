@@ -50,6 +50,7 @@ async def _skip_check(spec: ServerSpec, session_folder: str) -> frozenset[tuple[
 
 
 PrepareConfined: TypeAlias = Callable[[ServerSpec], Awaitable[ServerSpec]]
+"""Returns the spec with which a confined server is started."""
 
 
 async def _keep_spec(spec: ServerSpec) -> ServerSpec:
@@ -61,7 +62,7 @@ class Connector:
     """Opens the connections of one host."""
 
     keeper: Keeper
-    warm: WarmPool
+    warm_pool: WarmPool
     remote: RemoteConnector
     options: ConnectOptions
     empty_folders: Path
@@ -95,8 +96,8 @@ class Connector:
                     requests.server_log = self.server_logs.open(spec, scope)
                     requests.server_log.note(_describe_context(spec, scope))
                 meta = _connection_meta(spec, scope, self.aliases)
-                # With aliases, the server may read the context only from its environment, which a process that was started
-                # in advance does not have.
+                # With aliases, the server might read the context from its environment alone. A process that was started in
+                # advance has no context there, so it cannot be used.
                 if scope is not None and can_start_in_advance(spec) and not self.aliases.variables:
                     return self._open_warm(spec, scope, requests, meta)
                 return self._open_stdio(spec, scope, requests, meta)
@@ -132,17 +133,17 @@ class Connector:
     ) -> AsyncIterator[Connection]:
         """Use a process that was started in advance. If there is none, or it has failed, start one now."""
         folder = scope.context.cwd
-        warm = self.warm.take(spec, folder)
+        warm_server = self.warm_pool.take(spec, folder)
         async with AsyncExitStack() as stack:
             connection: Connection | None = None
-            if warm is not None:
+            if warm_server is not None:
                 if requests.server_log is not None:
                     requests.server_log.note(
                         "it was started in advance: the context is in _meta of each request"
                     )
                 try:
                     connection = await stack.enter_async_context(
-                        self._open_stdio(spec, scope, requests, meta, warm)
+                        self._open_stdio(spec, scope, requests, meta, warm_server)
                     )
                 except HoldfastError as error:
                     extra = {"server": spec.name, "reason": error.message}
@@ -155,11 +156,11 @@ class Connector:
                     if self.server_logs is not None and requests.server_log is not None:
                         requests.server_log = self.server_logs.open(spec, scope)
                 finally:
-                    self.warm.end_unused(warm)
+                    self.warm_pool.end_unused(warm_server)
             if connection is None:
                 connection = await stack.enter_async_context(self._open_stdio(spec, scope, requests, meta))
             if reads_context(connection.server_info):
-                self.warm.fill(spec, folder)
+                self.warm_pool.fill(spec, folder)
             else:
                 extra = {"server": spec.name}
                 log.warning(
@@ -176,9 +177,9 @@ class Connector:
         scope: Scope | None,
         requests: ServerRequests,
         meta: JsonObject,
-        warm: WarmServer | None = None,
+        warm_server: WarmServer | None = None,
     ) -> AsyncIterator[Connection]:
-        """Start a local server and connect to it. With `warm`, use this process, which was started in advance.
+        """Start a local server and connect to it. With `warm_server`, use this process, which was started in advance.
 
         The server's program is checked before the start and after it, so that no change in between is missed. This is one
         function, because every idle link keeps the frames of its context managers in memory.
@@ -197,8 +198,8 @@ class Connector:
                     is_confined=is_confined,
                     empty_folders=self.empty_folders,
                 )
-                if warm is None
-                else warm.hold_folder()
+                if warm_server is None
+                else warm_server.hold_folder()
             )
             with self.confined_folders.running(spec_to_start.confinement) if is_confined else nullcontext():
                 async with (
@@ -208,7 +209,9 @@ class Connector:
                         folder,
                         server_requests=requests,
                         meta=meta,
-                        spawn=partial(self._spawn, _kept_for(spec, scope)) if warm is None else warm.adopt,
+                        spawn=partial(self._spawn, _kept_for(spec, scope))
+                        if warm_server is None
+                        else warm_server.adopt,
                         options=self.options,
                     ) as connection,
                 ):
@@ -235,7 +238,7 @@ class Connector:
 def _connection_meta(spec: ServerSpec, scope: Scope | None, aliases: ContextAliases) -> JsonObject:
     if scope is None:
         return {}
-    context = spec.lower_context(scope.context)
+    context = spec.context_for_server(scope.context)
     folder = context.workspace_path if isinstance(spec.transport, Stdio) else ""
     return {**aliases.meta(context, folder), **context_meta(context)}
 
@@ -260,6 +263,6 @@ def _describe_context(spec: ServerSpec, scope: Scope | None) -> str:
             carrier = "memory"
     if scope is None or spec.lifetime is Lifetime.HOST:
         return "context of the calling session, in _meta of each request: sessions share this server"
-    context = spec.lower_context(scope.context)
+    context = spec.context_for_server(scope.context)
     session = f"{context.session_id[:_SHORT_ID]}…"
     return f"context in {carrier}: session={session}, workspace={context.workspace_id}, trust={context.trust_level}"

@@ -135,7 +135,7 @@ def _sanitize_field(name: str, field: Json) -> Json:
 
 
 def _is_choice(field: JsonObject) -> bool:
-    """Whether the user cannot type a text. If the field has no type, some clients show a text field."""
+    """Whether the user chooses a value and cannot type a text. Without a type or choices, some clients show a text field."""
     match field:
         case {"type": "boolean"} | {"enum": [_, *_]} | {"oneOf": [_, *_]}:
             return True
@@ -164,7 +164,7 @@ def _sanitize_json(value: Json) -> Json:
 
 
 def _check_keyword(key: str) -> str:
-    """Refuse a keyword in another case, such as `Title`: some clients would show its text, which is not cleaned."""
+    """Refuse a keyword in other capitals, such as `Title`: some clients would show its text, which is not cleaned."""
     if key not in _KEYWORDS and key.casefold() in _FOLDED_KEYWORDS:
         raise _refused(f"the keyword {key!r} must be written in the same case as in MCP")
     return _check_value(key, "a keyword")

@@ -233,9 +233,9 @@ class Link:
         ended, closing = connection.ended.when_set(), self._closing.when_set()
         try:
             while True:
-                left = self._idle_seconds_left()
+                seconds_left = self._idle_seconds_left()
                 done, _ = await asyncio.wait(
-                    (ended, closing), timeout=left, return_when=asyncio.FIRST_COMPLETED
+                    (ended, closing), timeout=seconds_left, return_when=asyncio.FIRST_COMPLETED
                 )
                 if done or self._idle_seconds_left() == 0:
                     self.state = LinkState.CLOSED if self._closing.is_set() else LinkState.DEAD

@@ -171,8 +171,8 @@ class LinkPool:
     def _find(self, scope: Scope, spec: ServerSpec) -> Link | None:
         if spec.lifetime is _HOST:
             return self._shared.get(spec)
-        owner = scope.session_scope if spec.lifetime is _SESSION else scope
-        links = self._by_scope.get(owner)
+        owning_scope = scope.session_scope if spec.lifetime is _SESSION else scope
+        links = self._by_scope.get(owning_scope)
         return None if links is None else links.get(spec.name)
 
     def _get_or_replace(
@@ -237,9 +237,10 @@ class LinkPool:
             yield from links.values()
 
     def _check_limit(self, spec: ServerSpec, owning_scope: Scope | None) -> None:
-        """Raise if too many servers are connected, or if this session has at least as many connections as are still free.
+        """Raise if too many servers are connected.
 
-        So no session can use up all connections.
+        A session may connect another server only while more connections are free than it already has. So it cannot use up all of
+        them.
         """
         free = self._max_links - _count_open(self._iter_links())
         if free <= 0:

@@ -27,7 +27,7 @@ ROOTS, SAMPLING, ELICITATION = "roots/list", "sampling/createMessage", "elicitat
 _CAPABILITY_OF = {ROOTS: "roots", SAMPLING: "sampling", ELICITATION: "elicitation"}
 _FIRST_REQUESTS = ("initialize", "server/discover")  # only clients send them
 OWN_KEY_PREFIX = "holdfast-"
-"""The prefix of the keys of Holdfast's own questions to a modern client."""
+"""Holdfast's own questions to a modern client have keys with this prefix."""
 _decode_members = make_decoder(dict[str, Raw])
 _decode_text = make_decoder(str)
 INPUT_REQUIRED = "input_required"
@@ -64,9 +64,9 @@ FindReadOnly: TypeAlias = Callable[[Sequence[str]], Awaitable[list[str]]]
 
 
 def without_disguised_questions(raw: Raw) -> Raw:
-    """A modern server's result without members such as `InputRequests`, which are questions in another case.
+    """A modern server's result without members such as `InputRequests`: names of questions in other capitals.
 
-    A client that ignores the case of names would show the question, but nothing has sanitized it.
+    A client that ignores capitals would show such a question, which nothing has sanitized.
     """
     try:
         members: dict[str, Raw] = _decode_members(raw)
@@ -76,7 +76,7 @@ def without_disguised_questions(raw: Raw) -> Raw:
 
 
 def _remove_disguised(members: dict[str, Raw]) -> bool:
-    """Remove the members whose names differ from `_QUESTION_MEMBERS` only in case. Return whether there were any."""
+    """Remove the members whose names differ from `_QUESTION_MEMBERS` only in capitals. Return whether there were any."""
     if members.keys() <= _USUAL_MEMBERS:
         return False
     disguised = [
@@ -201,7 +201,8 @@ class ServerRequests:
             )
         if method in (ROOTS, ELICITATION, SAMPLING):
             raise HoldfastError(codes.NOT_GRANTED, f"This server may not use {method} in this session.")
-        # A program that repeats its input (`cat`) also repeats this error, so that the user sees it.
+        # A program that only repeats its input, such as `cat`, sends Holdfast's first request back. It also repeats this error, so
+        # Holdfast gets the error as the answer to that request, and shows it to the user.
         if method in _FIRST_REQUESTS:
             raise HoldfastError(
                 codes.METHOD_NOT_FOUND,
@@ -330,12 +331,12 @@ class ServerRequests:
 
     @property
     def _must_protect_files(self) -> bool:
-        """Whether the server, without being confined itself, reads and writes files for a sandboxed session."""
+        """Whether the server must be told which files it may not change: the session is sandboxed, but no sandbox confines the server itself."""
         return self.spec.confines_what_it_runs and self._is_sandboxed
 
     @property
     def _must_list_own_roots(self) -> bool:
-        """Whether the session's own roots are listed, not those of the gateway's client, which may use one folder but could name any."""
+        """Whether the session's own roots are listed and the gateway's client is not asked: it may use one folder, but could name any."""
         relay = self.relay
         return relay is not None and relay.is_limited_to_folder and self._is_allowed("roots")
 

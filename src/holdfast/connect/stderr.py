@@ -70,7 +70,7 @@ class ServerStderr(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed.set()
 
-    async def report_when_due(self, position: int) -> str:
+    async def report_since_throttled(self, position: int) -> str:
         """Like `report_since`, but wait for the throttle first: hundreds of calls may fail at once."""
         if self._throttle.must_wait(monotonic()):
             await self._throttle.pause()
@@ -114,7 +114,7 @@ class ServerStderr(asyncio.Protocol):
         if self._masked[:2] != (begin, self.position):
             text = strip_invisible(bytes(kept[start:]).decode(errors="replace"))
             masked = self._mask.mask_all(text.replace("\t", "    "))
-            # The text may begin with the rest of a secret, which is not recognised but shorter than one piece.
+            # The text may begin with the rest of a fragment of a secret. The rest is not recognised, but it is shorter than a fragment.
             shown = masked[MAX_FRAGMENT_LENGTH:] if is_cut else masked
             self._masked = (begin, self.position, shown.strip())
         return self._masked[2]

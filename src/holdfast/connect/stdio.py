@@ -83,7 +83,7 @@ async def open_stdio(
         finally:
             transport.close()
     finally:
-        child.close()  # those that no transport got, because the caller was cancelled
+        child.close()  # the pipes that no transport got, because the caller was cancelled
         await child.end(options.end_seconds)
 
 

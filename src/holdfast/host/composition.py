@@ -188,7 +188,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
     empty_folders = settings.data_dir / EMPTY_FOLDERS
     connector = Connector(
         keeper=keeper,
-        warm=await stack.enter_async_context(WarmPool(keeper, empty_folders)),
+        warm_pool=await stack.enter_async_context(WarmPool(keeper, empty_folders)),
         confined_folders=confined_folders,
         remote=remote,
         options=config.connect_options,

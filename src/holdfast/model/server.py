@@ -177,7 +177,7 @@ class ServerSpec:
         """The trust that it has in a session: the lower of the session's and its own."""
         return Trust.SANDBOXED if self.always_confined else session
 
-    def lower_context(self, context: SessionContext) -> SessionContext:
+    def context_for_server(self, context: SessionContext) -> SessionContext:
         """The context that the server gets: that of the session, with the trust that the server has."""
         if not self.always_confined or context.trust_level is Trust.SANDBOXED:
             return context

@@ -359,9 +359,9 @@ class Calls:
         ):
             return None  # the client gets the server's own error unchanged
         if error is None:
-            owner = scope.context.session_id
+            session_id = scope.context.session_id
             error = await self._deps.arguments.find_error(
-                tool, tool_call.arguments, owner=owner, decoded=decoded
+                tool, tool_call.arguments, quota_owner=session_id, decoded=decoded
             )
         return None if error is None else structs.replace(failed_result(error), outcome=Outcome.REFUSED)
 

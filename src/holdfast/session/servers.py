@@ -389,11 +389,11 @@ class Servers:
         """List everything that a server has of one kind, page by page. `key` is the member of a page that has the items."""
         scope, spec = self.scope_of_caller(), self.spec(server)
         link, connection = await self._deps.links.connect(scope, spec)
-        owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        quota_owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
         meta = build_meta(scope, spec, self._deps.links.aliases)
         with link.use(), self._translate_timeout(server, key):
             async with asyncio.timeout(self._deps.options.list_seconds):
-                return await connection.list_all(method, key, meta=meta, owner=owner)
+                return await connection.list_all(method, key, meta=meta, quota_owner=quota_owner)
 
     async def connection(self, server: str) -> tuple[Link, Connection]:
         return await self._deps.links.connect(self.scope_of_caller(), self.spec(server))
@@ -403,10 +403,10 @@ class Servers:
     ) -> Raw:
         link, connection = await self.connection(server)
         scope, spec = self.scope_of_caller(), self.spec(server)
-        owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
+        quota_owner = scope.context.session_id if spec.lifetime is Lifetime.HOST else ""
         options["meta"] = build_meta(scope, spec, self._deps.links.aliases, options.get("meta"))
         with link.use():
-            return await connection.forward(method, params, owner=owner, **options)
+            return await connection.forward(method, params, quota_owner=quota_owner, **options)
 
     async def notify(self, server: str, method: str, params: Raw) -> None:
         """Send a notification of the session's client. Other methods are refused, because a server might run them."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from holdfast.connect.scope import look_up_owner
+from holdfast.connect.scope import look_up_quota_owner
 from holdfast.model import codes
 from holdfast.model.blocked_addresses import how_to_allow, why_address_blocked
 from holdfast.model.errors import HoldfastError
@@ -22,7 +22,7 @@ LookUp: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 async def look_up(host: str, port: int) -> list[str]:
     """The addresses of a host, from the system's resolver."""
-    return await RESOLVER.look_up(host, owner=look_up_owner.get())
+    return await RESOLVER.look_up(host, owner=look_up_quota_owner.get())
 
 
 class AddressPolicy:

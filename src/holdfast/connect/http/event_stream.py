@@ -72,7 +72,7 @@ async def read_events(
 ) -> AsyncIterator[ServerSentEvent]:
     """The events of a stream that have data. Updates `position`. Raises `EventTooLongError`.
 
-    The time that the caller takes for an event is also charged to the throttle's owner.
+    The time that the caller takes for an event is also charged to the throttle.
     """
     with MessageMemory(throttle.long_line_memory) as memory:
         parser = EventParser(limits.line_bytes, memory)

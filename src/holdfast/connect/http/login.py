@@ -90,9 +90,9 @@ async def log_in(
             on_redirect=open_login_page,
             on_callback=callback.wait,
         )
-        choose_pool = pools.pool_chooser(server_url, public_only=False, owner="login")
+        choose_pool = pools.pool_chooser(server_url, public_only=False, quota_owner="login")
         endpoint = Endpoint(
-            pools.pool(public_only=False, owner="login"),
+            pools.pool(public_only=False, quota_owner="login"),
             spec=spec,
             options=options,
             sign=lambda context, request: "",

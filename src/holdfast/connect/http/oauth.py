@@ -178,7 +178,7 @@ class OAuthCredentials:
         return await self._run_flow()
 
     async def renew(self, refused_header: str, response_401: HttpResponse) -> str:
-        """Another header: of a token that another task has refreshed, of the token refreshed now, or of a new login."""
+        """Another header: with a token that another task has refreshed, with the token refreshed now, or from a new login."""
         if self._provider.is_ready and self._provider.header != refused_header:
             return self._provider.header
         if not refused_header and not self._is_interactive:
@@ -200,9 +200,9 @@ class OAuthCredentials:
             raise
 
     async def _run_sdk_flow(self, refused_header: str, response_401: HttpResponse | None) -> str:
-        """Send the requests that the SDK asks for until it has a token. Return the header of that token.
+        """Send the requests that the SDK yields until it has a token. Return the header with that token.
 
-        When the SDK has a token, it asks for `request`, which is not sent: only its header is needed. With `response_401`, the
+        When the SDK has a token, it yields `request`, which is not sent: only its header is needed. With `response_401`, the
         SDK gets this as the response to `request` if it has no other token, so that it begins a login.
         """
         request = httpx2.Request("POST", self._provider.context.server_url)

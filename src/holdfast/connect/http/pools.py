@@ -1,4 +1,4 @@
-"""The connection pools that all remote links of a host share: one limited to public addresses, one not."""
+"""The two connection pools that all remote links of a host share: one is limited to public addresses."""
 
 import io
 import os
@@ -49,7 +49,7 @@ from holdfast.connect.http.response_limits import (
     BoundedProtocol,
 )
 from holdfast.connect.http.url import display_url
-from holdfast.connect.scope import look_up_owner
+from holdfast.connect.scope import look_up_quota_owner
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 
@@ -80,7 +80,7 @@ class Pool:
         self._policy = policy
         self._proxies = proxies
         self._unrestricted = unrestricted
-        self._owner = ""
+        self._quota_owner = ""
         self._session = ClientSession(
             connector=BoundedConnector(
                 resolver=CheckedResolver(policy, look_up), ssl=tls, use_dns_cache=False
@@ -93,11 +93,13 @@ class Pool:
             max_headers=MAX_HEADERS,
         )
 
-    def for_owner(self, owner: str) -> "Pool":
-        """This pool, with an owner, whose number of DNS look-ups is limited."""
+    def for_quota_owner(self, quota_owner: str) -> "Pool":
+        """This pool, but its DNS look-ups use the quota of this owner: a session, or a server that sessions share."""
         pool = copy(self)
-        pool._owner = owner
-        pool._unrestricted = self._unrestricted.for_owner(owner) if self._unrestricted is not None else None
+        pool._quota_owner = quota_owner
+        pool._unrestricted = (
+            self._unrestricted.for_quota_owner(quota_owner) if self._unrestricted is not None else None
+        )
         return pool
 
     def allowing(self, host: str, port: int) -> "Pool":
@@ -124,7 +126,7 @@ class Pool:
         if is_ip_literal(host):
             self._policy.select(host, port, [host])
         proxy = self._proxies.find(url)
-        look_up_owner.set(self._owner)
+        look_up_quota_owner.set(self._quota_owner)
         try:
             response = await self._session.request(
                 method,
@@ -170,17 +172,17 @@ class Pools:
         await self._unrestricted.close()
         await self._public_only.close()
 
-    def pool(self, *, public_only: bool, owner: str) -> Pool:
+    def pool(self, *, public_only: bool, quota_owner: str) -> Pool:
         """The pool for requests to a link's own server."""
-        return (self._public_only if public_only else self._unrestricted).for_owner(owner)
+        return (self._public_only if public_only else self._unrestricted).for_quota_owner(quota_owner)
 
-    def pool_chooser(self, server_url: URL, *, public_only: bool, owner: str) -> Callable[[URL], Pool]:
+    def pool_chooser(self, server_url: URL, *, public_only: bool, quota_owner: str) -> Callable[[URL], Pool]:
         """A function that chooses the pool for an address that a server refers to.
 
         Addresses on the server's host use the server's own pool. All others must be public.
         """
-        server_pool = self.pool(public_only=public_only, owner=owner)
-        other_pool = self.pool(public_only=True, owner=owner)
+        server_pool = self.pool(public_only=public_only, quota_owner=quota_owner)
+        other_pool = self.pool(public_only=True, quota_owner=quota_owner)
         return lambda url: server_pool if url.raw_host == server_url.raw_host else other_pool
 
 

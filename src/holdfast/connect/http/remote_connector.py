@@ -83,13 +83,15 @@ class RemoteConnector:
             sender = context or (scope.context if scope is not None else None)
             if sender is None:
                 return ""
-            return self._signer.sign(spec.lower_context(sender), audience, request)
+            return self._signer.sign(spec.context_for_server(sender), audience, request)
 
         public_only = is_public_only(spec, scope)
         # A server that sessions share has a quota of its own.
-        owner = scope.context.session_id if scope is not None else f"server {spec.name}"
-        choose_pool = pools.pool_chooser(parse_url(spec.transport.url), public_only=public_only, owner=owner)
-        pool = pools.pool(public_only=public_only, owner=owner)
+        quota_owner = scope.context.session_id if scope is not None else f"server {spec.name}"
+        choose_pool = pools.pool_chooser(
+            parse_url(spec.transport.url), public_only=public_only, quota_owner=quota_owner
+        )
+        pool = pools.pool(public_only=public_only, quota_owner=quota_owner)
         if public_only and (local := local_address(spec, scope, self._own_ports)):
             pool = pool.allowing(*local)
         endpoint = Endpoint(
@@ -140,7 +142,7 @@ class RemoteConnector:
 def is_public_only(spec: ServerSpec, scope: Scope | None) -> bool:
     """Whether the server must be at a public address: a client defined it, it is confined, or its session is sandboxed.
 
-    A server that sessions share (`scope` is None) must be at one if sandboxed sessions may use it.
+    A server that sessions share (`scope` is None) must be at a public address if sandboxed sessions may use it.
     """
     trust = scope.context.trust_level if scope is not None else spec.min_trust
     return spec.source is Source.CLIENT or spec.trust_in(trust) is Trust.SANDBOXED

@@ -76,8 +76,8 @@ class HttpResponse:
     async def read_chunk(self, throttle: LoopThrottle | None = None) -> bytes:
         """Wait for the next part of the body; empty at the end.
 
-        The throttle's owner is charged for parsing, because a server can send many tiny chunks. If the owner has used up its share
-        of time, wait first. While the caller waits, aiohttp stops reading.
+        Parsing is charged to the throttle, because a server can send many tiny chunks. If the throttle's share of time is used up,
+        wait first. While the caller waits, aiohttp stops reading.
         """
         now = monotonic()
         if throttle is not None and throttle.must_wait(now):
