@@ -20,7 +20,7 @@ from holdfast.model.agent_definition import AgentDefinition
 from holdfast.model.call_arguments import Arguments
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import OWN_AGENT, HistoryCompacted, ModelResponded, Outcome
+from holdfast.model.event import MAIN_AGENT_ORIGIN, HistoryCompacted, ModelResponded, Outcome
 from holdfast.model.ids import SessionId
 from holdfast.model.json import JsonObject
 from holdfast.model.resolution import Refusal, SessionWarning, Stage
@@ -67,7 +67,7 @@ class FakeTurn:
         )
 
         self.turn_id = "turn_1"
-        self.origin = OWN_AGENT
+        self.origin = MAIN_AGENT_ORIGIN
         self.sender = ""
         self.budget = UNLIMITED_BUDGET
         self.total = TurnTotal()

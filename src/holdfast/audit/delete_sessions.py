@@ -48,7 +48,7 @@ async def delete_session(store: Store, audit: Audit, session_id: SessionId, *, r
     hold = await store.write(delete)
     if hold is not None:
         try:
-            await store.delete_rest(hold)
+            await store.delete_in_parts(hold)
         except BaseException:
             await store.release(hold)
             raise

@@ -18,7 +18,7 @@ from holdfast.host.opening import Opener
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import OWN_AGENT, Origin
+from holdfast.model.event import MAIN_AGENT_ORIGIN, Origin
 from holdfast.model.ids import SessionId, parse_session_id
 from holdfast.model.trust import Trust
 from holdfast.session.parent_door import ParentDoor
@@ -171,7 +171,7 @@ class HostTeam:
 
     async def _send(self, sender: Session, facts: CallFacts, target: SessionId, text: str) -> str | None:
         self._check_rate(sender)
-        origin = Origin(agent=facts.agent) if facts.agent else OWN_AGENT
+        origin = Origin(agent=facts.agent) if facts.agent else MAIN_AGENT_ORIGIN
         message_id = await sender.mailbox.send(target, text, title=await sender.title(), origin=origin)
         if message_id is not None:
             self._notify(target)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.model.event import OWN_AGENT, Origin
+from holdfast.model.event import MAIN_AGENT_ORIGIN, Origin
 from holdfast.model.json import JsonObject
 from holdfast.model.permission import Mode
 
@@ -39,7 +39,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """The caller's `_meta`. The host's own entries replace entries with the same keys."""
     is_preview: bool = False
     """Whether a built-in file tool only returns the change that it would make, without making it."""
-    origin: Origin = OWN_AGENT
+    origin: Origin = MAIN_AGENT_ORIGIN
     """Which agent makes the call."""
     max_mode: Mode = Mode.AUTO
     """The highest mode that the agent's definition allows for the call."""

@@ -229,15 +229,15 @@ class Origin:
     """Which agent of a session an event belongs to, which call that agent works for, and what caused the event."""
 
     agent: str = ""
-    """The id of the agent that the event is about; empty for the session's own agent."""
+    """The id of the sub-agent that the event is about; empty for the main agent."""
     parent_call: str = ""
-    """The id of the call that this agent works for; empty for the session's own agent."""
+    """The id of the call that the sub-agent works for; empty for the main agent."""
     cause: str = ""
     """The id of what caused the event, such as a message of another session; empty if the turn itself did."""
 
 
-OWN_AGENT = Origin()
-"""The origin of the events of a session's own agent."""
+MAIN_AGENT_ORIGIN = Origin()
+"""The origin of events that are about the main agent."""
 
 Event: TypeAlias = (
     SessionOpened

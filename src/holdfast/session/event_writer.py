@@ -9,7 +9,7 @@ from holdfast.audit.audit import Audit
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import OWN_AGENT, Event, Origin, Outcome, ToolCalled, ToolEnded
+from holdfast.model.event import MAIN_AGENT_ORIGIN, Event, Origin, Outcome, ToolCalled, ToolEnded
 from holdfast.model.json import JsonObject
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.storage_quota import StorageQuota
@@ -34,7 +34,7 @@ class EventWrite:
 
     event: Event
     on_append: OnAppend | None
-    origin: Origin = OWN_AGENT
+    origin: Origin = MAIN_AGENT_ORIGIN
     size: int = SHORT_EVENT_BYTES
 
 
@@ -74,7 +74,7 @@ class EventWriter:
         on_append: OnAppend | None = None,
         *,
         depends_on: PendingEvent | None = None,
-        origin: Origin = OWN_AGENT,
+        origin: Origin = MAIN_AGENT_ORIGIN,
         size: int = SHORT_EVENT_BYTES,
     ) -> PendingEvent:
         """Append an event without waiting for the disk. `size` is its approximate number of bytes."""

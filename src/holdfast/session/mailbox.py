@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from holdfast.masking.events import mask_event
-from holdfast.model.event import OWN_AGENT, MessageReceived, MessageSent, Origin
+from holdfast.model.event import MAIN_AGENT_ORIGIN, MessageReceived, MessageSent, Origin
 from holdfast.model.ids import SessionId, new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.model.message_text import mark_message
@@ -24,7 +24,7 @@ class Mailbox:
         """Whether messages may wait to be delivered. False once all of them were."""
 
     async def send(
-        self, target: SessionId, text: str, *, title: str, origin: Origin = OWN_AGENT
+        self, target: SessionId, text: str, *, title: str, origin: Origin = MAIN_AGENT_ORIGIN
     ) -> str | None:
         """Store a message to another session and its `MessageSent` event, in one commit. Return the message's id.
 

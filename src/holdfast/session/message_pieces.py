@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from holdfast.masking.events import ENDS_OF_MESSAGES, MessageMasker
 from holdfast.masking.mask import Mask
-from holdfast.model.event import OWN_AGENT, Event, Origin, Replied, Thought
+from holdfast.model.event import MAIN_AGENT_ORIGIN, Event, Origin, Replied, Thought
 from holdfast.session.event_writer import EventWrite, EventWriter
 from holdfast.store.pending_event import OnAppend, PendingEvent
 
@@ -23,7 +23,7 @@ class MessagePieces:
         for masker in self._maskers.values():
             masker.set_mask(mask)
 
-    async def append_piece(self, event: Replied | Thought, origin: Origin = OWN_AGENT) -> None:
+    async def append_piece(self, event: Replied | Thought, origin: Origin = MAIN_AGENT_ORIGIN) -> None:
         """Append a piece of a message, except the end that is delayed."""
         self._writer.check_open()
         self._writer.quota.check()

@@ -14,7 +14,7 @@ from holdfast.masking.mask import Mask
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
-    OWN_AGENT,
+    MAIN_AGENT_ORIGIN,
     Event,
     MessageReceived,
     ModeChanged,
@@ -131,7 +131,7 @@ class Record:
         await pending[-1].wait_durable()  # then the earlier ones are also durable
 
     async def append(
-        self, event: Event, on_append: OnAppend | None = None, *, origin: Origin = OWN_AGENT
+        self, event: Event, on_append: OnAppend | None = None, *, origin: Origin = MAIN_AGENT_ORIGIN
     ) -> PendingEvent:
         """Append an event without waiting for the disk. A prompt that takes long to mask is masked in a thread."""
         self._writer.check_open()

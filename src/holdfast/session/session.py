@@ -21,7 +21,7 @@ from holdfast.model.check_seconds import check_seconds
 from holdfast.model.context import SessionContext
 from holdfast.model.door import Door
 from holdfast.model.errors import HoldfastError, advise_about_names
-from holdfast.model.event import OWN_AGENT, Origin, Planned
+from holdfast.model.event import MAIN_AGENT_ORIGIN, Origin, Planned
 from holdfast.model.ids import new_call_id, new_message_id
 from holdfast.model.json import JsonObject
 from holdfast.model.parse_text import bad_type, parse_text
@@ -264,7 +264,7 @@ class Session(ServerAccess):
 
     async def publish_plan(self, entries: Sequence[JsonObject], agent: str = "") -> None:
         """Store a plan of the session's agent, or of the sub-agent with this id."""
-        origin = OWN_AGENT if not agent else Origin(agent=agent)
+        origin = MAIN_AGENT_ORIGIN if not agent else Origin(agent=agent)
         await self.record.append(Planned(entries=tuple(entries)), origin=origin)
 
     @property

@@ -13,7 +13,7 @@ from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
-    OWN_AGENT,
+    MAIN_AGENT_ORIGIN,
     HistoryCompacted,
     ModelResponded,
     Origin,
@@ -68,7 +68,7 @@ class SessionTurnContext:
         instructions: ProjectInstructions | None = None,
     ) -> None:
         self.turn_id = turn_id
-        self.origin: Origin = OWN_AGENT
+        self.origin: Origin = MAIN_AGENT_ORIGIN
         self.sender = ""
         """The id of the session whose message started the turn; empty if a prompt did."""
         self.budget: Budget = UNLIMITED_BUDGET

@@ -13,7 +13,7 @@ from holdfast.store.types import AppendResult, Hold, StoredEvent
 if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
-# For a few events, a statement with many rows takes longer than one statement each.
+# One statement for all rows is faster than a statement for each row only if there are more rows than this.
 _MAX_ONE_BY_ONE = 4
 
 
@@ -29,7 +29,7 @@ class AppendBatch:
             not one_by_one and len(entries) > _MAX_ONE_BY_ONE and all(map(_can_batch, entries))
         )
         self.stored_count = 0
-        """How many events `append_to` has appended one by one. If the next one fails, this says which one it was."""
+        """How many events `append_to` has appended one by one; after a failure, the index of the event that failed."""
 
     def append_to(self, tx: "Tx") -> list[AppendResult]:
         """Append the events. The store may call this again after a rollback."""

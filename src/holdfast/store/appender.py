@@ -11,7 +11,7 @@ from holdfast.masking.events import mask_event
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import OWN_AGENT, Event, Origin
+from holdfast.model.event import MAIN_AGENT_ORIGIN, Event, Origin
 from holdfast.store.append_batch import AppendBatch, Feed, publish
 from holdfast.store.pending_event import OnAppend, PendingEvent, settle_future
 from holdfast.store.types import AppendResult, Hold
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.store.store import Tx
 
 Submit = Callable[[Callable[["Tx"], Any], Callable[[Any, BaseException | None], object]], None]
-"""`Store.submit`: runs a function in a write transaction, and calls the second one with its result or its error."""
+"""`Store.submit`: runs the first function in a write transaction, and calls the second one with its result or its error."""
 
 
 class Appender:
@@ -61,11 +61,11 @@ class Appender:
 
     @property
     def error(self) -> HoldfastError | None:
-        """The error that later events get after a failure; None after `reset`."""
-        return None if self._error is None else self._after_failure(self._error)
+        """The error that later events get after a failure; None if no event has failed since the last `reset`."""
+        return None if self._error is None else self._error_for_later_event(self._error)
 
     def is_broken(self) -> bool:
-        """Whether an event could not be stored, and `reset` was not called since."""
+        """Whether an event has failed since the last `reset`."""
         return self._error is not None
 
     def can_append_now(self) -> bool:
@@ -79,13 +79,13 @@ class Appender:
         key: str | None = None,
         on_append: OnAppend | None = None,
         depends_on: PendingEvent | None = None,
-        origin: Origin = OWN_AGENT,
+        origin: Origin = MAIN_AGENT_ORIGIN,
         size: int = 0,
     ) -> PendingEvent:
         """Queue an event. Waits only while the window is full. `size` is the approximate size of the event in bytes.
 
         `on_append` runs in the event's transaction, unless an event with the same key was stored before. If the event
-        `depends_on` has failed, this event fails too, even after a `reset`.
+        `depends_on` failed, this event fails too, even after a `reset`.
         """
         if self._free > 0:
             self._free -= 1
@@ -106,9 +106,9 @@ class Appender:
         size: int = 0,
         *,
         waits_for_next: bool = False,
-        origin: Origin = OWN_AGENT,
+        origin: Origin = MAIN_AGENT_ORIGIN,
     ) -> PendingEvent:
-        """Queue a masked event without waiting. Call this only while `can_append_now()`.
+        """Queue an event, which the caller has masked, without waiting. Call this only while `can_append_now()`.
 
         With `waits_for_next`, the event is committed with the next event, or when a caller waits for it.
         """
@@ -124,7 +124,7 @@ class Appender:
     def _enqueue(self, pending: PendingEvent, depends_on: PendingEvent | None) -> None:
         error = self._error or (depends_on.error if depends_on is not None else None)
         if error is not None:
-            self._fail(pending, self._after_failure(error))
+            self._fail(pending, self._error_for_later_event(error))
             return
         self._queue.append(pending)
         if not (self._is_committing or self._is_scheduled):
@@ -135,7 +135,7 @@ class Appender:
         """Wait until every queued event is durable. Raise if one failed."""
         await self.wait_settled()
         if self._error is not None:
-            raise self._after_failure(self._error)
+            raise self._error_for_later_event(self._error)
 
     async def wait_settled(self) -> None:
         """Wait until every queued event is durable or has failed."""
@@ -261,7 +261,7 @@ class Appender:
 
     def _fail_all(self, entries: list[PendingEvent], reason: BaseException) -> None:
         for entry in entries:
-            self._fail(entry, self._after_failure(reason))
+            self._fail(entry, self._error_for_later_event(reason))
 
     def _fail(self, entry: PendingEvent, error: BaseException) -> None:
         entry.set_failed(error)
@@ -290,7 +290,7 @@ class Appender:
                 self._free -= 1
                 place.set_result(None)
 
-    def _after_failure(self, reason: BaseException) -> HoldfastError:
+    def _error_for_later_event(self, reason: BaseException) -> HoldfastError:
         # Keep the code of an error after which a retry may succeed, such as a full disk.
         code = codes.STREAM_BROKEN
         if isinstance(reason, HoldfastError) and reason.code.retryable:

@@ -66,7 +66,7 @@ def unknown_session(session_id: SessionId) -> HoldfastError:
 
 
 def key_reused(session_id: SessionId, key: str, seq: int) -> HoldfastError:
-    """The error for an event whose key a different event of the session has."""
+    """The error for an event with a key that a different event of the session already has."""
     return HoldfastError(
         codes.KEY_REUSED,
         f"The key {key[:80]!r} is already used by event {seq} of {session_id}, which differs from this event.",
@@ -74,7 +74,7 @@ def key_reused(session_id: SessionId, key: str, seq: int) -> HoldfastError:
 
 
 def insert_discarded(what: str) -> HoldfastError:
-    """The error for an insert that stored no row, because a foreign trigger discarded it."""
+    """The error for an insert that stored no row, because a trigger that Holdfast did not create discarded it."""
     return HoldfastError(codes.STORE_CORRUPT, f"The database discarded {what}. Run `holdfast store check`.")
 
 

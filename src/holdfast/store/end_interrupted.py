@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.model.event import (
-    OWN_AGENT,
+    MAIN_AGENT_ORIGIN,
     Origin,
     Outcome,
     StopReason,
@@ -31,12 +31,12 @@ OnInterruptedCall = Callable[[ToolCalled], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingEnd:
-    """The end of a call or of a turn that was not stored."""
+    """An end that was not stored: of a call or of a turn."""
 
     event: ToolEnded | TurnEnded
     call: ToolCalled | None = None
     """The request of the call; None for the end of a turn."""
-    origin: Origin = OWN_AGENT
+    origin: Origin = MAIN_AGENT_ORIGIN
 
 
 def end_interrupted(tx: Tx, hold: Hold, on_call: OnInterruptedCall | None = None) -> None:
@@ -71,8 +71,8 @@ def describe_interrupted(event: ToolEnded) -> str:
     return _NEVER_MADE if texts == [_NEVER_MADE_TEXT] else _MAY_HAVE_RUN
 
 
-def interrupted_ends(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ...]:
-    """The missing ends of the session; none if a live process holds it, because its calls are then still running."""
+def missing_ends_unless_held(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ...]:
+    """The session's missing ends; none if a live process holds the session, because its calls are then still running."""
     if is_held(session):
         return ()
     # All calls of a session that was closed and released have ended, so its calls need not be read.
@@ -81,12 +81,12 @@ def interrupted_ends(tx: ReadTx, session: StoredSession) -> tuple[MissingEnd, ..
 
 
 def _started_calls(tx: ReadTx, session_id: SessionId, open_calls: tuple[StoredEvent, ...]) -> frozenset[str]:
-    """The ids of the open calls that may have been sent to their servers: a `ToolStarted` is stored before that happens.
+    """The ids of the open calls that may have been sent to their servers. Before a call is sent, its `ToolStarted` is stored.
 
-    The calls of sub-agents always count: the `ToolStarted` of a sub-agent with a session of its own is stored only in that session.
+    The calls of sub-agents always count, because the `ToolStarted` of a sub-agent with a session of its own is stored only in that session.
     """
     called = {stored.event.call_id: stored for stored in open_calls if isinstance(stored.event, ToolCalled)}
-    started = {call_id for call_id, stored in called.items() if stored.origin != OWN_AGENT}
+    started = {call_id for call_id, stored in called.items() if stored.origin != MAIN_AGENT_ORIGIN}
     after = min((stored.seq for stored in called.values()), default=0)
     while len(started) < len(called) and (page := tx.events(session_id, after, _PAGE)):
         started |= {stored.event.call_id for stored in page if isinstance(stored.event, ToolStarted)}

@@ -14,6 +14,8 @@ RENEWALS = 3
 """How often a lease is renewed in `LEASE_SECONDS`."""
 # An owner that cannot be checked may be suspended (Ctrl-Z) and continue later. So its open calls are ended only after a day.
 _MAX_SUSPENSION = timedelta(days=1)
+# No lease lasts this long, so a later expiry means that the clock was set back.
+_MAX_LEASE = timedelta(days=1)
 _closed_holders: set[str] = set()
 """The holder ids of the stores that this process has closed. Leases that they did not release count as expired."""
 
@@ -36,8 +38,8 @@ def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | 
 
 
 def _is_out_of_time(lease: Lease, now: datetime, *, grace: timedelta) -> bool:
-    """Whether the lease ended more than `grace` ago, or ends so far in the future that the clock must have been set back."""
-    return lease.expires_at + grace <= now or lease.expires_at > now + _MAX_SUSPENSION
+    """Whether the lease expired at least `grace` ago, or the clock was set back."""
+    return lease.expires_at + grace <= now or lease.expires_at > now + _MAX_LEASE
 
 
 def is_held(session: StoredSession) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
-    OWN_AGENT,
+    MAIN_AGENT_ORIGIN,
     Event,
     Origin,
     ServersResolved,
@@ -73,7 +73,7 @@ V = TypeVar("V")
 class MemoryStore(Store):
     """Keeps everything in memory. Two stores with one `MemoryDatabase` are like two processes with one file.
 
-    With `run_twice`, every write is run, rolled back and run again, to test that it can be repeated.
+    With `run_twice`, every write is run, rolled back and run again. This tests that it can be repeated.
     """
 
     def __init__(
@@ -168,9 +168,9 @@ class MemoryDatabase:
         self.by_key: dict[SessionId, dict[str, StoredEvent]] = {}
         """The events that have a key."""
         self.session_numbers: dict[SessionId, int] = {}
-        """Lists of sessions that were updated at the same time are sorted by these numbers."""
+        """The order in lists of sessions with the same update time."""
         self.message_numbers: dict[tuple[SessionId, str], int] = {}
-        """By session and message id. Search results are sorted by these numbers."""
+        """By session and message id: the order in search results."""
         self.leases: dict[SessionId, Lease] = {}
         self.inbox: dict[str, InboxMessage] = {}
         self.approvals: dict[tuple[str, str], Approval] = {}
@@ -192,7 +192,7 @@ class MemoryDatabase:
         self.last_number += 1
         return self.last_number
 
-    # Every write uses one of these three methods, which add to the undo log.
+    # Each of these three methods makes a change, and adds its undo function. `_MemoryTx.append` does both itself.
 
     def put(self, mapping: dict[K, V], key: K, value: V) -> None:
         if key in mapping:
@@ -213,11 +213,13 @@ class MemoryDatabase:
 
 
 class _MemoryTx:
-    def __init__(self, db: MemoryDatabase, owner: Owner, lease: timedelta, now: Callable[[], int]) -> None:
+    def __init__(
+        self, db: MemoryDatabase, owner: Owner, lease_duration: timedelta, now: Callable[[], int]
+    ) -> None:
         self._db = db
         self._holder = secrets.token_hex(8)
         self._owner = owner
-        self._lease = lease
+        self._lease_duration = lease_duration
         self._now = now
 
     def run(self, work: Callable[[Tx], T]) -> T:
@@ -404,7 +406,7 @@ class _MemoryTx:
         return False
 
     def append(
-        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
+        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = MAIN_AGENT_ORIGIN
     ) -> AppendResult:
         session, session_id, db = self._check_writable(hold), hold.session_id, self._db
         log = db.events[session_id]
@@ -441,7 +443,7 @@ class _MemoryTx:
         return AppendResult(len(log), is_new=True, at_microseconds=now, size=len(body))
 
     def append_many(
-        self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
+        self, hold: Hold, events: Sequence[Event], origin: Origin = MAIN_AGENT_ORIGIN
     ) -> list[AppendResult]:
         return [self.append(hold, event, origin=origin) for event in events]
 
@@ -483,7 +485,7 @@ class _MemoryTx:
             epoch=self._db.next_epoch(),
             holder=self._holder,
             owner=self._owner,
-            expires_at=self.now() + self._lease,
+            expires_at=self.now() + self._lease_duration,
         )
         self._db.put(self._db.leases, session_id, lease)
         return Hold(session_id, lease.epoch)
@@ -550,7 +552,7 @@ class _MemoryTx:
         return texts
 
     def _number_message(self, session_id: SessionId, message_id: str) -> None:
-        """Give a new message its number, or the title, whose id is ""."""
+        """Give a message a number, unless it has one. The title counts as a message with the id ""."""
         if (session_id, message_id) not in self._db.message_numbers:
             self._db.put(self._db.message_numbers, (session_id, message_id), self._db.next_number())
 

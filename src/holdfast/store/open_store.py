@@ -20,8 +20,8 @@ def open_store(url: str | Path, *, lease_seconds: float = LEASE_SECONDS, owner: 
     """The store at this URL, as a context manager: `sqlite:///path`, a plain path, or `memory:`.
 
     If there is no file, it is created. If an earlier version wrote it, it is backed up and upgraded. `memory:` is always a new
-    store. A process that cannot check whether this one is alive can acquire its sessions `lease_seconds` after the last renewal of
-    their leases. `owner` is the process that the leases name; by default, this one.
+    store. `owner` is the process that the store's leases name; by default, this one. A process that cannot check whether the owner
+    is alive may acquire a session `lease_seconds` after its lease was last renewed.
     """
     file = sqlite_file(url)
     if file is None:

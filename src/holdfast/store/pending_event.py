@@ -75,7 +75,7 @@ class PendingEvent:
     async def wait_durable(self) -> int:
         """Wait until the event is durable, and return its number. Raise if it failed."""
         if self._appended is None:
-            # The caller adds no other event until this one is durable.
+            # Do not wait for more events to commit together: this caller adds none until the event is durable.
             if self.error is None and (committed := self._commit()) is not None:
                 await committed
             if self._appended is None:
@@ -126,7 +126,7 @@ class PendingEvent:
             if self._appended is not None or self.error is not None:
                 return None
         # Each caller has its own future, so that the cancellation of one does not affect the others. It is made before the commit
-        # begins: the writer thread cannot run until the event loop has nothing left to do.
+        # begins: the writer thread needs the GIL, so any further work of this thread would delay the commit.
         waiter: asyncio.Future[None] = appender.loop.create_future()
         if self._waiters is None:
             self._waiters = [waiter]

@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self, TypeVar
 from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.event import OWN_AGENT, Event, Origin, ServersResolved
+from holdfast.model.event import MAIN_AGENT_ORIGIN, Event, Origin, ServersResolved
 from holdfast.model.ids import SessionId
 from holdfast.store.anchor import Anchor
 from holdfast.store.append_batch import Feed
@@ -86,13 +86,16 @@ class ReadTx(Protocol):
         ...
 
     def lease(self, session_id: SessionId) -> Lease | None:
-        """The session's lease; its owner may be dead."""
+        """The session's lease; its owner may be dead. None if there is none."""
         ...
 
     def inbox(
         self, session_id: SessionId, *, only_undelivered: bool = True, limit: int = 100
     ) -> tuple[InboxMessage, ...]:
-        """At most `limit` messages to the session, oldest first: the oldest of the undelivered ones, or the latest of all messages."""
+        """The oldest undelivered messages to the session, oldest first; at most `limit`.
+
+        With `only_undelivered=False`, the latest messages instead, delivered or not.
+        """
         ...
 
     def sessions_with_messages(self) -> frozenset[SessionId]:
@@ -133,7 +136,7 @@ class Tx(ReadTx, Protocol):
     """
 
     def create(self, new: NewSession) -> StoredSession:
-        """Store a new session. If the same session is stored already, return that one: so this can be repeated after a crash."""
+        """Store a new session. If the same session is stored already, return that one, so that this can be repeated after a crash."""
         ...
 
     def acquire(self, session_id: SessionId) -> Hold:
@@ -157,20 +160,20 @@ class Tx(ReadTx, Protocol):
         ...
 
     def delete_part(self, hold: Hold) -> bool:
-        """Delete a part of the session's data, as much as takes a short time; of its events, the last ones. Return whether more is left.
+        """Delete a small part of the session's data, which takes a short time; of its events, the last ones. Return whether more is left.
 
         A store that can delete any session quickly may do nothing and return False.
         """
         ...
 
     def append(
-        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
+        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = MAIN_AGENT_ORIGIN
     ) -> AppendResult:
         """Append an event to the session, unless it has one with the same key."""
         ...
 
     def append_many(
-        self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
+        self, hold: Hold, events: Sequence[Event], origin: Origin = MAIN_AGENT_ORIGIN
     ) -> list[AppendResult]:
         """Append events in order. All must be of types in `projection.EVENTS_WITHOUT_PROJECTION`."""
         ...
@@ -245,8 +248,8 @@ class Store(ABC):
         must have no effects except those on its `Tx`. If the caller is cancelled, it is not known whether the write took place;
         event keys make it safe to write again.
 
-        If the write fails, an error is raised. With `must_happen`, a write that failed temporarily, as on a full disk, is postponed:
-        the store runs the function again as soon as it can, before any other write, and then calls `on_postponed_done`.
+        If the write fails, an error is raised. With `must_happen`, a write that failed for a temporary reason, such as a full disk, is
+        also postponed: the store runs the function again as soon as it can, before any other write, and then calls `on_postponed_done`.
         """
 
     def submit(self, work: Callable[[Tx], Any], on_done: OnDone) -> None:
@@ -264,7 +267,7 @@ class Store(ABC):
 
     @abstractmethod
     def after_commit(self, hook: AfterCommit) -> None:
-        """Call this hook after every commit from now on, except during the seconds that its last call returned."""
+        """Call this hook after every commit from now on, but not during the number of seconds that its last call returned."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -288,7 +291,7 @@ class Store(ABC):
         return await self.write(lambda tx: tx.create(new))
 
     async def append(
-        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
+        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = MAIN_AGENT_ORIGIN
     ) -> AppendResult:
         """Append one event. For many events, use an appender."""
         return await self.write(lambda tx: tx.append(hold, event, key, origin))
@@ -307,8 +310,8 @@ class Store(ABC):
         """
         return Appender(self.submit, hold, window=window, mask=mask, feed=feed)
 
-    async def delete_rest(self, hold: Hold) -> None:
-        """Delete what `delete_part` has left of a session. Each part is a transaction of its own, so that other writes are not delayed."""
+    async def delete_in_parts(self, hold: Hold) -> None:
+        """Delete a large session. Each part is a transaction of its own, so that other writes are not delayed."""
         has_more = True
         while has_more:
             began = time.monotonic()
@@ -330,7 +333,7 @@ class Store(ABC):
         return await self.read(lambda tx: tx.search(query))
 
     async def events(self, session_id: SessionId, *, after: int = 0) -> AsyncIterator[StoredEvent]:
-        """All events after number `after`, oldest first. Reads up to a thousand at a time."""
+        """All events after number `after`, oldest first."""
         while batch := await self.read(lambda tx, start=after: tx.events(session_id, start, _BATCH_SIZE)):
             for stored in batch:
                 yield stored

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from holdfast.model.context import SessionContext
-from holdfast.model.event import OWN_AGENT, Event, Origin
+from holdfast.model.event import MAIN_AGENT_ORIGIN, Event, Origin
 from holdfast.model.ids import SessionId
 from holdfast.model.json import Json, JsonObject
 from holdfast.store.clock import NEVER, from_microseconds
@@ -89,7 +89,7 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def origin(self) -> Origin:
         """The agent, the call and the cause of the event."""
         if not (self.agent or self.parent_call or self.cause):
-            return OWN_AGENT
+            return MAIN_AGENT_ORIGIN
         return Origin(agent=self.agent, parent_call=self.parent_call, cause=self.cause)
 
 
@@ -128,7 +128,7 @@ class Page(Generic[T]):
 
 
 APPROVED_ON_FIRST_USE = "first use"
-"""`Approval.by` of the approvals that no person gave: of the tools that a server has when it is first used."""
+"""`Approval.by` if no person approved. The tools that a server has when it is first used are approved in this way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +158,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """Who has the hold on a session, and until when."""
+    """Which process has the hold on a session, and until when."""
 
     session_id: SessionId
     epoch: int
@@ -183,7 +183,7 @@ class InboxMessage:
     sent: datetime = NEVER
     """When the store stored the message. The store sets this field."""
     delivered: int = 0
-    """The number of the event in the target's turn that contains the message; 0 if the message is not delivered yet."""
+    """The number of the target's event that contains the message; 0 if the message is not delivered yet."""
 
 
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from holdfast.model.event import ToolCalled
 from holdfast.model.event_text import tool_name
 from holdfast.model.json import JsonObject
-from holdfast.store.end_interrupted import MissingEnd, interrupted_ends
+from holdfast.store.end_interrupted import MissingEnd, missing_ends_unless_held
 from holdfast.store.lease import is_held
 from holdfast.store.store import ReadTx, Store
 from holdfast.store.types import SessionState, StoredSession
@@ -67,7 +67,9 @@ class SessionSummary:
 async def summarize(store: Store, stored: StoredSession) -> SessionSummary:
     """Read what a summary of the session needs."""
     return await store.read(
-        lambda tx: SessionSummary(stored=_add_title(tx, stored), interrupted=interrupted_ends(tx, stored))
+        lambda tx: SessionSummary(
+            stored=_add_title(tx, stored), interrupted=missing_ends_unless_held(tx, stored)
+        )
     )
 
 

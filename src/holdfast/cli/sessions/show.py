@@ -17,7 +17,7 @@ from holdfast.cli.output import STDOUT, print_json, print_line, print_table, wri
 from holdfast.cli.sessions.describe import SessionSummary, describe_open_turn, summarize, time_ago
 from holdfast.model.event import Event, ServersResolved, ToolEnded, UnknownEvent, event_kind
 from holdfast.session.storage_quota import MEGABYTE
-from holdfast.store.end_interrupted import INTERRUPTED, interrupted_ends
+from holdfast.store.end_interrupted import INTERRUPTED, missing_ends_unless_held
 from holdfast.store.event_codec import is_json_object
 from holdfast.store.store import Store
 from holdfast.store.types import StoredEvent
@@ -157,7 +157,7 @@ def replay(*, session: str, path: Path | None) -> None:
         stored = await find_session(store, session)
         async for event in store.events(stored.context.session_id):
             printer.show_stored(event)
-        missing = await store.read(lambda tx: interrupted_ends(tx, stored))
+        missing = await store.read(lambda tx: missing_ends_unless_held(tx, stored))
         for end in missing:
             if not end.origin.agent:  # only the calls of a sub-agent are printed
                 printer.show(end.event)

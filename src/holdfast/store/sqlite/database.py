@@ -14,11 +14,10 @@ from holdfast.store.errors import store_error
 
 BUSY_SECONDS = 10.0
 """How long a process waits for the commit of another process."""
-# When the write-ahead log (WAL) has so many pages, SQLite makes a checkpoint and starts the log from its beginning.
+# When the write-ahead log (WAL) has this many pages, SQLite makes a checkpoint and starts the log from its beginning.
 _WAL_PAGES = 2000
 _CACHE_KIB = 8 * 1024  # the writer's page cache: as large as the WAL before a checkpoint
-# For each page, 4096 bytes and the header of its frame; and the header of the file.
-_WAL_BYTES = _WAL_PAGES * (4096 + 24) + 32
+_WAL_BYTES = _WAL_PAGES * (4096 + 24) + 32  # each page and the header of its frame, and the file's header
 # A WAL that grew larger, because a long read prevented a checkpoint, is truncated to this size.
 _WAL_BYTES_KEPT = 64 * 1024 * 1024
 _MIN_FREE_BYTES = 1024 * 1024 * 1024  # on a disk with less, the WAL is not extended in advance
@@ -101,7 +100,7 @@ def connect_readonly(path: Path) -> Database:
     except sqlite3.OperationalError as error:
         db.close()
         if has_wal(path):
-            raise _unreadable_wal(path) or error from None
+            raise _explain_unreadable_wal(path) or error from None
         # On a full or read-only disk SQLite cannot create the index of the WAL, but the file itself can be read.
         db = connect_immutable(path)
     except BaseException:
@@ -130,7 +129,8 @@ def has_wal(path: Path) -> bool:
     return wal.exists() and wal.stat().st_size > 0
 
 
-def _unreadable_wal(path: Path) -> HoldfastError | None:
+def _explain_unreadable_wal(path: Path) -> HoldfastError | None:
+    """The error if the WAL cannot be read because its folder cannot be written to; else None."""
     if os.access(path.parent, os.W_OK):
         return None
     return HoldfastError(
@@ -143,7 +143,7 @@ def _unreadable_wal(path: Path) -> HoldfastError | None:
 def extend_wal(path: Path) -> None:
     """Fill the WAL with zeros, up to the size at which SQLite starts it from the beginning. Call this within a write transaction.
 
-    A commit then writes to the file without making it longer: otherwise, its sync takes much longer. SQLite ignores zeros after
+    A commit that makes the file longer would take much longer to sync. SQLite ignores zeros after
     the last frame, and no other process appends while this one has the write lock.
     """
     try:

@@ -91,8 +91,8 @@ def _orphaned_rows(db: Database) -> Iterator[str]:
         yield f"A row of {table} belongs to a missing session."
 
 
-def _missing_random_values(db: Database) -> Iterator[str]:
-    for name in SqlReadTx(db).missing_random_values():
+def _missing_meta_values(db: Database) -> Iterator[str]:
+    for name in SqlReadTx(db).missing_meta_values():
         yield f"The store's {name} is missing."
 
 
@@ -167,7 +167,7 @@ _CHECKS: tuple[Callable[[Database], Iterator[str]], ...] = (
     _schema_problems,
     _damaged_pages,
     _orphaned_rows,
-    _missing_random_values,
+    _missing_meta_values,
     _wrong_epochs,
     _wrong_books,
     _damaged_sessions,

@@ -95,7 +95,7 @@ def connect_indexed(path: Path) -> Database:
         db.close()
         raise
     db.close()
-    holder = Holder(id="", owner=this_process(), lease=timedelta())
+    holder = Holder(id="", owner=this_process(), lease_duration=timedelta())
     SqlTx(copy, holder, clock.now).index_messages()
     return copy
 

@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class ReadOnlyStore(Store):
-    """A store that can only be read. A search brings the search index in the file up to date."""
+    """A store that can only be read. Only a search writes: it first brings the file's search index up to date, if the disk allows it."""
 
     def __init__(self, path: Path, *, keep_unchanged: bool = False) -> None:
-        """With `keep_unchanged`, the file is never changed. If it must be upgraded or indexed, a copy is read."""
+        """With `keep_unchanged`, a search does not write either. If the file must be upgraded or indexed, a copy is read."""
         self._path = path
         self._keep_unchanged = keep_unchanged
         self._searcher: Readers | None = None
@@ -59,7 +59,7 @@ class ReadOnlyStore(Store):
         return await self._readers.run(work)
 
     async def search(self, query: SearchQuery) -> Page[SearchHit]:
-        """Index the messages that are not indexed yet, if the disk allows it; then search."""
+        """Bring the search index up to date, then search."""
         if query.cursor is None and not self._keep_unchanged:
             # If the file is damaged, the search below reports it.
             with suppress(HoldfastError, sqlite3.Error):

@@ -72,7 +72,8 @@ _SELECT_AUDIT = (
     "SELECT book, seq, CASE typeof(body) WHEN 'text' THEN CAST(body AS BLOB) END, CASE typeof(digest) WHEN 'blob' THEN digest END "
     "FROM audit"
 )
-_RANDOM_VALUES = ("cursor_secret", "store_id")
+# The names in the table `meta`: the secret that signs cursors, and the id of the store. They are created with the file.
+_META_NAMES = ("cursor_secret", "store_id")
 MAX_EVENTS_BYTES = 512 * 1024
 """A read of events ends after this many bytes, because thousands of large events would need gigabytes of memory."""
 _texts = msgspec.json.Decoder(tuple[str, ...])
@@ -303,10 +304,10 @@ class SqlReadTx:
             self._secret = self._meta("cursor_secret")
         return self._secret
 
-    def missing_random_values(self) -> tuple[str, ...]:
-        """The names of the rows that are missing in the table `meta`. Their values were created with the file."""
+    def missing_meta_values(self) -> tuple[str, ...]:
+        """The names whose values are missing in the table `meta`."""
         values = dict(self._all("SELECT name, value FROM meta"))
-        return tuple(name for name in _RANDOM_VALUES if not isinstance(values.get(name), bytes))
+        return tuple(name for name in _META_NAMES if not isinstance(values.get(name), bytes))
 
     def _meta(self, name: str) -> bytes:
         match self._one("SELECT value FROM meta WHERE name = ?", name):

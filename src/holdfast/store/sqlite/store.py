@@ -49,7 +49,7 @@ class SqliteStore(Store):
         self._holder = Holder(
             id=secrets.token_hex(8),
             owner=owner or this_process(),
-            lease=timedelta(seconds=lease_seconds),
+            lease_duration=timedelta(seconds=lease_seconds),
         )
         self.holder_id = self._holder.id
         self._writer = Writer(self._open, path=str(path), holder=self._holder, now=now)

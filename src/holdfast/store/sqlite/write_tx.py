@@ -10,7 +10,7 @@ import msgspec
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import (
-    OWN_AGENT,
+    MAIN_AGENT_ORIGIN,
     Event,
     HistoryCompacted,
     MessageReceived,
@@ -84,7 +84,7 @@ class Holder:
     id: str
     """A random id; one process may have several stores open."""
     owner: Owner
-    lease: timedelta
+    lease_duration: timedelta
     """How long its leases last after each renewal."""
 
 
@@ -202,7 +202,7 @@ class SqlTx(SqlReadTx):
 
     def change(self, hold: Hold, change: SessionChange) -> StoredSession:
         check_change(change)
-        position = self._position(hold)
+        position = self._checked_position(hold)
         wanted = {
             "title": change.title,
             "tags": None if change.tags is None else _json(sorted(set(change.tags))),
@@ -221,7 +221,7 @@ class SqlTx(SqlReadTx):
         return self._existing_session(hold.session_id)
 
     def delete(self, hold: Hold) -> None:
-        n = self._position(hold).n
+        n = self._checked_position(hold).n
         self._positions.pop(hold.session_id)
         self._lease_changes[hold.session_id] = False
         self._db.execute(
@@ -231,25 +231,25 @@ class SqlTx(SqlReadTx):
 
     def delete_part(self, hold: Hold) -> bool:
         """Delete about `_DELETED_BYTES` of the session: first its messages in the search index, then its last events."""
-        n = self._position(hold).n
+        n = self._checked_position(hold).n
         texts = self._all(
             "SELECT m.id, length(w.text) FROM messages m JOIN words w ON w.rowid = m.id WHERE m.session_n = ? LIMIT ?",
             n,
             _DELETED_ROWS,
         )
-        ids, left = _take(texts, _DELETED_BYTES)
+        ids, bytes_left = _take(texts, _DELETED_BYTES)
         if ids:
-            marks = ", ".join("?" * len(ids))
-            self._db.execute(f"DELETE FROM words WHERE rowid IN ({marks})", ids)
-            self._db.execute(f"DELETE FROM messages WHERE id IN ({marks})", ids)
-        if len(ids) < len(texts) or left <= 0:
+            placeholders = ", ".join("?" * len(ids))
+            self._db.execute(f"DELETE FROM words WHERE rowid IN ({placeholders})", ids)
+            self._db.execute(f"DELETE FROM messages WHERE id IN ({placeholders})", ids)
+        if len(ids) < len(texts) or bytes_left <= 0:
             return True
         bodies = self._all(
             "SELECT seq, length(body) FROM events WHERE session_n = ? ORDER BY seq DESC LIMIT ?",
             n,
             _DELETED_ROWS,
         )
-        seqs, _ = _take(bodies, left)
+        seqs, _ = _take(bodies, bytes_left)
         if not seqs:
             return False
         self._db.execute("DELETE FROM events WHERE session_n = ? AND seq >= ?", (n, seqs[-1]))
@@ -257,9 +257,9 @@ class SqlTx(SqlReadTx):
         return self._one("SELECT 1 FROM events WHERE session_n = ? LIMIT 1", n) is not None
 
     def append(
-        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = OWN_AGENT
+        self, hold: Hold, event: Event, key: str | None = None, origin: Origin = MAIN_AGENT_ORIGIN
     ) -> AppendResult:
-        position = self._position(hold)
+        position = self._checked_position(hold)
         kind, body = encode_event(event)
         seq, now, given_key = position.seq + 1, self._now(), key
         key = key or default_key(event)
@@ -296,14 +296,14 @@ class SqlTx(SqlReadTx):
         return AppendResult(seq, is_new=True, at_microseconds=now, size=len(body))
 
     def append_many(
-        self, hold: Hold, events: Sequence[Event], origin: Origin = OWN_AGENT
+        self, hold: Hold, events: Sequence[Event], origin: Origin = MAIN_AGENT_ORIGIN
     ) -> list[AppendResult]:
         if any(default_key(event) for event in events):
             return [self.append(hold, event, origin=origin) for event in events]
-        position = self._position(hold)
+        position = self._checked_position(hold)
         now, first = self._now(), position.seq + 1
         columns, shared = "session_n, seq, at, kind, body", ()
-        if origin is not OWN_AGENT:
+        if origin is not MAIN_AGENT_ORIGIN:
             columns += ", agent, parent_call, cause"
             shared = (origin.agent, origin.parent_call, origin.cause)
         row = f"({', '.join('?' * (5 + len(shared)))})"
@@ -335,14 +335,14 @@ class SqlTx(SqlReadTx):
             "AND (s.trust_level = 'direct' OR t.trust_level = 'sandboxed') "
             "AND (SELECT count(*) FROM inbox WHERE target_n = t.n AND delivered = 0) < ?",
             (
-                message.message_id, message.sender_title, message.text, self._now(), self._position(hold).n,
+                message.message_id, message.sender_title, message.text, self._now(), self._checked_position(hold).n,
                 message.target, MAX_UNDELIVERED,
             ),
         )  # fmt: skip
         return inserted.rowcount > 0
 
     def deliver(self, hold: Hold, message_id: str) -> bool:
-        position = self._position(hold)
+        position = self._checked_position(hold)
         updated = self._db.execute(
             "UPDATE inbox SET delivered = ? WHERE message_id = ? AND target_n = ? AND delivered = 0",
             (position.seq, message_id, position.n),
@@ -364,7 +364,7 @@ class SqlTx(SqlReadTx):
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 position.n, epoch, self._holder.id, owner.machine, owner.boot, owner.namespace, owner.pid, owner.started,
-                to_microseconds(now + self._holder.lease),
+                to_microseconds(now + self._holder.lease_duration),
             ),
         )  # fmt: skip
         position.epoch = epoch
@@ -372,7 +372,7 @@ class SqlTx(SqlReadTx):
         return Hold(session_id, epoch)
 
     def check_hold(self, hold: Hold) -> None:
-        self._position(hold)
+        self._checked_position(hold)
 
     def release(self, hold: Hold) -> None:
         released = self._db.execute(
@@ -389,7 +389,7 @@ class SqlTx(SqlReadTx):
 
     def renew(self) -> bool:
         """Renew all leases of this store. False if there is none."""
-        until = to_microseconds(self.now() + self._holder.lease)
+        until = to_microseconds(self.now() + self._holder.lease_duration)
         renewed = self._db.execute("UPDATE leases SET until = ? WHERE holder = ?", (until, self._holder.id))
         return renewed.rowcount > 0
 
@@ -427,7 +427,8 @@ class SqlTx(SqlReadTx):
             raise insert_discarded("an audit record")
         self._audit_heads[row.book] = row
 
-    def _position(self, hold: Hold) -> _AppendPosition:
+    def _checked_position(self, hold: Hold) -> _AppendPosition:
+        """The position of the held session. Raise if the hold has ended."""
         position = self._positions.get(hold.session_id) or self._find_position(hold.session_id)
         check_epoch(hold, position.epoch)
         return position

@@ -64,7 +64,7 @@ class Writer:
         self._holds_leases = False
         self._postponed: list[WorkItem] = []
         """The writes with `must_happen` that have failed so far."""
-        self._renew_seconds = max(_MIN_RENEW_SECONDS, holder.lease.total_seconds() / RENEWALS)
+        self._renew_seconds = max(_MIN_RENEW_SECONDS, holder.lease_duration.total_seconds() / RENEWALS)
         self._renew_at: float | None = None
         self._commits = 0
         self._is_wal_extended = False
@@ -171,12 +171,12 @@ class Writer:
                 self._try_or_log(
                     lambda: self._write(db, tx, tx.index_complete_messages), "messages not indexed"
                 )
-            wait = self._run_hooks(db, tx)
+            wait = self._run_hooks_and_renew(db, tx)
 
     def _collect_items(self, items: list[WorkItem], wait: float | None) -> bool:
         """Wait for an item, then collect all that are queued. Return True if the thread must end."""
         try:
-            # Only this thread takes items, so an item that is queued is still there.
+            # Only this thread takes items, so `get` does not block if the queue is not empty.
             while not items or (len(items) < _MAX_BATCH and not self._queue.empty()):
                 item = self._queue.get(timeout=wait)
                 if item is None:
@@ -283,8 +283,8 @@ class Writer:
             self._failed = translated
         return translated
 
-    def _run_hooks(self, db: Database, tx: SqlTx) -> float | None:
-        """Call the hooks that are due, and renew the leases if it is time.
+    def _run_hooks_and_renew(self, db: Database, tx: SqlTx) -> float | None:
+        """Call the hooks and renew the leases, if they are due.
 
         Return after how many seconds this must be called again; None if only after the next item.
         """
