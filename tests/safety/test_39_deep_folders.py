@@ -16,7 +16,7 @@ DEPTH = 1100  # more than Python's limit of recursion
 
 
 def make_deep(folder: Path, depth: int = DEPTH) -> Path:
-    """Make a folder that contains a file, and so many folders in each other, with a file in the last one."""
+    """Make a folder that contains a file, and this many nested folders, with a file in the innermost one."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "file").touch()
     inner = os.open(folder, os.O_RDONLY)

@@ -44,7 +44,7 @@ def request(token: str, tool: str = "add") -> bytes:
 
 
 async def send(running: RunningGateway, data: bytes, expected: int = 0) -> list[str]:
-    """The status lines of the answers on one connection: so many, or all until it is closed or silent for a while."""
+    """The status lines of the answers on one connection: as many as asked for, or all until it is closed or silent for a while."""
     url = urlsplit(running.url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     answers = b""

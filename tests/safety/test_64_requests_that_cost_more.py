@@ -74,7 +74,7 @@ def test_a_large_meta_is_refused_before_it_is_decoded():
 
     with pytest.raises(HoldfastError, match=f"more than {META_LIMIT.bytes} bytes"):
         read_meta(large)
-    assert read_meta(arguments) == {"k": 1}  # the control: elsewhere, so many values are allowed
+    assert read_meta(arguments) == {"k": 1}  # the control: elsewhere, this many values are allowed
 
 
 class _Charged(LoopThrottle):

@@ -49,7 +49,7 @@ asyncio.run(main())
 
 
 async def wait_started(home: Path, count: int) -> None:
-    """Wait until the start of so many calls is on disk."""
+    """Wait until the start of this many calls is on disk."""
     with closing(sqlite3.connect(home / "data" / DATABASE_FILE, timeout=10)) as other:
         async with asyncio.timeout(30):
             while other.execute(STARTED).fetchone() != (count,):

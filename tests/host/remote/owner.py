@@ -1,6 +1,6 @@
 """A process that has a session open: prints its id, then prompts for each line of its input.
 
-With `--stream`, each line is a number: the agent replies with so many pieces. With `--impatient`, a process that connects
+With `--stream`, each line is a number: the agent replies with this many pieces. With `--impatient`, a process that connects
 must attach soon.
 """
 
