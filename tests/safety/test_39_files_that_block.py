@@ -402,7 +402,7 @@ async def test_cancelling_at_a_stopped_owner_ends_the_prompt(tmp_path: Path, mon
 @pytest.mark.anyio
 async def test_position_that_no_event_has_is_refused_and_idle_connections_are_closed(tmp_path: Path):
     async with open_owner(tmp_path, "--impatient") as owner:
-        idle = [connect_socket(owner.data, owner.lease.holder) for _ in range(70)]
+        idle = [connect_socket(owner.data, owner.lease.holder_id) for _ in range(70)]
         loop = asyncio.get_running_loop()
         ends = await asyncio.gather(*(loop.sock_recv(connection, 1) for connection in idle))
         request = AttachRequest(door=DoorKind.CHAT, after=-(2**70))
@@ -422,7 +422,7 @@ async def test_position_that_no_event_has_is_refused_and_idle_connections_are_cl
 @pytest.mark.anyio
 async def test_control_idle_connections_leave_no_place(tmp_path: Path):
     async with open_owner(tmp_path) as owner:
-        idle = [connect_socket(owner.data, owner.lease.holder) for _ in range(64)]
+        idle = [connect_socket(owner.data, owner.lease.holder_id) for _ in range(64)]
         with pytest.raises(HoldfastError, match="is held by"):
             async with attach(owner, Watcher()):
                 pass

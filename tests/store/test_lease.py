@@ -186,7 +186,7 @@ def _lease(owner: Owner) -> Lease:
     return Lease(
         session_id=SessionId("sess_0123456789abcdef"),
         epoch=1,
-        holder="holder",
+        holder_id="holder",
         owner=owner,
         expires_at=NOW + timedelta(seconds=LEASE_SECONDS),
     )

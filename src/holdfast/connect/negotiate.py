@@ -26,7 +26,7 @@ async def negotiate(
     """Agree with the server on an era, version and capabilities.
 
     If the spec names an era, only that one is used. Otherwise the first try is the era that the server used last, or else that of
-    the session's gateway client, or else `likely_era`. The last era is remembered for each era of gateway clients.
+    the session's gateway client, or else `likely_era`. The last era is remembered, separately for gateway clients of each era.
     """
     client_info = OwnInfo(implementation=CLIENT_INFO, capabilities=server_requests.capabilities, meta=meta)
     key = f"{spec.name} {spec.digest}"

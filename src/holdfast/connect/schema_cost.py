@@ -221,7 +221,7 @@ class _SchemaReader:
 def _sort_nodes(nodes: list[_Node]) -> tuple[list[int], int]:
     """Order the nodes so that each comes after the nodes in its `same`. Return the order, and the length of the longest chain.
 
-    Raise if the nodes form a circle, or if the chain is too long. A recursive search could run out of stack.
+    Raise if the nodes form a circle, or if the chain is too long. This does not recurse, so it cannot run out of stack.
     """
     depths = [0] * len(nodes)  # 0: new, -1: its subschemas are being ordered
     order: list[int] = []

@@ -1,4 +1,4 @@
-"""Scopes: the session or run that owns links, and that the current code belongs to."""
+"""Scopes: a session or a run, as the owner of links. The calling code can find the scope that it runs in."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager

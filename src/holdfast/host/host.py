@@ -336,7 +336,7 @@ class Host:
         """The other process that has a stored session open, or None. Checks the user and the folder, as `reopen` does."""
         stored = await self.find_session(session_id, options.user_id)
         lease, own = stored.lease, self.store.holder_id
-        if lease is None or own in ("", lease.holder) or is_expired(lease, self.store.now()):
+        if lease is None or own in ("", lease.holder_id) or is_expired(lease, self.store.now()):
             return None
         plan = await self._parts.admission.plan(with_stored_folders(options, stored.context))
         check_same_folder(stored, plan)

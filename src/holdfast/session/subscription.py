@@ -49,7 +49,7 @@ class EventFeed:
         self.last = 0
         """The number of the last event that is known to be stored."""
         self.is_closed = False
-        self.subscriptions = 0
+        self.subscription_count = 0
         """How many subscriptions are open. Without any, `advance` is enough, and no event has to be passed to `publish`."""
 
     def subscribe(self, after: int = 0) -> "Subscription":
@@ -139,11 +139,11 @@ class Subscription:
         self._until_handled: list[tuple[int, asyncio.Future[None]]] = []
         self._change: asyncio.Future[None] | None = None
         self._is_closed = False
-        feed.subscriptions += 1
+        feed.subscription_count += 1
 
     def __del__(self) -> None:
         if not self._is_closed:  # the reader did not close it
-            self._feed.subscriptions -= 1
+            self._feed.subscription_count -= 1
 
     def __aiter__(self) -> Self:
         """Each event, in order, until the session is closed. After a loop was left early, another one continues."""
@@ -195,7 +195,7 @@ class Subscription:
     def close(self) -> None:
         """End the subscription."""
         if not self._is_closed:
-            self._feed.subscriptions -= 1
+            self._feed.subscription_count -= 1
         self._is_closed = True
         self._set_handled(None)
         if self._change is not None and not self._change.done():

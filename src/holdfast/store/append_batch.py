@@ -55,8 +55,8 @@ class AppendBatch:
 class Feed(Protocol):
     """Receives the events of each commit after the commit."""
 
-    subscriptions: int
-    """How many subscribers there are. After a commit, `publish` is called if there are any, else `advance`."""
+    subscription_count: int
+    """After a commit, `publish` is called if there are subscriptions, else `advance`."""
 
     def publish(self, events: Sequence[StoredEvent], sizes: Sequence[int]) -> None:
         """Receive the new events of a commit, in order, and their sizes. Events that were stored before are left out."""

@@ -245,7 +245,7 @@ class Appender:
     def _settle_all(self, entries: list[PendingEvent], results: list[AppendResult]) -> None:
         feed = self._feed
         if feed is not None:
-            if feed.subscriptions:
+            if feed.subscription_count:
                 publish(feed, entries, results)
             else:
                 last = results[-1]

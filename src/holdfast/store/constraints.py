@@ -26,7 +26,7 @@ MAX_SETTINGS = 256
 
 
 def check_new(new: NewSession) -> NewSession:
-    """Raise if a field of the new session is too large."""
+    """The new session. Raise if a field of it is too large."""
     _check_sizes(new.title, new.tags, new.settings)
     return new
 

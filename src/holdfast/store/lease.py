@@ -16,24 +16,24 @@ RENEWALS = 3
 _MAX_SUSPENSION = timedelta(days=1)
 # No lease lasts this long, so a later expiry means that the clock was set back.
 _MAX_LEASE = timedelta(days=1)
-_closed_holders: set[str] = set()
+_closed_holder_ids: set[str] = set()
 """The holder ids of the stores that this process has closed. Leases that they did not release count as expired."""
 
 
-def mark_closed(holder: str) -> None:
-    """Treat the leases of the store with this holder id as expired: the store was closed."""
-    _closed_holders.add(holder)
+def mark_closed(holder_id: str) -> None:
+    """Treat the leases of the store with this holder id as expired, because it was closed."""
+    _closed_holder_ids.add(holder_id)
 
 
 def is_expired(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether another process may acquire the session: the owner is dead or, if that cannot be checked, did not renew the lease in time."""
-    dead = lease.holder in _closed_holders or is_dead(lease.owner)
+    dead = lease.holder_id in _closed_holder_ids or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=timedelta()) if dead is None else dead
 
 
 def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
     """Whether the session's open calls may be ended: the owner is dead or, if that cannot be checked, its lease expired a day ago."""
-    dead = lease.holder in _closed_holders or is_dead(lease.owner)
+    dead = lease.holder_id in _closed_holder_ids or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=_MAX_SUSPENSION) if dead is None else dead
 
 
@@ -71,12 +71,12 @@ def check_epoch(hold: Hold, current: int | None) -> None:
 
 def session_held(lease: Lease) -> HoldfastError:
     """The error that names the live owner of a session."""
-    holder = str(lease.owner)
+    held_by = str(lease.owner)
     if lease.owner == this_process():
-        holder = "another host of this application: use that host, or close the session there"
+        held_by = "another host of this application: use that host, or close the session there"
     return HoldfastError(
         codes.SESSION_HELD,
-        f"The session {lease.session_id} is held by {holder}.",
+        f"The session {lease.session_id} is held by {held_by}.",
         session_id=lease.session_id,
         pid=lease.owner.pid,
         machine=lease.owner.machine.partition("/")[0],

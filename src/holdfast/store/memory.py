@@ -217,7 +217,7 @@ class _MemoryTx:
         self, db: MemoryDatabase, owner: Owner, lease_duration: timedelta, now: Callable[[], int]
     ) -> None:
         self._db = db
-        self._holder = secrets.token_hex(8)
+        self._holder_id = secrets.token_hex(8)
         self._owner = owner
         self._lease_duration = lease_duration
         self._now = now
@@ -483,7 +483,7 @@ class _MemoryTx:
         lease = Lease(
             session_id=session_id,
             epoch=self._db.next_epoch(),
-            holder=self._holder,
+            holder_id=self._holder_id,
             owner=self._owner,
             expires_at=self.now() + self._lease_duration,
         )
@@ -500,7 +500,7 @@ class _MemoryTx:
 
     def release_all(self) -> None:
         for session_id, lease in [*self._db.leases.items()]:
-            if lease.holder == self._holder:
+            if lease.holder_id == self._holder_id:
                 self._db.drop(self._db.leases, session_id)
 
     def approve(self, approval: Approval) -> None:

@@ -121,7 +121,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[T]):
-    """A page of results, and the cursor for the next page; None on the last page."""
+    """A page of results, and the cursor for the next page, which is None on the last page."""
 
     items: tuple[T, ...]
     cursor: str | None = None
@@ -163,7 +163,7 @@ class Lease:
     session_id: SessionId
     epoch: int
     """The epoch of the hold."""
-    holder: str
+    holder_id: str
     """The random id of the open store that has the hold."""
     owner: Owner
     """The process of that store. When it has ended, the lease has expired."""

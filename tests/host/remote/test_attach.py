@@ -158,7 +158,7 @@ async def test_attached_process_learns_that_the_owner_has_ended(owner: Owner):
 
 
 async def test_owner_that_does_not_answer_holds_the_session(owner: Owner):
-    (owner.data / SOCKETS_FOLDER / owner.lease.holder).unlink()
+    (owner.data / SOCKETS_FOLDER / owner.lease.holder_id).unlink()
 
     with pytest.raises(HoldfastError) as refused:
         async with attach(owner, Watcher()):
@@ -172,11 +172,11 @@ async def test_owner_that_does_not_answer_holds_the_session(owner: Owner):
 async def test_process_of_another_user_is_refused_even_if_it_can_open_the_socket(owner: Owner):
     folder = owner.data / SOCKETS_FOLDER
     folder.chmod(0o711)
-    (folder / owner.lease.holder).chmod(0o666)
+    (folder / owner.lease.holder_id).chmod(0o666)
 
     # Control: the owner's own user.
-    assert await _connect_as(os.geteuid(), folder, owner.lease.holder) == b"open"
-    assert await _connect_as(65534, folder, owner.lease.holder) == b""
+    assert await _connect_as(os.geteuid(), folder, owner.lease.holder_id) == b"open"
+    assert await _connect_as(65534, folder, owner.lease.holder_id) == b""
 
 
 async def _connect_as(uid: int, folder: Path, name: str) -> bytes:

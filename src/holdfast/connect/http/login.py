@@ -70,7 +70,7 @@ async def log_in(
         callback = await stack.enter_async_context(_serve_callback())
         pools = await stack.enter_async_context(Pools(reachable))
 
-        async def open_login_page(url: str) -> None:
+        async def check_and_show_login_page(url: str) -> None:
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https"):
                 raise OAuthFlowError("the address of the login page is not http or https")
@@ -87,7 +87,7 @@ async def log_in(
             file,
             obtained=obtained,
             redirect_uri=callback.uri,
-            on_redirect=open_login_page,
+            on_redirect=check_and_show_login_page,
             on_callback=callback.wait,
         )
         choose_pool = pools.pool_chooser(server_url, public_only=False, quota_owner="login")

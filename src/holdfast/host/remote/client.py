@@ -171,7 +171,7 @@ async def attach_to_owner(
     peer = Peer(on_request=handler.handle, on_notification=handler.on_notification, limits=messages.LIMITS)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
-            connection = connect_socket(data_dir, lease.holder)
+            connection = connect_socket(data_dir, lease.holder_id)
             await asyncio.get_running_loop().create_unix_connection(
                 lambda: SocketTransport(peer), sock=connection
             )

@@ -133,7 +133,9 @@ def _open_file(path: Path) -> Iterator[Database]:
 def check(path: Path) -> CheckReport:
     """Read everything, and report problems. Nothing is changed."""
     with _open_file(path) as file, _at_current_version(file, path) as db:
-        if problems := table_problems(file):  # do not read further: a query of a foreign view may never end
+        if problems := table_problems(
+            file
+        ):  # do not read further: a query of such a view or table may never end
             version, size = schema_version(file), _size(path)
             return CheckReport(schema=version, sessions=0, events=0, bytes=size, problems=tuple(problems))
         db.execute("PRAGMA temp_store = MEMORY")  # the disk may be full

@@ -42,7 +42,7 @@ def _check_unused(db: Database, path: Path) -> None:
         lease = Lease(
             session_id=SessionId(session_id),
             epoch=0,
-            holder=holder,
+            holder_id=holder,
             owner=Owner(machine=machine, boot=boot, namespace=namespace, pid=pid, started=started),
             expires_at=from_microseconds(until),
         )

@@ -394,7 +394,7 @@ def _lease(session_id: SessionId, row: Any) -> Lease:
     epoch, holder, until, machine, boot, namespace, pid, started = row
     owner = Owner(machine=machine, boot=boot, namespace=namespace, pid=pid, started=started)
     return Lease(
-        session_id=session_id, epoch=epoch, holder=holder, owner=owner, expires_at=from_microseconds(until)
+        session_id=session_id, epoch=epoch, holder_id=holder, owner=owner, expires_at=from_microseconds(until)
     )
 
 

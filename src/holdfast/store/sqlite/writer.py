@@ -39,7 +39,7 @@ _COMMITS_BEFORE_EXTENDING = 100
 
 
 class _ItemFailedError(Exception):
-    """One of several items failed. `__cause__` is its error."""
+    """An item failed. `__cause__` is its error."""
 
 
 class Writer:

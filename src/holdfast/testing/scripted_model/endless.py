@@ -22,23 +22,23 @@ def _events(wire_format: WireFormat, step: Endless) -> Iterator[bytes]:
         return
     # The beginning of an answer, up to its first event with the text. That event is repeated.
     template = [*stream(wire_format, Answer(parts=(_part(step),)), "scripted", 1)]
-    first = next(index for index, event in enumerate(template) if _fill(step) in event)
+    first = next(index for index, event in enumerate(template) if _filler(step) in event)
     yield from template[:first]
     yield from itertools.repeat(template[first])
 
 
 def _part(step: Endless) -> Part:
-    fill = _fill(step).decode()
+    filler = _filler(step).decode()
     match step.what:
         case "think":
-            return Think(fill, chunk=step.chunk)
+            return Think(filler, chunk=step.chunk)
         case "arguments":
-            return Call("files__read", {"path": fill}, id="call_1", chunk=len(fill) + 64)
+            return Call("files__read", {"path": filler}, id="call_1", chunk=len(filler) + 64)
         case _:
-            return Text(fill, chunk=step.chunk)
+            return Text(filler, chunk=step.chunk)
 
 
-def _fill(step: Endless) -> bytes:
+def _filler(step: Endless) -> bytes:
     return b"x" * step.chunk
 
 
