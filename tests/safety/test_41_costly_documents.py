@@ -610,7 +610,7 @@ async def test_events_are_read_in_batches_of_limited_size(tmp_path: Path, monkey
         assert await store.read(read) == 2
         assert [stored.seq async for stored in store.events(hold.session_id)] == [1, 2, 3, 4, 5, 6]
         feed = EventFeed(hold.session_id, store)
-        feed.subscriptions = 1
+        feed.subscription_count = 1
         feed.publish([stored async for stored in store.events(hold.session_id)], [LARGE] * 6)
         assert [len(feed.recent(after)) for after in (0, 3, 5)] == [2, 2, 1]
         monkeypatch.setattr(read_tx, "MAX_EVENTS_BYTES", 10**9)  # the control: all of them at once

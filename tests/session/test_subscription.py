@@ -170,7 +170,7 @@ async def test_no_event_is_kept_in_memory_without_a_subscriber():
         await append_many(record, 10)
 
         assert (before, during, late_events, kept_events(record)) == (0, 10, 20, 0)
-        assert not record.events.subscriptions
+        assert not record.events.subscription_count
 
 
 async def test_control_a_feed_without_limits_keeps_every_event():

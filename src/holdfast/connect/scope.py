@@ -95,7 +95,7 @@ class Scope:
 
 
 _current: BlockVar[Scope] = BlockVar("holdfast_scope")
-look_up_quota_owner: ContextVar[str] = ContextVar("holdfast_look_up_owner", default="")
+look_up_quota_owner: ContextVar[str] = ContextVar("holdfast_look_up_quota_owner", default="")
 """Whose quota the current task's DNS look-ups use: a session's id, or the name of a server that sessions share."""
 
 
