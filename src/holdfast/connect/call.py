@@ -56,7 +56,7 @@ _OTHER_NAMES = {
     "structuredContent": "result.data",
 }
 """What to write instead of names of the MCP SDK."""
-# Words from two error messages of the MCP SDK, for a server that asks its client in the modern era.
+# Words of the MCP SDK's two error messages for a server that asks its client in the modern era.
 _NO_BACK_CHANNEL = re.compile("back-channel|server-initiated requests is unavailable")
 _ERA_HELP = (
     "A server that is written with the MCP SDK can ask its client only in the handshake era. "

@@ -171,7 +171,7 @@ def _how_to_grant(spec: ServerSpec, key: str, values: Sequence[str]) -> str:
 
 
 def _hidden_paths(spec: ServerSpec, view: SandboxView, candidates: Sequence[str]) -> Iterator[str]:
-    """The paths among these that exist but are hidden from the server."""
+    """The paths among `candidates` that exist but are hidden from the server."""
     hidden: dict[str, None] = {}
     for path in dict.fromkeys(candidates):
         normal = os.path.normpath(path)

@@ -30,7 +30,10 @@ _DEFAULT_BACK_OFF = BackOff()
 
 
 class LinkState(StrEnum):
-    """`dead`: connecting failed, the server ended, or the link was idle for too long. `closed`: the host closed it."""
+    """The state of a link.
+
+    It is `dead` if connecting failed, the server ended, or the link was idle for too long, and `closed` if the host closed it.
+    """
 
     CONNECTING = "connecting"
     LIVE = "live"
@@ -73,7 +76,7 @@ class Link:
         self._is_delay_logged = False
         self._stderr_report = ""
         self._stderr_start = 0
-        """What the server wrote to standard error before this position is about its start, which succeeded."""
+        """The position in standard error when the server had started. What it wrote before is about its start, which succeeded."""
         self._lost_state = lost_state or (replaces is not None and replaces.replacement_loses_state)
         """Whether the state of earlier calls is lost, and no call has reported that yet."""
         self._idle_seconds = idle_seconds

@@ -17,7 +17,7 @@ MAX_PATTERN_LENGTH = 4096  # characters of all patterns together
 # The library recurses as deep as subschemas are nested. If it ran out of stack, it would crash the host. So these are limited:
 _MAX_CHAIN = 32  # how many nested subschemas may apply to the same value
 _MAX_HEIGHT = 800  # how deep subschemas may be nested, if every reference is followed once
-# Up to which depth of a document the cost is computed. If it still grows there, deeper documents count as too costly.
+# The cost is computed up to this depth of a document. If it still grows there, deeper documents count as too costly.
 _MAX_DOCUMENT_DEPTH = 32
 _MAX_STEPS = 1_000_000  # a higher cost counts as this many steps
 # `unevaluatedProperties` makes the library check the subschemas next to it again. 2.6 times the work was measured; this has a margin.
@@ -110,7 +110,7 @@ class _Node:
 
 
 class _SchemaReader:
-    """Makes one node of each subschema that is used."""
+    """Makes a node for each subschema that is used."""
 
     def __init__(self, schema: Json) -> None:
         self._root = schema

@@ -360,8 +360,8 @@ class ServerRequests:
             # Every question names the server, so in a direct session even a confined server may ask the user.
             is_question = what == "elicitation" and self._scope is not None and not self._is_sandboxed
             return is_question or self.spec.may_request(what)
-        # `may_request` allows everything to a server that is not confined, and remote servers never are. So a remote
-        # server needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
+        # `may_request` allows everything to a server that is not confined, and a remote server is never confined. So it also
+        # needs an explicit grant for local paths, and in a sandboxed session for every kind of request.
         return (
             self.spec.allowed_requests.allows(what)
             if what == "roots" or self._is_sandboxed

@@ -152,7 +152,7 @@ async def _start_error(
 
 
 def _misses_its_folder(spec: ServerSpec, written: str) -> bool:
-    """Whether a server did not find a file or module, perhaps because it was started in an empty folder, and its entry may name another."""
+    """Whether a server was started in an empty folder and did not find a file or module, and its entry may name another folder."""
     return (
         isinstance(spec.transport, Stdio)
         and spec.transport.has_empty_folder

@@ -32,7 +32,7 @@ def is_expired(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | No
 
 
 def is_abandoned(lease: Lease, now: datetime, is_dead: Callable[[Owner], bool | None] = is_dead) -> bool:
-    """Whether the session's open calls may be ended: the owner is dead or, if that cannot be checked, its lease expired a day ago."""
+    """Whether the session's open calls may be ended: the owner is dead or, if that cannot be checked, its lease expired at least a day ago."""
     dead = lease.holder_id in _closed_holder_ids or is_dead(lease.owner)
     return _is_out_of_time(lease, now, grace=_MAX_SUSPENSION) if dead is None else dead
 

@@ -132,7 +132,7 @@ class ReadTx(Protocol):
 class Tx(ReadTx, Protocol):
     """A write transaction: either everything that a function writes is committed, or nothing.
 
-    Every write to a session takes its `Hold`. If that hold has ended, it raises SESSION_HELD.
+    Every write to a session takes its `Hold`, and raises SESSION_HELD if that hold has ended.
     """
 
     def create(self, new: NewSession) -> StoredSession:

@@ -20,7 +20,7 @@ from aiohttp.streams import StreamReader
 from holdfast.connect.http.response import BrokenResponseError
 
 MAX_HEAD_BYTES = 64 * 1024
-"""The maximum size of the head with interim responses, and of chunk extensions and trailers between two parts of the body."""
+"""The maximum size of a head with its interim responses, and of the chunk extensions and trailers between two parts of a body."""
 MAX_HEADERS = 512
 MAX_IDLE = 64
 """How many idle connections a pool keeps."""

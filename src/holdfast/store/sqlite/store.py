@@ -28,7 +28,7 @@ Connect = Callable[[Path], Database]
 
 
 class SqliteStore(Store):
-    """A store in an SQLite file. Several processes may open it, but only one can hold a session."""
+    """A store in an SQLite file. Several processes may open it; each session is held by at most one of them."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ def _named_event(name: str, data: JsonObject) -> bytes:
 
 
 def _pieces(part: Text | Think | Call) -> list[str]:
-    """Split a part into the texts of its events. A call is split by its arguments."""
+    """Split the text of a part, or the arguments of a call, into the texts of its events."""
     text = _arguments(part) if isinstance(part, Call) else part.text
     return [text[start : start + part.chunk] for start in range(0, len(text), part.chunk)]
 
