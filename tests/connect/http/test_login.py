@@ -344,7 +344,7 @@ async def test_what_the_login_page_says_cannot_control_the_terminal(
     output.print_error(refused.value)
     printed = capsys.readouterr().err
 
-    assert "the login page refused it (" in printed
+    assert "the login page refused the login (" in printed
     assert [mark in printed for mark in ("\x1b", "\x07", "\u202e", "\r", "\nHint: run this")] == [False] * 5
     assert "\x1b[2J" in caplog.text, "control: the library got it as the page said it"
 
