@@ -38,7 +38,6 @@ from holdfast.agent.model.clients import ModelClients
 from holdfast.agent.model.config import ModelConfig
 from holdfast.agent.model.failures import LimitReachedError
 from holdfast.agent.model.history import (
-    COMPACT_AT,
     CUT_OFF,
     call_result,
     clean_response,
@@ -50,7 +49,13 @@ from holdfast.agent.model.history import (
 )
 from holdfast.agent.model.prompt import shown_blocks
 from holdfast.agent.model.request_span import describe_response, trace_request
-from holdfast.agent.model.sent_messages import elide_results, fit_provider, has_images, without_images
+from holdfast.agent.model.sent_messages import (
+    ELIDE_AT,
+    elide_results,
+    fit_provider,
+    has_images,
+    without_images,
+)
 from holdfast.agent.model.timeouts import limit_time
 from holdfast.agent.model.token_estimates import expected_tokens, used_tokens
 from holdfast.agent.model.tools import ToolList, Toolset
@@ -237,7 +242,7 @@ class ModelRun:
         exchange.has_images = has_images(messages)
         if exchange.has_images and options.model.name in self._models_without_images:
             messages, exchange.has_images = without_images(messages), False
-        if self.context_tokens > options.model.limits.context_tokens * COMPACT_AT:
+        if self.context_tokens > options.model.limits.context_tokens * ELIDE_AT:
             messages = elide_results(messages)
         try:
             async with (
