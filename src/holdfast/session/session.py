@@ -84,7 +84,7 @@ class Session(ServerAccess):
         """`resources` is exited at the end of `close`."""
         self.scope = scope
         self.record = record
-        self.doors = Doors(record.events, wait_seconds=config.wait_seconds)
+        self.doors = Doors(record.events, permission_wait=config.permission_wait)
         self._parent = config.parent
         self.children = ChildSessions()
         """The sessions that were started in this one."""
