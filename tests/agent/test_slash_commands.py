@@ -10,7 +10,8 @@ import pytest
 from holdfast.agent.agent import ServerStatus
 from holdfast.agent.command_list import HELP
 from holdfast.agent.long_results import LongResults
-from holdfast.agent.model.budget import UNLIMITED_BUDGET, TurnTotal
+from holdfast.agent.model.budget import UNLIMITED_BUDGET
+from holdfast.agent.model.turn_limits import TurnTotal
 from holdfast.agent.slash_commands import SlashCommandAgent
 from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool, build_catalog

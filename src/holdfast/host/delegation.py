@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.agent.model.budget import TurnTotal
+from holdfast.agent.model.turn_limits import TurnTotal
 from holdfast.builtin.call_facts import CallFacts
 from holdfast.host.agent_definitions import AgentDefinitions
 from holdfast.host.live_sessions import LiveSessions

@@ -160,12 +160,8 @@ class ModelRun:
 
     async def _request(self, tools: ToolList) -> ModelResponse:
         """Send the conversation, store the answer, and make the calls that it asks for."""
-        limits = self._options.model.limits
         total = self._turn.total
-        if total.usage.requests >= limits.max_requests:
-            raise failures.too_many_requests(limits.max_requests)
-        if limits.max_cost and total.usage.cost > limits.max_cost:
-            raise failures.too_expensive(limits.max_cost)
+        total.check_request(self._options.model.limits)
         expected = expected_tokens(self.messages, tools, self._options.instructions)
         self._options.budget.start_request(max(expected, self.context_tokens))
         total.usage += Usage(requests=1)  # before the request: other sub-agents run at the same time
@@ -371,9 +367,8 @@ class ModelRun:
 
     def _count_call(self) -> HoldfastError | None:
         """Count a call. If a limit is reached, return the error that ends the turn: the call is not made."""
-        max_calls = self._options.model.limits.max_calls
-        if self._turn.total.usage.calls >= max_calls:
-            return failures.too_many_calls(max_calls)
+        if reached := self._turn.total.find_call_limit(self._options.model.limits):
+            return reached
         try:
             self._options.budget.start_call()
         except HoldfastError as error:
