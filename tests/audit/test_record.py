@@ -19,7 +19,8 @@ from holdfast.audit.record import (
     encode_record,
     make_record,
 )
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking import MASKED
+from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError

@@ -2,8 +2,8 @@
 
 import pytest
 
+from holdfast.masking import MASKED
 from holdfast.masking.configured_secrets import mask_command, secrets_in_json, secrets_in_mapping
-from holdfast.masking.likely_secrets import MASKED
 from holdfast.model.json import Json
 
 GENERATED = "q7Rk2Zp9Xw4Lm8Tb1Vn6"

@@ -1,34 +1,22 @@
-"""Which parts of a text or a URL are masked, and what stays readable."""
+"""Which parts of a text are masked, and what stays readable."""
 
 import pytest
 
 from holdfast.masking.configured_secrets import secrets_in_arguments, secrets_in_json
 from holdfast.masking.likely_secrets import mask_likely_secrets
 
-GENERATED = "q7Rk2Zp9Xw4Lm8Tb1Vn6"
-
 
 @pytest.mark.promise("AUD-04")
 @pytest.mark.parametrize(
     ("text", "masked"),
     [
-        ("postgres://bob:hunter2@db:5432/x", "postgres://bob:[masked]@db:5432/x"),
-        ("postgres://bob:hun/ter2@db/x", "postgres://bob:[masked]@db/x"),
-        ("redis://:pw@cache", "redis://:[masked]@cache"),
-        ("https://ghp_abcdefghij1234567890@github.com/a", "https://[masked]@github.com/a"),
-        ("GET https://x/mcp?tenant=a&k=b failed", "GET https://x/mcp?tenant=[masked]&k=[masked] failed"),
-        ("https://x/#access_token=abc", "https://x/#access_token=[masked]"),
-        ("https://x/hooks/T000/B000/xxxx", "https://x/hooks/[masked]/[masked]/[masked]"),
-        (f"https://x/mcp/{GENERATED}/sse", "https://x/mcp/[masked]/sse"),
         ("run --api-key hunter2 now", "run --api-key [masked] now"),
         ("DB_PASS=ab OPENAI_KEY='my long one'", "DB_PASS=[masked] OPENAI_KEY='[masked]'"),
         ("Authorization: Token abc def", "Authorization: Token [masked]"),
         ("Cookie: a=b; c=d", "Cookie: [masked]"),
         ('{"pin_token": 1234, "n": 1}', '{"pin_token": "[masked]", "n": 1}'),
+        ("psql postgres://bob:hunter2@db/x", "psql postgres://bob:[masked]@db/x"),
         # What stays.
-        ("ssh://git@github.com/a/b", "ssh://git@github.com/a/b"),
-        ("http://host:80/@scope/pkg@1.0", "http://host:80/@scope/pkg@1.0"),
-        ("http://[::1]:8080/x", "http://[::1]:8080/x"),
         ("--token is required", "--token is required"),
         ("PASSWORD=${PW} https://h/?x=${V}", "PASSWORD=${PW} https://h/?x=${V}"),
         ("Set it, or give a default: ${API_KEY:-…}.", "Set it, or give a default: ${API_KEY:-…}."),

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.masking import MASKED
 from holdfast.masking.configured_secrets import secrets_in_mapping
 from holdfast.masking.events import mask_event
 from holdfast.masking.known_secrets import MIN_SECRET_LENGTH
-from holdfast.masking.likely_secrets import mask_url_passwords
-from holdfast.masking.mask import MASKED, Mask, mask_json
+from holdfast.masking.mask import Mask, mask_json
 from holdfast.masking.secret_names import is_secret_name
+from holdfast.masking.urls import mask_url_passwords
 from holdfast.model.event import ModelResponded, Outcome, ToolCalled, ToolEnded
 from holdfast.model.json import Json
 from holdfast.resolve.server_environment import without_keys_and_tokens

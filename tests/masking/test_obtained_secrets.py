@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.masking import obtained_secrets
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking import MASKED, obtained_secrets
+from holdfast.masking.mask import Mask
 from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, ObtainedSecrets
 from holdfast.masking.stream_mask import StreamMask
 

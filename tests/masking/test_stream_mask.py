@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from holdfast.masking import MASKED
 from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.mask import Mask
 from holdfast.masking.obtained_secrets import ObtainedSecrets
 from holdfast.masking.stream_mask import StreamMask
 

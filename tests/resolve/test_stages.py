@@ -8,7 +8,8 @@ from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.context import SessionContext
 from holdfast.model.context_aliases import ContextAliases
 from holdfast.model.ids import SessionId
-from holdfast.model.process import Confinement, Quota
+from holdfast.model.process import Confinement
+from holdfast.model.quota import Quota
 from holdfast.model.resolution import Refusal, Resolution, SessionWarning, Stage
 from holdfast.model.server import Http, Lifetime, ServerSpec, Source, Sse, Stdio
 from holdfast.model.trust import Trust

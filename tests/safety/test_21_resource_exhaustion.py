@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from holdfast.model.errors import HoldfastError
-from holdfast.model.process import ProcessSpec, Quota
+from holdfast.model.process import ProcessSpec
+from holdfast.model.quota import Quota
 from holdfast.sandbox import start_confined
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 from holdfast.sandbox.keeper import client

@@ -16,9 +16,9 @@ from holdfast import log_output
 from holdfast.audit.audit import Audit
 from holdfast.audit.record import decode_record
 from holdfast.host.open_options import OpenOptions
-from holdfast.masking import log_mask
+from holdfast.masking import MASKED, log_mask
 from holdfast.masking.log_mask import LogSecrets
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.mask import Mask
 from holdfast.model.context import use_context
 from holdfast.store.sqlite import SqliteStore
 from tests.audit.records import record

@@ -10,6 +10,7 @@ import pytest
 from holdfast.connect.catalog import build_catalog
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
+from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.event import Decision
 from holdfast.model.permission import Mode
@@ -18,7 +19,7 @@ from holdfast.model.trust import Trust
 from holdfast.resolve.entry_summary import entry_command
 from holdfast.resolve.load import load_file
 from holdfast.resolve.screen_tools import ApprovedTools, ScreenedTools, screen_tools_async
-from holdfast.session.permission import permission_title
+from holdfast.session.question_title import question_title
 from holdfast.toolkit import Toolbox
 from holdfast.wire.mcp.tools import Tool
 from tests.connect.conftest import HostFactory, folder, make_host
@@ -177,8 +178,9 @@ async def test_question_names_the_server_and_the_tool_and_says_that_it_is_not_co
 def test_names_and_titles_cannot_imitate_the_rest_of_the_question(server: str, title: str, question: str):
     spec = ServerSpec(name=server, source=Source.OPERATOR, transport=Http(url="https://example.org"))
     (tool,) = build_catalog([(spec, [Tool(name="delete", title=title)])]).tools
+    call = ToolCall(call_id="call_1", server=server, tool="delete")
 
-    assert permission_title(tool) == question
+    assert question_title(call, tool, Trust.DIRECT, Mode.ASK) == question
 
 
 async def test_question_about_a_toolbox_says_that_it_runs_in_the_application(make_host: HostFactory):

@@ -10,8 +10,7 @@ import pytest
 from msgspec import structs
 
 from holdfast.host.host import Host
-from holdfast.masking import mask
-from holdfast.masking.likely_secrets import MASKED
+from holdfast.masking import MASKED, mask
 from holdfast.model.call import ToolCall
 from holdfast.model.door import DoorCapabilities, PermissionQuestion
 from holdfast.model.event import Decision

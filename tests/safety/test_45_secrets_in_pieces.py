@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent.agent import Command, TurnContext
+from holdfast.masking import MASKED
 from holdfast.masking.events import mask_event
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.mask import Mask
 from holdfast.masking.stream_mask import StreamMask
 from holdfast.model.event import Outcome, Replied, StopReason, Thought, ToolEnded
 from holdfast.model.json import JsonObject

@@ -20,7 +20,8 @@ from holdfast.connect.http.login_store import LOGIN_FOLDER, SavedLogin, login_fi
 from holdfast.host.data_folder import KEYS_FOLDER
 from holdfast.host.host import Host
 from holdfast.host.secret_files import SecretFiles
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking import MASKED
+from holdfast.masking.mask import Mask
 from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, ObtainedSecrets
 from holdfast.model.event import StopReason
 from holdfast.model.json import JsonObject

@@ -10,9 +10,8 @@ import pytest
 
 from holdfast.gateway.client_tokens import Tokens
 from holdfast.gateway.credential import Credential
-from holdfast.masking import obtained_secrets
+from holdfast.masking import MASKED, obtained_secrets
 from holdfast.masking.configured_secrets import secrets_by_name, secrets_in_spec
-from holdfast.masking.likely_secrets import MASKED
 from holdfast.masking.mask import Mask
 from holdfast.masking.stream_mask import StreamMask
 from holdfast.model.ids import new_session_id

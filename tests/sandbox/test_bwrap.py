@@ -17,7 +17,8 @@ import pytest
 
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
-from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.model.quota import Quota
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.escape_probe_runner import run_escape_probes
 from holdfast.sandbox.keeper.keeper import Keeper

@@ -1,6 +1,6 @@
 """Bubblewrap's arguments."""
 
-from holdfast.model.process import Quota
+from holdfast.model.quota import Quota
 from holdfast.sandbox.bwrap.arguments import (
     Filesystem,
     Mount,

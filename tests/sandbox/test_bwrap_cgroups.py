@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from holdfast.model.process import Quota
+from holdfast.model.quota import Quota
 from holdfast.sandbox.bwrap import cgroups
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 from holdfast.sandbox.keeper.spawn_request import Cgroup

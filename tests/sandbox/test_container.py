@@ -9,7 +9,8 @@ import pytest
 from holdfast.model.errors import HoldfastError
 from holdfast.model.guarded_names import GUARDED_NAMES
 from holdfast.model.ids import new_session_id
-from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.model.quota import Quota
 from holdfast.sandbox.container.container import (
     ContainerSandbox,
     confinement_options,

@@ -14,7 +14,7 @@ from holdfast.audit.record import AuditKind, decode_record
 from holdfast.host.data_folder import DATABASE_FILE, KEYS_FOLDER
 from holdfast.host.host import Host
 from holdfast.host.open_options import OpenOptions
-from holdfast.masking.mask import MASKED
+from holdfast.masking import MASKED
 from holdfast.model.event import Decision, ServersResolved, ToolCalled, ToolEnded
 from holdfast.session.permission import Mode
 from holdfast.store.store import ReadTx

@@ -10,7 +10,8 @@ from msgspec import Raw
 
 from holdfast.audit.audit import Audit
 from holdfast.connect.call import ToolResult
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking import MASKED
+from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.call import ToolCall
 from holdfast.model.context import SessionContext

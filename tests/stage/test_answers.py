@@ -11,7 +11,8 @@ from holdfast.builtin.stage import answers
 from holdfast.builtin.stage.answers import TextPart
 from holdfast.builtin.stage.browser import Browser, Stage
 from holdfast.builtin.stage.fence import one_line, plain_text
-from holdfast.builtin.stage.snapshot import Snapshot, difference
+from holdfast.builtin.stage.snapshot_diff import difference
+from holdfast.builtin.stage.snapshot_view import Snapshot
 from holdfast.builtin.stage.tab import Tab
 from tests.stage.client import inside
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.builtin.stage.snapshot import apply
+from holdfast.builtin.stage.snapshot_diff import apply
 from tests.stage.client import Client, Failure, inside
 from tests.stage.site import Site
 

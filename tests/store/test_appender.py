@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking import MASKED
+from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.event import Replied, Titled, ToolCalled
 from holdfast.store.memory import MemoryStore

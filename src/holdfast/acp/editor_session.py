@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.acp.config_options import OptionValues, describe_options
 from holdfast.acp.door import EditorDoor
-from holdfast.acp.updates import FOR_SESSION, Update, Updates, agent_message
+from holdfast.acp.updates import FOR_SESSION, Update, Updates, agent_message, without_payload
 from holdfast.host.open_options import OpenOptions
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
@@ -160,7 +160,7 @@ class EditorSession(ABC):
         except HoldfastError as error:
             if error.code is not codes.TOO_LARGE:
                 raise
-            await self._peer.notify(UPDATE, self._params(_without_payload(update)))
+            await self._peer.notify(UPDATE, self._params(without_payload(update)))
 
     async def _send_all(self, updates: Sequence[Update]) -> None:
         for start in range(0, len(updates), _SLICE_UPDATES):
@@ -213,12 +213,3 @@ class EditorSession(ABC):
         if new:
             text = "".join(f"- {line}\n" for line in new) + "\n"
             await self._send(agent_message(text, new_message_id()))
-
-
-def _without_payload(update: Update) -> Update:
-    kept = {key: value for key, value in update.items() if key not in ("rawInput", "rawOutput", "content")}
-    block = {"type": "text", "text": "[too long to be shown]"}
-    if "content" not in update:
-        return kept
-    is_list = isinstance(update["content"], list)
-    return {**kept, "content": [{"type": "content", "content": block}] if is_list else block}

@@ -225,6 +225,16 @@ def available_commands(commands: Sequence[Command]) -> Update:
     }
 
 
+def without_payload(update: Update) -> Update:
+    """Return an update that is too long for one line without its content."""
+    kept = {key: value for key, value in update.items() if key not in ("rawInput", "rawOutput", "content")}
+    block = {"type": "text", "text": "[too long to be shown]"}
+    if "content" not in update:
+        return kept
+    is_list = isinstance(update["content"], list)
+    return {**kept, "content": [{"type": "content", "content": block}] if is_list else block}
+
+
 def _chunk(kind: str, content: Mapping[str, Any], message_id: str) -> Update:
     return {"sessionUpdate": kind, "content": content, "messageId": message_id}
 

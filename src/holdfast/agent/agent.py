@@ -5,7 +5,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from holdfast.agent.model.budget import Budget, TurnTotal
+from holdfast.agent.model.budget import Budget
+from holdfast.agent.model.turn_limits import TurnTotal
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model.agent_definition import AgentDefinition

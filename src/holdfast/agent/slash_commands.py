@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, cast
 
 from holdfast.agent.agent import TurnContext
-from holdfast.agent.command_list import COMMAND_NAMES, COMMANDS
+from holdfast.agent.command_list import COMMAND_NAMES, COMMANDS, HELP
 from holdfast.agent.describe_arguments import (
     describe_arguments,
     describe_json_error,
@@ -40,26 +40,6 @@ from holdfast.wire.message_memory import LONG_LINE_BYTES
 from holdfast.wire.parse_threads import PARSE_THREADS
 from holdfast.wire.strict_json import StrictJsonError, decode_strict
 
-HELP = """Only a model answers free text. These commands always work:
-
-    /tools                       list all tools
-    /tools server                list a server's tools, with required arguments
-    /tools server.tool           describe one tool and its arguments
-    /call server.tool {json}     call a tool; the JSON may span several lines,
-                                 and several calls run at once
-    /servers                     list the servers, and which were refused
-    /why server                  show why a server was refused, and its warnings
-    /model provider:model        choose the model that answers; in a shell,
-                                 `holdfast model` lists models that you can use
-    /usage                       show the session's tokens, and their cost
-    /resources [server [uri]]    list the resources of all servers or of one,
-                                 or read one
-    /prompts [server [name]]     list the prompts of all servers or of one, or
-                                 show one; JSON arguments may follow the name
-    /more                        show the next part of a long result
-    /logs server                 show a server's last lines of standard error
-    /help                        show this text
-"""
 NO_MODEL = "This session has no model, and only a model can answer another agent. Choose one with /model provider:model.\n"
 _UNANSWERED = (
     "The session has no model or agent, so only commands such as /help are answered. Pass `model` or `agent` to the session, "

@@ -10,7 +10,8 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking import MASKED
+from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.context import SessionContext
 from holdfast.model.errors import HoldfastError

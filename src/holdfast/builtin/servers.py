@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.builtin.time_limits import SELF_LIMITED_SECONDS
+from holdfast.builtin.self_limited_tools import SELF_LIMITED_SECONDS
 from holdfast.connect.in_process import MakeService
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext

@@ -13,8 +13,9 @@ import msgspec
 from holdfast.audit.approvals import REVOKED, approval_record, needs_record
 from holdfast.audit.audit import Audit
 from holdfast.host.edit_approvals import why_edits_need_approval, why_not_to_follow
+from holdfast.masking import MASKED
 from holdfast.masking.configured_secrets import secrets_in_spec
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking.mask import Mask
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout

@@ -237,7 +237,7 @@ async def compose(config: HostConfig, stack: AsyncExitStack) -> HostParts:
         app_servers=app_servers,
         host_opened_at=store.now(),
         max_megabytes=settings.sessions.max_megabytes,
-        wait_seconds=settings.permission.wait,
+        permission_wait=settings.permission.wait,
         server_wait_seconds=settings.links.wait_seconds,
         can_spawn=can_spawn,
         max_children=settings.agents.max_children,

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.agent.model.budget import TurnTotal
+from holdfast.agent.model.turn_limits import TurnTotal
 from holdfast.builtin.call_facts import CallFacts
 from holdfast.host.agent_definitions import AgentDefinitions
 from holdfast.host.live_sessions import LiveSessions
@@ -16,10 +16,10 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import SessionId
 from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.session.budget import BudgetShare
-from holdfast.session.mirror import mirror_events
 from holdfast.session.parent_door import ParentDoor
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.session import Session
+from holdfast.session.sub_agent_events import mirror_events
 from holdfast.session.sub_agents import SubAgentTask, reserve_sub_agent, run_sub_agent
 
 if TYPE_CHECKING:

@@ -78,8 +78,8 @@ class Opener:
     """When the host was opened. What its application had in memory before is lost."""
     max_megabytes: int
     """How much one session may store; 0: no limit."""
-    wait_seconds: float
-    """How long a question waits for a door that can answer it."""
+    permission_wait: float
+    """How many seconds a question waits for a door that can answer it."""
     server_wait_seconds: float
     """How long a turn waits for servers that are still starting, if a message of another session starts the turn."""
     can_spawn: Callable[[Session, CatalogTool], bool]
@@ -294,7 +294,7 @@ class Opener:
             agent=plan.options.agent or self.agent or self._model_agent(plan),
             mode=limit_mode(mode, _door_kind(plan.options), plan.rules),
             rules=plan.rules,
-            wait_seconds=self.wait_seconds,
+            permission_wait=self.permission_wait,
             server_wait_seconds=self.server_wait_seconds,
             has_title=has_title,
             parent=plan.options.parent,

@@ -36,7 +36,8 @@ from holdfast.host.package_record import (
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
-from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.model.quota import Quota
 from holdfast.model.real_path import real_path
 from holdfast.model.server import PackageGrant, ServerSpec, Source, Stdio
 from holdfast.model.worker_threads import WorkerThreads

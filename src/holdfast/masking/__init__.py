@@ -7,3 +7,6 @@
 
 A *span* is the begin and the end of a secret in a text. Long secrets are split into *fragments*, and each fragment is masked.
 """
+
+MASKED = "[masked]"
+"""What a secret is replaced by."""

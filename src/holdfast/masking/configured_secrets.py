@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing, secrets_in_urls
+from holdfast.masking import MASKED
+from holdfast.masking.likely_secrets import mask_listing
 from holdfast.masking.secret_names import is_secret_name, value_name
-from holdfast.masking.secret_shapes import looks_generated
+from holdfast.masking.secret_shapes import is_reference, looks_generated
+from holdfast.masking.urls import secrets_in_urls
 from holdfast.model.json import Json
 from holdfast.model.server import Http, InProcess, ServerSpec, Sse, Stdio
 

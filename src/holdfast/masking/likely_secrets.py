@@ -1,15 +1,11 @@
-"""Mask likely secrets in a text: values after a secret name or flag, parts of URLs, and words that look random."""
+"""Mask likely secrets in a text: values after a secret name or flag, and words that look random. `urls.py` masks those in URLs."""
 
 import re
-from collections.abc import Callable, Iterator
 
+from holdfast.masking import MASKED
 from holdfast.masking.secret_names import is_secret_name
-from holdfast.masking.secret_shapes import looks_generated
-
-MASKED = "[masked]"
-
-Replacer = Callable[[str], str]
-"""Returns the replacement for a secret."""
+from holdfast.masking.secret_shapes import is_reference, looks_generated
+from holdfast.masking.urls import mask_urls
 
 # Texts may be hostile, so every pattern takes linear time.
 _SCHEME = re.compile(r"(?i)\b((?:bearer|basic)\s{1,3})([a-z0-9._~+/=-]{8,})")
@@ -21,9 +17,6 @@ _VALUE = re.compile(
 _HEADER_VALUE = re.compile(r"\\?[\"']?(?P<value>[^\"'\\\n]++)")
 _HEADER_SCHEME = re.compile(r"(?i)(?:bearer|basic|digest|token|apikey)\s{1,3}")
 _FLAG = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]*+)\s{1,3}(?!-)")
-_URL = re.compile(r"://[^\s\"'<>`\\]++")
-_REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*\}")
-_PARAMETER = re.compile(r"[^&;]++")
 _LONG_WORD = re.compile(r"[^\s\"',;()<>=]{16,}")
 
 _HEADERS_WITH_SPACES = ("authorization", "cookie")
@@ -50,14 +43,11 @@ _SENTENCE_WORDS = {
     "was",
     "with",
 }
-_HOOKS = {"hook", "hooks", "webhook", "webhooks"}  # in a path, all that follows is masked: `/hooks/T0/B1`
 
 
 def mask_likely_secrets(text: str) -> str:
     """Mask likely secrets in a log line, an error or a listing. Names, flags and hosts stay readable."""
-    if "://" in text:
-        text = _URL.sub(_mask_url_match, text)
-    text = _SCHEME.sub(lambda found: found[1] + MASKED, text)
+    text = _SCHEME.sub(lambda found: found[1] + MASKED, mask_urls(text))
     if "=" in text or ":" in text:
         text = _mask_after(_ASSIGNMENT, text)
     return _mask_after(_FLAG, text) if "-" in text else text
@@ -68,96 +58,6 @@ def mask_listing(text: str) -> str:
     return _LONG_WORD.sub(
         lambda found: MASKED if looks_generated(found[0]) else found[0], mask_likely_secrets(text)
     )
-
-
-def mask_url_passwords(text: str) -> str:
-    """Mask the passwords in the URLs of a text."""
-    if "://" not in text:
-        return text
-    return _URL.sub(lambda found: "://" + _replace_in_userinfo(found[0][3:], _mask), text)
-
-
-def secrets_in_urls(text: str) -> Iterator[str]:
-    """The secrets in the URLs of a value of the configuration: passwords, query values and parts of the path."""
-    for url in _URL.findall(text) if "://" in text else ():
-        secrets: list[str] = []
-
-        def collect(secret: str, secrets: list[str] = secrets) -> str:
-            secrets.append(secret)
-            return secret
-
-        _replace_in_url(url[3:], collect, every_query_value=False)
-        yield from secrets
-
-
-def is_reference(value: str) -> bool:
-    """Whether a value is only a reference to a variable, such as `${TOKEN}`."""
-    return _REFERENCE.fullmatch(value) is not None
-
-
-def _mask(value: str) -> str:
-    return value if not value or value == MASKED or is_reference(value) else MASKED
-
-
-def _mask_url_match(found: re.Match[str]) -> str:
-    return "://" + _replace_in_url(found[0][3:], _mask, every_query_value=True)
-
-
-def _replace_in_url(rest: str, replace: Replacer, *, every_query_value: bool) -> str:
-    """Replace the secrets in a URL without its scheme: in its userinfo, path, query and fragment."""
-    rest = _replace_in_userinfo(rest, replace)
-    rest, hash_mark, fragment = rest.partition("#")
-    rest, question_mark, query = rest.partition("?")
-    host, slash, path = rest.partition("/")
-    return "".join(
-        (
-            host,
-            slash,
-            _replace_in_path(path, replace),
-            question_mark,
-            _replace_in_query(query, replace, every=every_query_value),
-            hash_mark,
-            _replace_in_query(fragment, replace, every=every_query_value),
-        )
-    )
-
-
-def _replace_in_userinfo(rest: str, replace: Replacer) -> str:
-    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    end = authority.rfind("@")
-    if end < 0:
-        # A password may contain a slash: `user:pa/ss@host`. But `host:80/@name` has no password.
-        _, colon, port = authority.rpartition(":")
-        end = rest.rfind("@") if colon and not port.isdigit() and not port.endswith("]") else -1
-        if end < 0:
-            return rest
-    user, colon, password = rest[:end].partition(":")
-    if looks_generated(user) or (colon and not password):
-        user = replace(user)
-    return f"{user}{colon}{replace(password) if password else ''}{rest[end:]}"
-
-
-def _replace_in_path(path: str, replace: Replacer) -> str:
-    if not path:
-        return path
-    segments = path.split("/")
-    after_hook = False
-    for index, segment in enumerate(segments):
-        if segment and (after_hook or looks_generated(segment)):
-            segments[index] = replace(segment)
-        after_hook = after_hook or segment.lower() in _HOOKS
-    return "/".join(segments)
-
-
-def _replace_in_query(query: str, replace: Replacer, *, every: bool) -> str:
-    def replace_parameter(found: re.Match[str]) -> str:
-        name, equals, value = found[0].partition("=")
-        if not equals:
-            return replace(name) if looks_generated(name) else name
-        is_secret = every or is_secret_name(name) or name.lower() in {"key", "code"} or looks_generated(value)
-        return f"{name}={replace(value)}" if value and is_secret else found[0]
-
-    return _PARAMETER.sub(replace_parameter, query) if query else query
 
 
 def _mask_after(pattern: re.Pattern[str], text: str) -> str:

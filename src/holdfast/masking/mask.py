@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from weakref import WeakValueDictionary
 
-from holdfast.masking import obtained_secrets
+from holdfast.masking import MASKED, obtained_secrets
 from holdfast.masking.known_secrets import MAX_FRAGMENT_LENGTH, SecretIndex, Span, encode_secrets, join_spans
-from holdfast.masking.likely_secrets import MASKED, mask_likely_secrets, mask_url_passwords
+from holdfast.masking.likely_secrets import mask_likely_secrets
 from holdfast.masking.secret_names import is_secret_value, value_name
+from holdfast.masking.urls import mask_url_passwords
 from holdfast.model.json import Json
 
 # Digits become 0, and what follows the digits of a float becomes a dot. This is several times as fast as a regular expression.

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from enum import Enum, auto
 from typing import Any
 
-from holdfast.masking.mask import MASKED, Mask
+from holdfast.masking import MASKED
+from holdfast.masking.mask import Mask
 from holdfast.masking.secret_names import is_secret_name
 from holdfast.model.json import Json
 

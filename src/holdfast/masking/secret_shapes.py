@@ -1,4 +1,4 @@
-"""Recognise generated keys and tokens by their random look or by a known prefix such as `ghp_`."""
+"""Recognise generated keys and tokens by their random look or by a known prefix such as `ghp_`, and references to variables."""
 
 import re
 
@@ -13,6 +13,7 @@ _CHANGE = re.compile(r"[0-9][A-Za-z]|[A-Za-z](?=[0-9])|[a-z](?=[A-Z])")
 _OWN_ID = re.compile(r"(?:sess|turn|msg|call|agent)_[0-9a-f]{16,64}")  # Holdfast's ids are in many records
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _HEX = re.compile(r"[0-9a-fA-F-]{20,}")
+_REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*\}")
 
 
 def looks_generated(value: str) -> bool:
@@ -42,3 +43,8 @@ def looks_random(value: str) -> bool:
         return has_digit and not characters.isdigit()
     changes = sum(1 for _ in _CHANGE.finditer(characters))
     return 4 * changes >= len(characters) >= 14
+
+
+def is_reference(value: str) -> bool:
+    """Whether a value is only a reference to a variable, such as `${TOKEN}`."""
+    return _REFERENCE.fullmatch(value) is not None

@@ -1,6 +1,6 @@
 """Mask known secrets in a text that arrives in pieces."""
 
-from holdfast.masking.likely_secrets import MASKED
+from holdfast.masking import MASKED
 from holdfast.masking.mask import Mask, mask_spans
 from holdfast.masking.obtained_secrets import CONTEXT_TOKEN_START, skip_token
 

@@ -3,16 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quota:
-    """Resource limits of one confined server."""
-
-    memory_bytes: int = 2 * 1024**3
-    processes: int = 128
-    file_bytes: int = 1024**3
-    descriptors: int = 768
-    """It must be lower than the limit of the host, which is usually 1024. `sandbox/rlimits.py` lowers a quota that is too high, and says why."""
+from holdfast.model.quota import DEFAULT_QUOTA, Quota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +43,7 @@ class Confinement:
     approval limits them."""
     protected: tuple[str, ...] = ()
     """Holdfast's own folders. The sandbox refuses to mount anything that contains one of them or is inside one."""
-    quota: Quota = Quota()
+    quota: Quota = DEFAULT_QUOTA
     logs_refused: bool = True
     """Whether a warning is logged for each connection that is refused. False if the caller asks the user about refused hosts."""
     lower_priority: bool = True

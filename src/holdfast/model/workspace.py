@@ -6,10 +6,9 @@ from types import MappingProxyType
 
 from holdfast.model.allowlist import ALLOW_ALL, Allowlist
 from holdfast.model.permission import NO_RESTRICTION, PermissionRestriction
-from holdfast.model.process import Quota
+from holdfast.model.quota import DEFAULT_QUOTA, Quota
 from holdfast.model.trust import Trust
 
-_QUOTA = Quota()
 _NO_ENV: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
@@ -24,7 +23,7 @@ class Workspace:
     servers: Allowlist = ALLOW_ALL
     tools: Allowlist = ALLOW_ALL
     permission: PermissionRestriction = NO_RESTRICTION
-    quota: Quota = _QUOTA
+    quota: Quota = DEFAULT_QUOTA
     env: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: _NO_ENV, repr=False, hash=False)
     """Environment variables for servers, by server name."""
     model: str | None = None

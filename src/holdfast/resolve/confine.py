@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 from holdfast.model.blocked_addresses import how_to_allow, is_loopback_host, why_host_blocked
 from holdfast.model.context import WORKSPACE_PATH_VARIABLE
-from holdfast.model.process import Confinement, Quota
+from holdfast.model.process import Confinement
+from holdfast.model.quota import Quota
 from holdfast.model.resolution import Resolution, SessionWarning, Stage
 from holdfast.model.server import InProcess, ServerSpec, Source, Stdio
 from holdfast.model.trust import Trust

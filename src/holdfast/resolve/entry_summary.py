@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from holdfast.masking import MASKED
 from holdfast.masking.configured_secrets import mask_command, secrets_in_mapping
-from holdfast.masking.likely_secrets import MASKED, is_reference, mask_listing
+from holdfast.masking.likely_secrets import mask_listing
+from holdfast.masking.secret_shapes import is_reference
 from holdfast.model.json import Json
 from holdfast.model.server import TRUSTED_SOURCES, Source
 from holdfast.resolve.expand import Expander, ExpandError, referenced_variables

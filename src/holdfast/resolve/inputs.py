@@ -14,7 +14,7 @@ from holdfast.model.errors import HoldfastError
 from holdfast.model.file_timeout import run_with_file_timeout
 from holdfast.model.json import Json
 from holdfast.model.mounts import read_mounts, with_bind_mounts
-from holdfast.model.process import Quota
+from holdfast.model.quota import Quota
 from holdfast.model.resolution import Refusal, Stage
 from holdfast.model.server import TRUSTED_SOURCES, ServerSpec, Source
 from holdfast.model.trust import Trust

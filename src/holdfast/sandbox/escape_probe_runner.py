@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from holdfast.model.loop_pipes import connect_read_pipe
-from holdfast.model.process import Confinement, ProcessSpec, Quota
+from holdfast.model.process import Confinement, ProcessSpec
+from holdfast.model.quota import Quota
 from holdfast.sandbox.keeper.child import Child
 from holdfast.sandbox.keeper.keeper import Keeper
 from holdfast.sandbox.own_code import OWN_PYTHON

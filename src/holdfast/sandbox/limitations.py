@@ -3,7 +3,7 @@
 import os
 import sys
 
-from holdfast.model.process import Quota
+from holdfast.model.quota import Quota
 from holdfast.sandbox.bwrap.cgroups import plan_cgroups
 
 

@@ -3,7 +3,7 @@
 import resource
 
 from holdfast.model.descriptor_limit import descriptor_limit
-from holdfast.model.process import Quota
+from holdfast.model.quota import Quota
 
 _LIMITS_PER_USER = {"sigpending": 1024, "msgqueue": 0, "memlock": 64 * 1024}
 """The kernel counts these per user, so each server gets only a small part: waiting signals (each timer needs one), bytes

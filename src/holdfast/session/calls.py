@@ -23,7 +23,8 @@ from holdfast.model.limits import ON_LOOP_LIMIT, SMALL_DOCUMENT_BYTES
 from holdfast.model.permission import Access
 from holdfast.model.server import InProcess
 from holdfast.session.call_record import CallRecord
-from holdfast.session.permission import Permission, PermissionPolicy, tool_kind, tool_label
+from holdfast.session.permission import Permission, PermissionPolicy, tool_kind
+from holdfast.session.question_title import tool_label
 from holdfast.session.server_deps import ServerDeps
 from holdfast.session.servers import Servers
 from holdfast.session.session_spans import SessionSpans

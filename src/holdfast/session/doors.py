@@ -1,10 +1,6 @@
-"""The doors that are attached to a live session, and the questions that they are asked."""
+"""The doors that are attached to a live session."""
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.model import codes
 from holdfast.model.door import (
@@ -18,15 +14,11 @@ from holdfast.model.door import (
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Decision
 from holdfast.model.json import JsonObject
+from holdfast.session.open_question import OpenQuestion
 from holdfast.session.run_to_completion import run_to_completion
 from holdfast.session.subscription import EventFeed, Subscription
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
-
-_NONE_ATTACHED = "No terminal or editor that may answer is attached to this session."
-_ALL_LEFT = "Every terminal and editor that was asked has left without answering."
 
 
 class AttachedDoor:
@@ -56,14 +48,14 @@ class Doors:
 
     A question goes to every attached door that can and may answer it, including doors that are attached later. The first
     answer counts; then the question is withdrawn from the other doors. If no door is left that could answer, and none is
-    attached within `wait_seconds`, the question fails.
+    attached within `permission_wait` seconds, the question fails.
     """
 
-    def __init__(self, events: EventFeed, *, wait_seconds: float = 0.0) -> None:
+    def __init__(self, events: EventFeed, *, permission_wait: float = 0.0) -> None:
         self._events = events
-        self._wait_seconds = wait_seconds
+        self._permission_wait = permission_wait
         self._attached: list[AttachedDoor] = []
-        self._questions: set[_Question[Any]] = set()
+        self._questions: set[OpenQuestion[Any]] = set()
         self._rejected_by: dict[str, str] = {}
         """By the id of a call: the name of the door that rejected it, if several doors were asked."""
 
@@ -115,11 +107,11 @@ class Doors:
 
         If no door is left that could answer, raise the error of a door that failed, or else NO_ANSWER.
         """
-        asked = _Question(
+        asked = OpenQuestion(
             can_answer=lambda capabilities: capabilities.permission,
             ask=lambda door: door.request_permission(question),
             after_seq=self._events.last,
-            wait_seconds=self._wait_seconds,
+            permission_wait=self._permission_wait,
         )
         decision = await self._ask(asked)
         if decision is Decision.REJECT and asked.asked_count > 1:
@@ -133,11 +125,11 @@ class Doors:
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask for input that a server needs. Raise like `request_permission`."""
         return await self._ask(
-            _Question(
+            OpenQuestion(
                 can_answer=lambda capabilities: capabilities.elicitation,
                 ask=lambda door: door.elicit(params),
                 after_seq=self._events.last,
-                wait_seconds=self._wait_seconds,
+                permission_wait=self._permission_wait,
             )
         )
 
@@ -180,7 +172,7 @@ class Doors:
             raise HoldfastError(codes.UNSUPPORTED_BY_CLIENT, "No attached editor can read or write files.")
         return door
 
-    async def _ask(self, question: "_Question[T]") -> T:
+    async def _ask(self, question: OpenQuestion[T]) -> T:
         self._questions.add(question)
         try:
             for attached in self._attached:
@@ -190,87 +182,3 @@ class Doors:
             self._questions.discard(question)
             # Remove the question from the other doors' screens before the session continues.
             await run_to_completion(question.withdraw_all())
-
-
-class _Question(Generic[T]):
-    """One question, and the doors that it was put to."""
-
-    def __init__(
-        self,
-        *,
-        can_answer: Callable[[DoorCapabilities], bool],
-        ask: Callable[[Door], Awaitable[T]],
-        after_seq: int,
-        wait_seconds: float,
-    ) -> None:
-        """A door is asked after it has shown the events up to the number `after_seq`."""
-        self._can_answer = can_answer
-        self._ask_door = ask
-        self._after_seq = after_seq
-        self._wait_seconds = wait_seconds
-        self._asked: dict[AttachedDoor, asyncio.Task[T]] = {}
-        self._error: HoldfastError | None = None
-        self.asked_count = 0
-        self.answered_by = ""
-        """The name of the door whose answer counts."""
-        self._give_up_timer: asyncio.TimerHandle | None = None
-        self._answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-    def put_to(self, attached: AttachedDoor) -> None:
-        """Ask a door, if it can and may answer."""
-        if attached.may_answer and self._can_answer(attached.door.capabilities):
-            self.asked_count += 1
-            task = asyncio.create_task(self._ask(attached))
-            self._asked[attached] = task
-            task.add_done_callback(partial(self._on_done, attached))
-
-    def withdraw(self, attached: AttachedDoor) -> None:
-        """Stop asking a door."""
-        task = self._asked.get(attached)
-        if task is not None:
-            task.cancel()
-
-    async def withdraw_all(self) -> None:
-        """Stop asking all doors, and wait until each has stopped."""
-        if self._give_up_timer is not None:
-            self._give_up_timer.cancel()
-        tasks = [*self._asked.values()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    async def wait(self) -> T:
-        self._give_up_if_none_is_asked()
-        return await self._answer
-
-    async def _ask(self, attached: AttachedDoor) -> T:
-        await attached.wait_handled(self._after_seq)  # so that the user sees what the question is about
-        return await self._ask_door(attached.door)
-
-    def _on_done(self, attached: AttachedDoor, task: "asyncio.Task[T]") -> None:
-        self._asked.pop(attached, None)
-        if task.cancelled():
-            pass
-        elif (error := task.exception()) is None:
-            if not self._answer.done():
-                self.answered_by = attached.door.capabilities.name or "another editor or terminal"
-                self._answer.set_result(task.result())
-        elif not isinstance(error, HoldfastError):
-            log.error("a door failed to ask its user", exc_info=error)
-        elif error.code is not codes.CONNECTION_CLOSED:
-            self._error = error
-        self._give_up_if_none_is_asked()
-
-    def _give_up_if_none_is_asked(self) -> None:
-        """If no door is being asked, let the question fail after `wait_seconds`. If one is, stop that timer."""
-        if self._give_up_timer is not None:
-            self._give_up_timer.cancel()
-            self._give_up_timer = None
-        if not self._asked and not self._answer.done():
-            self._give_up_timer = asyncio.get_running_loop().call_later(self._wait_seconds, self._fail)
-
-    def _fail(self) -> None:
-        if not self._asked and not self._answer.done():
-            message = _ALL_LEFT if self.asked_count else _NONE_ATTACHED
-            self._answer.set_exception(self._error or HoldfastError(codes.NO_ANSWER, message))

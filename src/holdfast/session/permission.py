@@ -1,7 +1,6 @@
 """Decides whether a session's calls may run, and asks the user if necessary."""
 
 import asyncio
-import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -19,19 +18,8 @@ from holdfast.model.event import Decision, Outcome
 from holdfast.model.event_text import FileChange, read_change
 from holdfast.model.json import Json, JsonObject
 from holdfast.model.permission import Access, DoorKind, Mode, lowest_mode
-from holdfast.model.server import (
-    FILES_SERVER,
-    SHELL_SERVER,
-    Http,
-    InProcess,
-    ServerSpec,
-    Source,
-    Sse,
-    Stdio,
-)
+from holdfast.model.server import FILES_SERVER, SHELL_SERVER, Source
 from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
-from holdfast.model.trust import Trust
-from holdfast.model.visible_text import quote_line
 from holdfast.session.doors import Doors
 from holdfast.session.permission_rules import (
     NO_RULES,
@@ -44,13 +32,11 @@ from holdfast.session.permission_rules import (
     is_read_only,
     tool_key,
 )
+from holdfast.session.question_title import question_title
 from holdfast.session.record import Record
 
 _PROGRAM_MODE = "program_mode"
 """The setting of a stored session in which the mode `auto` of an application is stored."""
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-]+")
-_MAX_NAME = 128  # characters of a server's name in a question
-_MAX_TITLE = 80  # characters of a tool's own title in a question
 # Read once, because reading an enum member is slow in Python 3.11.
 _AUTO = Mode.AUTO
 _MUST_ASK = Access.MUST_ASK
@@ -212,7 +198,7 @@ class PermissionPolicy:
         await self._record.flush()  # so that the user sees what the question is about
         question = PermissionQuestion(
             call=await self._shown_call(tool_call),
-            title=permission_title(tool, self._record.trust, self.mode) + _asker(tool_call),
+            title=question_title(tool_call, tool, self._record.trust, self.mode),
             can_remember=decision.can_remember,
             remembers_arguments=_is_shell(tool),
             always_scope="this exact command in this session" if _is_shell(tool) else "in this session",
@@ -309,42 +295,6 @@ def remembered_key(tool: CatalogTool, tool_call: ToolCall) -> ToolKey:
     return server, f"{name} {msgspec.json.encode(exact).decode()}"
 
 
-def permission_title(tool: CatalogTool, trust: Trust = Trust.DIRECT, mode: Mode = Mode.ASK) -> str:
-    """The title of a permission question: the server and the tool, where the server runs, and its title for the tool."""
-    return tool_label(tool, f" ({_where_it_runs(tool.server, trust, mode)})")
-
-
-def tool_label(tool: CatalogTool, after_name: str = "") -> str:
-    """`server.tool`, then `after_name`, then the server's own title for the tool, in quotation marks.
-
-    A server's name with unusual characters is quoted, so that it cannot look like another server's tool.
-    """
-    server = (
-        tool.server.name
-        if _PLAIN_NAME.fullmatch(tool.server.name)
-        else quote_line(tool.server.name, _MAX_NAME)
-    )
-    title = quote_line(tool.definition.title, _MAX_TITLE) if tool.definition.title else ""
-    return f"{server}.{tool.definition.name}{after_name}{title and ' '}{title}"
-
-
-def _where_it_runs(server: ServerSpec, trust: Trust, mode: Mode) -> str:
-    match server.transport:
-        case InProcess(service="shell"):
-            is_confined = trust is Trust.SANDBOXED or mode is _AUTO
-            return "confined" if is_confined else "with your rights, not confined"
-        case InProcess():
-            return "built in" if server.source is Source.BUILTIN else "in the application"
-        case Http() | Sse():
-            return "remote server"
-        case Stdio():
-            return (
-                "confined server"
-                if server.confinement is not None
-                else "server with your rights, not confined"
-            )
-
-
 def tool_kind(tool: CatalogTool) -> str:
     """The tool's kind in ACP's terms. Only built-in tools declare theirs; others are `read` or `other`."""
     meta = tool.definition.meta
@@ -362,11 +312,6 @@ def _can_preview(tool: CatalogTool) -> bool:
         and tool.server.source is Source.BUILTIN
         and tool_kind(tool) == "edit"
     )
-
-
-def _asker(tool_call: ToolCall) -> str:
-    agent = tool_call.origin.agent
-    return f", asked by the sub-agent {agent}" if agent else ""
 
 
 def _is_shell(tool: CatalogTool) -> bool:

@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.model.budget import TurnTotal
 from holdfast.agent.model.model_agent import ModelAgent
+from holdfast.agent.model.turn_limits import TurnTotal
 from holdfast.connect.call import ToolResult
 from holdfast.connect.scope import Scope
 from holdfast.connect.server_messages import OnProgress
@@ -84,7 +84,7 @@ class Session(ServerAccess):
         """`resources` is exited at the end of `close`."""
         self.scope = scope
         self.record = record
-        self.doors = Doors(record.events, wait_seconds=config.wait_seconds)
+        self.doors = Doors(record.events, permission_wait=config.permission_wait)
         self._parent = config.parent
         self.children = ChildSessions()
         """The sessions that were started in this one."""

@@ -22,8 +22,8 @@ class SessionConfig:
     agent: Agent
     mode: Mode = Mode.ASK
     rules: PermissionRules = NO_RULES
-    wait_seconds: float = 0.0
-    """How long a question waits if no attached door can answer it."""
+    permission_wait: float = 0.0
+    """How many seconds a question waits if no attached door can answer it."""
     server_wait_seconds: float = 0.0
     """How long a turn that another session's message starts waits for servers that are still starting."""
     has_title: bool = False

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from holdfast.agent.model.budget import TurnTotal
 from holdfast.agent.model.model_agent import ModelAgent
+from holdfast.agent.model.turn_limits import TurnTotal
 from holdfast.connect.call import ToolResult, failed_result
 from holdfast.connect.catalog import CatalogTool
 from holdfast.connect.scope import enter_scope

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from holdfast.agent.agent import ServerStatus
-from holdfast.agent.model.budget import UNLIMITED_BUDGET, Budget, TurnTotal
+from holdfast.agent.model.budget import UNLIMITED_BUDGET, Budget
+from holdfast.agent.model.turn_limits import TurnTotal
 from holdfast.connect.call import ToolResult
 from holdfast.connect.catalog import CatalogTool
 from holdfast.model.agent_definition import AgentDefinition

@@ -10,10 +10,7 @@ from typing import Any, Self, cast
 import msgspec
 
 from holdfast.agent.agent import Agent
-from holdfast.agent.parse_commands import CALL, is_command
 from holdfast.connect.scope import Scope, enter_scope
-from holdfast.masking.mask import Mask
-from holdfast.masking.prompts import mask_prompts
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import Prompted, Replied, StopReason, Titled, TurnEnded
@@ -25,6 +22,7 @@ from holdfast.session.mailbox import Mailbox, message_blocks
 from holdfast.session.record import Record
 from holdfast.session.run_to_completion import run_to_completion, wait_done
 from holdfast.session.session_spans import SessionSpans, describe_turn
+from holdfast.session.session_title import make_title
 from holdfast.session.turn_context import SessionTurnContext
 from holdfast.wire.strict_json import has_more_values
 
@@ -35,9 +33,6 @@ BeforeTurn = Callable[[], Awaitable[None]]
 MAX_WAITING_PROMPTS = 16
 """How many prompts of one sender may wait."""
 MAX_WAITING_IN_ALL = 64  # prompts of all senders together
-_TITLE_LENGTH = 80  # characters
-_TITLE_SOURCE = 4 * 1024  # the title is made from at most this many characters of each text
-_TITLE_BLOCKS = 20  # the title is made from at most this many blocks of the prompt
 _current: ContextVar["Turns | None"] = ContextVar("holdfast_turns", default=None)
 INTERNAL_ERROR_REPLY = "Internal error in Holdfast; see its log. You can continue this session."
 
@@ -224,7 +219,7 @@ class Turns:
             if (
                 not prompt.is_from_inbox
                 and not self._has_title
-                and (title := _make_title(prompt.blocks, record.mask))
+                and (title := make_title(prompt.blocks, record.mask))
             ):
                 self._has_title = True
                 await record.append(Titled(title=title))
@@ -331,27 +326,3 @@ def _check_reason(reason: object) -> StopReason:
             f"The agent's `run_turn` must return a StopReason, not a value of the type {type(reason).__name__}: "
             "`return events.StopReason.END_TURN`.",
         ) from None
-
-
-def _make_title(blocks: Sequence[JsonObject], mask: Mask) -> str:
-    """The beginning of the prompt, masked; empty for commands such as `/help`.
-
-    It is cut after masking, because a part of a secret would not be recognised.
-    """
-    texts = (
-        _limit_text(str(block.get("text", "")), mask)
-        for block in blocks[:_TITLE_BLOCKS]
-        if block.get("type") == "text"
-    )
-    words = " ".join(" ".join(mask_prompts(texts, mask)).split())
-    if is_command(blocks) and CALL not in words.split(" "):
-        return ""
-    return words if len(words) <= _TITLE_LENGTH else words[: _TITLE_LENGTH - 1] + "…"
-
-
-def _limit_text(text: str, mask: Mask) -> str:
-    """The beginning of a long text. If it ends with what may be part of a secret, that part is removed."""
-    if len(text) <= _TITLE_SOURCE:
-        return text
-    start = text[:_TITLE_SOURCE]
-    return start[: mask.find_partial_at_end(start)]

@@ -1,6 +1,7 @@
-"""The public keys of an issuer (RFC 7517, RFC 7518, RFC 8037)."""
+"""The public keys of an issuer (RFC 7517, RFC 7518, RFC 8037), and when they are fetched again."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,6 +23,10 @@ RSA_ALGORITHMS = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"
 _EC_CURVES = {"P-256": ("ES256", 32), "P-384": ("ES384", 48), "P-521": ("ES512", 66)}
 _MIN_RSA_BITS, _MAX_RSA_BITS = 2048, 8192
 _MAX_KEYS = 64
+_MIN_FETCH_SECONDS = 30.0
+"""The keys are fetched at most once in this time, even if tokens name unknown keys."""
+_MAX_AGE_SECONDS = 3600.0
+"""The keys are fetched again after this time. If that fails, the old keys are used until they are twice as old."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +42,61 @@ class IssuerKey:
         if algorithm not in self.algorithms:
             raise ValueError("the key may not be used with this algorithm")
         self.verify_signature(algorithm, signed, signature)
+
+
+class IssuerKeys:
+    """The current keys of one issuer. `fetch` returns the issuer's key set."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[bytes]], clock: Callable[[], float]) -> None:
+        self._fetch = fetch
+        self._clock = clock
+        self._keys: dict[str, IssuerKey] = {}
+        self._fetched_at: float | None = None
+        self._tried_at: float | None = None
+        self._failure = ""
+        """Why the last fetch failed, if it left no keys to use; else empty."""
+        self._fetch_lock = asyncio.Lock()
+
+    async def prepare(self, key_id: str) -> None:
+        """Fetch the keys if they are old, or if this one is not among them.
+
+        Raise BAD_KEY if they could not be fetched, and no keys from earlier can be used.
+        """
+        if self._must_fetch(key_id):
+            async with self._fetch_lock:
+                if self._must_fetch(key_id):  # otherwise another request has fetched them
+                    await self._fetch_keys()
+        if self._failure:
+            raise HoldfastError(codes.BAD_KEY, self._failure)
+
+    def find(self, key_id: str) -> IssuerKey | None:
+        """The key with this id. Without an id: the only key."""
+        key = self._keys.get(key_id)
+        if key is None and not key_id and len(self._keys) == 1:
+            return next(iter(self._keys.values()))
+        return key
+
+    async def _fetch_keys(self) -> None:
+        self._tried_at = self._clock()
+        try:
+            self._keys = read_key_set(await self._fetch())
+        except asyncio.CancelledError:
+            if not self._keys:
+                self._tried_at = None  # the next request tries again
+            raise
+        except HoldfastError as error:
+            if not self._keys or self._is_too_old(2 * _MAX_AGE_SECONDS):
+                self._keys, self._failure = {}, error.message
+        else:
+            self._fetched_at, self._failure = self._clock(), ""
+
+    def _must_fetch(self, key_id: str) -> bool:
+        if self.find(key_id) is not None and not self._is_too_old(_MAX_AGE_SECONDS):
+            return False
+        return self._tried_at is None or self._clock() - self._tried_at >= _MIN_FETCH_SECONDS
+
+    def _is_too_old(self, seconds: float) -> bool:
+        return self._fetched_at is None or self._clock() - self._fetched_at > seconds
 
 
 def read_key_set(text: bytes) -> dict[str, IssuerKey]:

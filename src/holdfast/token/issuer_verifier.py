@@ -3,24 +3,17 @@
 Call `prepare` first, which fetches the issuer's keys if necessary. Only algorithms with public keys are accepted.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from holdfast.model import codes
-from holdfast.model.errors import HoldfastError
 from holdfast.model.json import Json, JsonObject
-from holdfast.token.issuer_keys import IssuerKey, read_key_set
+from holdfast.token.issuer_keys import IssuerKey, IssuerKeys
 from holdfast.token.jws import MAX_TOKEN_BYTES, decode_base64url, parse_object, token_error
 
 LEEWAY = 30.0
 """By how many seconds the issuer's clock may differ from the clock of this machine."""
 _TYPES = frozenset({"jwt", "at+jwt", "application/at+jwt"})
-_MIN_FETCH_SECONDS = 30.0
-"""The keys are fetched at most once in this time, even if tokens name unknown keys."""
-_MAX_AGE_SECONDS = 3600.0
-"""The keys are fetched again after this time. If that fails, the old keys are used until they are twice as old."""
 _MAX_SUBJECT = 256  # characters
 
 
@@ -58,27 +51,15 @@ class IssuerVerifier:
     ) -> None:
         self.issuer = issuer
         self.audience = audience
-        self._fetch = fetch
         self._clock = clock
-        self._keys: dict[str, IssuerKey] = {}
-        self._fetched_at: float | None = None
-        self._tried_at: float | None = None
-        self._failure = ""
-        """Why the last fetch failed, if it left no keys to use; else empty."""
-        self._fetch_lock = asyncio.Lock()
+        self._keys = IssuerKeys(fetch, clock)
 
     async def prepare(self, token: str) -> None:
         """Fetch the issuer's keys if they are old, or if the token's key is not among them.
 
         Raise BAD_KEY if they could not be fetched, and no keys from earlier can be used.
         """
-        key_id = _parse(token).key_id
-        if self._must_fetch(key_id):
-            async with self._fetch_lock:
-                if self._must_fetch(key_id):  # otherwise another request has fetched them
-                    await self._fetch_keys()
-        if self._failure:
-            raise HoldfastError(codes.BAD_KEY, self._failure)
+        await self._keys.prepare(_parse(token).key_id)
 
     def verify(self, token: str) -> IssuerClaims:
         """The claims of a valid token. Raise BAD_TOKEN otherwise, with the reason in `details["reason"]`."""
@@ -96,24 +77,8 @@ class IssuerVerifier:
             raise token_error("claims", "The token's claims are not a JSON object.") from None
         return self._check_claims(payload)
 
-    async def _fetch_keys(self) -> None:
-        self._tried_at = self._clock()
-        try:
-            self._keys = read_key_set(await self._fetch())
-        except asyncio.CancelledError:
-            if not self._keys:
-                self._tried_at = None  # the next request tries again
-            raise
-        except HoldfastError as error:
-            if not self._keys or self._is_too_old(2 * _MAX_AGE_SECONDS):
-                self._keys, self._failure = {}, error.message
-        else:
-            self._fetched_at, self._failure = self._clock(), ""
-
     def _find_key(self, parsed: _ParsedJwt) -> IssuerKey:
-        key = self._keys.get(parsed.key_id)
-        if key is None and not parsed.key_id and len(self._keys) == 1:
-            key = next(iter(self._keys.values()))
+        key = self._keys.find(parsed.key_id)
         if key is None:
             raise token_error(
                 "unknown_key", "The token is signed with a key that is not in the issuer's key set."
@@ -147,15 +112,6 @@ class IssuerVerifier:
             scopes=frozenset(scope.split()) if isinstance(scope, str) else frozenset(),
             payload=payload,
         )
-
-    def _must_fetch(self, key_id: str) -> bool:
-        is_known = key_id in self._keys or (not key_id and len(self._keys) == 1)
-        if is_known and not self._is_too_old(_MAX_AGE_SECONDS):
-            return False
-        return self._tried_at is None or self._clock() - self._tried_at >= _MIN_FETCH_SECONDS
-
-    def _is_too_old(self, seconds: float) -> bool:
-        return self._fetched_at is None or self._clock() - self._fetched_at > seconds
 
 
 def _parse(token: str) -> _ParsedJwt:

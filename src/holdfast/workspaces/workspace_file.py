@@ -10,7 +10,7 @@ from holdfast.model import codes
 from holdfast.model.allowlist import ALLOW_ALL, ALLOW_NONE, Allowlist
 from holdfast.model.errors import HoldfastError
 from holdfast.model.permission import NO_RESTRICTION, Mode, PermissionRestriction, parse_mode
-from holdfast.model.process import Quota
+from holdfast.model.quota import Quota
 from holdfast.model.reserved_variables import reserved_variable_reason
 from holdfast.model.tool_pattern import ToolPattern, parse_tool_patterns
 from holdfast.model.trust import Trust, parse_trust

@@ -15,11 +15,9 @@ from holdfast.testing.scripted_model import (
     Fail,
     Hang,
     LongLine,
-    ModelRequest,
     RawAnswer,
     Redirect,
     SlowBytes,
-    Step,
     Text,
     answer,
 )
@@ -173,49 +171,6 @@ async def test_a_model_that_takes_too_long_in_a_turn_is_ended(tmp_path: Path):
     assert [(turn.reason, turn.code) for turn in ended] == [(StopReason.END_TURN, "MODEL_LIMIT")] * 2
     assert told.count("The model took more than 1 s in this turn (model.turn_seconds)") == 2
     assert 2 < requests <= 5, "the second turn ended in the middle of its script"
-
-
-@pytest.mark.slow
-@pytest.mark.promise("AGT-07")
-async def test_a_model_that_loops_is_ended_by_the_limits_of_a_turn(tmp_path: Path):
-    asked = 0
-
-    def loop(request: ModelRequest) -> Step:
-        nonlocal asked
-        asked += 1
-        if asked > 8:
-            return answer("Enough.")
-        return answer(*[Call("files__list", {"path": "."})] * 3, input_tokens=1000)
-
-    reasons: list[StopReason] = []
-    for number, limit in enumerate(({"max_requests": 4}, {"max_calls": 7}, {})):
-        asked = 0
-        async with conversation(tmp_path / str(number), loop, model=limit) as talk:
-            reasons.append((await talk.session.prompt("Go on")).reason)
-            ended = (await talk.events())[-1]
-            assert isinstance(ended, TurnEnded)
-            assert (int(str(ended.usage["requests"])) <= 4) is bool(limit)
-            assert (int(str(ended.usage["calls"])) <= 12) is bool(limit)
-
-    # The last one is a control: within the usual limits, nothing ends the loop.
-    assert reasons == [*[StopReason.MAX_TURN_REQUESTS] * 2, StopReason.END_TURN]
-
-
-@pytest.mark.promise("AGT-07")
-async def test_a_turn_that_costs_too_much_is_ended(tmp_path: Path):
-    def loop(request: ModelRequest) -> Step:
-        return answer(Call("files__list", {"path": "."}), input_tokens=1_000_000)
-
-    async with conversation(
-        tmp_path, loop, "anthropic", model={"name": "anthropic:claude-sonnet-5", "max_cost_cents": 100}
-    ) as talk:
-        result = await talk.session.prompt("Go on")
-        ended = (await talk.events())[-1]
-
-    assert result.reason is StopReason.MAX_TURN_REQUESTS
-    assert isinstance(ended, TurnEnded)
-    assert ended.usage["requests"] == 1
-    assert float(str(ended.usage["usd"])) > 1
 
 
 @pytest.mark.promise("AGT-06")

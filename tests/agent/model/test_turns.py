@@ -212,21 +212,6 @@ async def test_results_without_text_reach_the_model_and_again_after_a_restart(tm
     assert told == [['{"sum":42}', "(The result is empty.)", "Failed: (The result is empty.)"]] * 2
 
 
-@pytest.mark.promise("AGT-07")
-async def test_a_limit_of_calls_that_is_reached_among_parallel_calls_ends_none_of_the_others(tmp_path: Path):
-    script = [answer(*[Call("files__list", {"path": "."})] * 3), answer("I go on.")]
-    async with conversation(tmp_path, script, model={"max_calls": 2}) as talk:
-        result = await talk.session.prompt("Go")
-        events = await talk.events()
-        await talk.session.prompt("Go on")
-        told = [message.text for message in talk.endpoint.requests[-1].messages if message.role == "tool"]
-
-    ended = [(event.outcome, event.code) for event in events if isinstance(event, ToolEnded)]
-    assert (result.reason, result.code) == (StopReason.MAX_TURN_REQUESTS, "MODEL_LIMIT")
-    assert sorted(ended) == [(Outcome.COMPLETED, "")] * 2 + [(Outcome.REFUSED, "MODEL_LIMIT")]
-    assert ["Nothing was called." in text for text in told] == [False, False, True]
-
-
 async def test_the_first_words_of_an_answer_are_told_before_the_rest_is_decoded(tmp_path: Path):
     words = Answer(parts=(Text("word " * 30, chunk=5),))
     at_once = RawAnswer(body=b"".join(stream(WireFormat.CHAT, words, "gpt-5", 1)))

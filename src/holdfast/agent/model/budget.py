@@ -1,7 +1,6 @@
 """The budget that the runs of several agents share."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast.agent.model.usage import Usage
@@ -25,13 +24,6 @@ class Budget(Protocol):
     def limit_time(self) -> AbstractAsyncContextManager[None]:
         """Entered while the agent runs: counts its time, and ends it once the time is used up."""
         ...
-
-
-@dataclass(slots=True)
-class TurnTotal:
-    """What a turn has used, with all of its sub-agents. The limits of a turn apply to this total."""
-
-    usage: Usage = field(default_factory=Usage)
 
 
 class UnlimitedBudget:

@@ -6,6 +6,7 @@ from pydantic_ai.messages import ModelMessage
 
 from holdfast.agent.agent import TurnContext
 from holdfast.agent.model.clients import ModelClients
+from holdfast.agent.model.config import ModelLimits
 from holdfast.agent.model.failures import ContextFullError
 from holdfast.agent.model.history import History
 from holdfast.agent.model.run import ModelRun, RunOptions
@@ -14,12 +15,19 @@ from holdfast.agent.model.usage import Usage
 from holdfast.model.errors import HoldfastError
 from holdfast.model.event import HistoryCompacted
 
+COMPACT_AT = 0.8
+"""When this share of the model's context is used, the conversation is summarized after the turn."""
 KEPT_TURNS = 2
 _MAX_SUMMARY = 20_000
 _SUMMARY_PROMPT = (
     "Summarize the conversation so far for yourself: what the user wants, what was decided and done, which files and"
     " results matter, what is still open. Write only the summary."
 )
+
+
+def must_compact(used_tokens: int, limits: ModelLimits) -> bool:
+    """Whether so much of the model's context is used that the conversation is summarized now."""
+    return used_tokens > limits.context_tokens * COMPACT_AT
 
 
 async def compact(clients: ModelClients, turn: TurnContext, options: RunOptions, history: History) -> Usage:

@@ -46,8 +46,6 @@ _RESPONSE = TypeAdapter(ModelResponse)
 _FORMATS_WITH_REASON = frozenset(
     {"OpenAIChatModel", "OpenAIResponsesModel", "AnthropicModel", "CustomChatModel"}
 )
-COMPACT_AT = 0.8
-"""When this share of the model's context is used, the conversation is summarized."""
 _NO_RESULT = "The call was interrupted. It may have taken effect; its result is not known."
 CUT_OFF = " […]"
 """Ends the text of an answer that was cut off."""

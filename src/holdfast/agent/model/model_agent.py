@@ -134,8 +134,8 @@ class ModelAgent:
     async def _answer(
         self, blocks: Sequence[JsonObject], turn: TurnContext, config: ModelConfig, clients: "ModelClients"
     ) -> StopReason:
-        from holdfast.agent.model.compaction import compact, compact_all
-        from holdfast.agent.model.history import COMPACT_AT, load_history
+        from holdfast.agent.model.compaction import compact, compact_all, must_compact
+        from holdfast.agent.model.history import load_history
         from holdfast.agent.model.run import ModelRun, RunOptions
 
         history, self._history = self._history, None
@@ -174,7 +174,7 @@ class ModelAgent:
             await turn.reply(f"\n{result.notice}\n" if result.text else f"{result.notice}\n")
             return result.reason
         history.replace_messages(run.messages, turn.turn_id)
-        if run.context_tokens > size * COMPACT_AT:
+        if must_compact(run.context_tokens, config.limits):
             used = await compact(clients, turn, options, history)
             self._cost += used.cost
             turn.report_usage(_usage_report(run.usage + used, run.context_tokens, size, self._cost))

@@ -38,7 +38,6 @@ from holdfast.agent.model.clients import ModelClients
 from holdfast.agent.model.config import ModelConfig
 from holdfast.agent.model.failures import LimitReachedError
 from holdfast.agent.model.history import (
-    COMPACT_AT,
     CUT_OFF,
     call_result,
     clean_response,
@@ -50,7 +49,13 @@ from holdfast.agent.model.history import (
 )
 from holdfast.agent.model.prompt import shown_blocks
 from holdfast.agent.model.request_span import describe_response, trace_request
-from holdfast.agent.model.sent_messages import elide_results, fit_provider, has_images, without_images
+from holdfast.agent.model.sent_messages import (
+    ELIDE_AT,
+    elide_results,
+    fit_provider,
+    has_images,
+    without_images,
+)
 from holdfast.agent.model.timeouts import limit_time
 from holdfast.agent.model.token_estimates import expected_tokens, used_tokens
 from holdfast.agent.model.tools import ToolList, Toolset
@@ -155,12 +160,8 @@ class ModelRun:
 
     async def _request(self, tools: ToolList) -> ModelResponse:
         """Send the conversation, store the answer, and make the calls that it asks for."""
-        limits = self._options.model.limits
         total = self._turn.total
-        if total.usage.requests >= limits.max_requests:
-            raise failures.too_many_requests(limits.max_requests)
-        if limits.max_cost and total.usage.cost > limits.max_cost:
-            raise failures.too_expensive(limits.max_cost)
+        total.check_request(self._options.model.limits)
         expected = expected_tokens(self.messages, tools, self._options.instructions)
         self._options.budget.start_request(max(expected, self.context_tokens))
         total.usage += Usage(requests=1)  # before the request: other sub-agents run at the same time
@@ -237,7 +238,7 @@ class ModelRun:
         exchange.has_images = has_images(messages)
         if exchange.has_images and options.model.name in self._models_without_images:
             messages, exchange.has_images = without_images(messages), False
-        if self.context_tokens > options.model.limits.context_tokens * COMPACT_AT:
+        if self.context_tokens > options.model.limits.context_tokens * ELIDE_AT:
             messages = elide_results(messages)
         try:
             async with (
@@ -366,9 +367,8 @@ class ModelRun:
 
     def _count_call(self) -> HoldfastError | None:
         """Count a call. If a limit is reached, return the error that ends the turn: the call is not made."""
-        max_calls = self._options.model.limits.max_calls
-        if self._turn.total.usage.calls >= max_calls:
-            return failures.too_many_calls(max_calls)
+        if reached := self._turn.total.find_call_limit(self._options.model.limits):
+            return reached
         try:
             self._options.budget.start_call()
         except HoldfastError as error:

@@ -17,6 +17,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 
+ELIDE_AT = 0.8
+"""When this share of the model's context is used, a request is sent without the long results of earlier calls."""
 _ELIDED = "[left out to save space; call the tool again if you need it]"
 _KEPT_REQUESTS = 2  # `elide_results` leaves the results in the last requests as they are
 _SHORT_RESULT = 500  # characters; shorter results are never left out

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from holdfast import __version__
 from holdfast.builtin.call_facts import CallFacts, read_call_facts
-from holdfast.builtin.time_limits import SELF_LIMITED_SECONDS
+from holdfast.builtin.self_limited_tools import SELF_LIMITED_SECONDS
 from holdfast.model import codes
 from holdfast.model.budget_limits import BudgetLimits
 from holdfast.model.context import SessionContext

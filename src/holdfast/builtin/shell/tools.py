@@ -15,8 +15,8 @@ from holdfast.builtin.call_facts import read_call_facts
 from holdfast.builtin.files.editor_files import EditorFiles
 from holdfast.builtin.files.open_path import open_path, open_working_folder
 from holdfast.builtin.files.roots import PathSet, Roots
+from holdfast.builtin.self_limited_tools import SELF_LIMITED_SECONDS
 from holdfast.builtin.shell.run_command import run_command, shell_arguments
-from holdfast.builtin.time_limits import SELF_LIMITED_SECONDS
 from holdfast.model import codes
 from holdfast.model.confined_folders import ConfinedFolders
 from holdfast.model.context import SessionContext

@@ -10,14 +10,8 @@ from typing import Any
 
 from holdfast.builtin.stage.browser import Stage
 from holdfast.builtin.stage.fence import fence, one_line, plain_text
-from holdfast.builtin.stage.snapshot import (
-    CursorPosition,
-    Snapshot,
-    SnapshotView,
-    difference,
-    parse_cursor,
-    view,
-)
+from holdfast.builtin.stage.snapshot_diff import difference
+from holdfast.builtin.stage.snapshot_view import CursorPosition, Snapshot, SnapshotView, parse_cursor, view
 from holdfast.builtin.stage.tab import Tab
 from holdfast.builtin.stage.token_estimate import estimate_tokens, fitting, fitting_start
 from holdfast.model import codes

@@ -10,7 +10,8 @@ from typing import Literal
 
 from holdfast.builtin.stage.browser_folder import BrowserFolder
 from holdfast.builtin.stage.launch_options import LaunchOptions
-from holdfast.model.process import Confinement, Quota
+from holdfast.model.process import Confinement
+from holdfast.model.quota import Quota
 from holdfast.sandbox.bwrap.bwrap import BwrapSandbox
 from holdfast.sandbox.own_code import OWN_PYTHON
 from holdfast.sandbox.sandbox import Availability

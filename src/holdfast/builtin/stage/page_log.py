@@ -15,6 +15,14 @@ from holdfast.builtin.stage.recent_items import RecentItems
 from holdfast.builtin.stage.url_rules import without_credentials
 
 _MAX_ARGUMENTS = 20
+_HIDDEN_HEADERS = (
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "set-cookie",
+    "x-api-key",
+    "x-auth-token",
+)
 
 
 @dataclass(slots=True)
@@ -78,7 +86,7 @@ class PageLog:
                 if request := self.in_flight.get(request_id):
                     request.status, request.status_text = response.status, response.status_text[:MAX_TEXT]
                     request.mime_type = response.mime_type[:MAX_TEXT]
-                    request.response_headers = _cut_headers(response.headers)
+                    request.response_headers = _kept_headers(response.headers)
             case cdp.NetworkLoadingFinished(request_id=request_id, encoded_data_length=size):
                 if request := self.in_flight.pop(request_id, None):
                     request.size, request.ended = int(size), time.monotonic()
@@ -104,7 +112,7 @@ class PageLog:
         if event.request_id in self.in_flight and event.redirect_response is not None:
             redirected = self.in_flight.pop(event.request_id)
             redirected.status, redirected.ended = event.redirect_response.status, time.monotonic()
-            redirected.response_headers = _cut_headers(event.redirect_response.headers)
+            redirected.response_headers = _kept_headers(event.redirect_response.headers)
         request = Request(
             event.request_id,
             session,
@@ -112,7 +120,7 @@ class PageLog:
             without_credentials(event.request.url)[:MAX_TEXT],
             event.type or "",
             time.monotonic(),
-            _cut_headers(event.request.headers),
+            _kept_headers(event.request.headers),
             event.frame_id or "",
         )
         self.requests.add(request)
@@ -130,10 +138,13 @@ def thrown_text(details: cdp.RuntimeExceptionDetails) -> str:
     return details.text if thrown is None else thrown.description or f"{details.text} {_show(thrown)}"
 
 
-def _cut_headers(headers: dict[str, Any]) -> dict[str, str]:
-    """Keep the first headers, shortened to what an answer shows, and count the others."""
+def _kept_headers(headers: dict[str, Any]) -> dict[str, str]:
+    """Keep the first headers, shortened to what an answer shows, and count the others. Values that may be secret are hidden."""
     first = islice(headers.items(), MAX_HEADERS)
-    kept = {_cut(name): _cut(str(value)) for name, value in first}
+    kept = {
+        _cut(name): "(hidden)" if name.lower() in _HIDDEN_HEADERS else _cut(str(value))
+        for name, value in first
+    }
     return kept | {"…": f"{len(headers) - MAX_HEADERS} more"} if len(headers) > MAX_HEADERS else kept
 
 

@@ -1,4 +1,4 @@
-"""Reads the page of a tab: its outline with all frames and shadow roots, texts, and elements.
+"""Reads the documents of a page with the page script, and searches them for texts and elements.
 
 Functions of the page script return the next free ref number (`next`), and how many elements they did not read for lack of time
 (`cut`, here `unread`).
@@ -11,69 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.builtin.stage.closed_roots import ClosedRootSearch
-from holdfast.builtin.stage.codes import PAGE_HUNG, STALE_REF
+from holdfast.builtin.stage.codes import STALE_REF
 from holdfast.builtin.stage.frames import Document, Frame
-from holdfast.builtin.stage.limits import MAX_FRAMES, MAX_SNAPSHOTS, SCRIPT_SECONDS
-from holdfast.builtin.stage.snapshot import Snapshot
+from holdfast.builtin.stage.limits import MAX_FRAMES, SCRIPT_SECONDS
 from holdfast.builtin.stage.tab import Tab
 from holdfast.toolkit import ToolError
 
 # The part of the timeout for which the page script may read or search. What it has not read by then is left out.
 _READING_SHARE = 0.3
 _SEARCHING_SHARE = 0.8
-_PAGE_SECONDS = 20.0  # a page of 300,000 elements does not answer while the browser computes its layout
-_ATTEMPTS = 5  # how often to read again if another page replaces the page while it is read
-_REPLACE_SECONDS = 1.0
-_FRAME_SECONDS = 4.0  # a frame that does not answer must not make the whole page unreadable
-
-
-@dataclass(slots=True)
-class _Reading:
-    """The state of reading a page once."""
-
-    tab: Tab
-    search: ClosedRootSearch
-    frames_left: int = MAX_FRAMES
-    """How many frames may still be read."""
-    unread: int = 0
-    """How many elements were not read so far, for lack of time."""
-    title: str = ""
-    url: str = ""
-
-
-async def take_snapshot(tab: Tab, within: int | None = None) -> Snapshot:
-    """Read the page, or the element with the ref number `within`, and keep the snapshot for later differences."""
-    if within is not None:
-        return await _take(tab, *await find_root(tab, within), is_part=True)
-    for _ in range(_ATTEMPTS):
-        document = await tab.document()
-        try:
-            return await _take(tab, document, None)
-        except ToolError as error:
-            if error.code is not STALE_REF:
-                raise
-        # Another page has replaced the page: read the new one.
-        await tab.until(lambda gone=document.unique_id: gone not in tab.tree.documents, _REPLACE_SECONDS)
-    raise ToolError(PAGE_HUNG, f"The page in {tab.id} keeps loading other pages.")
-
-
-async def _take(tab: Tab, document: Document, within: int | None, *, is_part: bool = False) -> Snapshot:
-    reading = _Reading(tab, ClosedRootSearch(tab))
-    lines = await _read_lines(reading, document, 0, within)
-    tab.snapshot_count += 1
-    snapshot = Snapshot(
-        id=f"p{tab.snapshot_count}",
-        lines=tuple(lines),
-        document=document.unique_id,
-        is_part=is_part,
-        unread=reading.unread,
-        title=reading.title,
-        url=reading.url,
-    )
-    tab.snapshots[snapshot.id] = snapshot
-    while len(tab.snapshots) > MAX_SNAPSHOTS:
-        tab.snapshots.popitem(last=False)
-    return snapshot
+PAGE_SECONDS = 20.0  # a page of 300,000 elements does not answer while the browser computes its layout
+FRAME_SECONDS = 4.0  # a frame that does not answer must not make the whole page unreadable
 
 
 async def find_root(tab: Tab, ref_number: int) -> tuple[Document, int | None]:
@@ -82,49 +30,14 @@ async def find_root(tab: Tab, ref_number: int) -> tuple[Document, int | None]:
     For the element of a frame: the document that is loaded in the frame, and None, because all of it is read.
     """
     document = tab.find_ref(ref_number)
-    frame = (await _frames_by_element(tab, document)).get(ref_number)
+    frame = (await frames_by_element(tab, document)).get(ref_number)
     if frame is None:
         return document, ref_number
-    return await tab.document(frame.id, _FRAME_SECONDS), None
+    return await tab.document(frame.id, FRAME_SECONDS), None
 
 
-async def _read_lines(reading: _Reading, document: Document, depth: int, within: int | None) -> list[str]:
-    tab = reading.tab
-    timeout = _PAGE_SECONDS if depth == 0 else _FRAME_SECONDS
-    walked = await _read(reading.search, tab, document, "walk", timeout, within=within)
-    reading.unread += walked["cut"]
-    if depth == 0:
-        reading.title, reading.url = walked["title"], walked["url"]
-    flat: list[Any] = walked["lines"]
-    lines = format_lines(tab, flat, depth)
-    if not walked["frames"]:
-        return lines
-    frames = await _frames_by_element(tab, document)
-    result: list[str] = []
-    done = 0
-    for index, ref_number in walked["frames"]:
-        result += lines[done : index + 1]
-        done = index + 1
-        frame = frames.get(ref_number)
-        if frame is not None and reading.frames_left > 0:
-            reading.frames_left -= 1
-            result += await _read_frame(reading, frame, depth + flat[3 * index] + 1)
-        elif frame is not None:
-            reading.unread += 1
-    return result + lines[done:]
-
-
-async def _read_frame(reading: _Reading, frame: Frame, depth: int) -> list[str]:
-    try:
-        document = await reading.tab.document(frame.id, _FRAME_SECONDS)
-        return await _read_lines(reading, document, depth, None)
-    except ToolError as error:
-        if error.code not in (PAGE_HUNG, STALE_REF):
-            raise
-        return [f"{' ' * depth}(this frame does not answer)"]
-
-
-async def _frames_by_element(tab: Tab, document: Document) -> dict[int, Frame]:
+async def frames_by_element(tab: Tab, document: Document) -> dict[int, Frame]:
+    """Return the frames in a document, by the ref numbers of their elements."""
     frames: dict[int, Frame] = {}
     for frame in tab.tree.children(document.frame_id)[:MAX_FRAMES]:
         owner = await tab.frame_element(frame)
@@ -133,7 +46,7 @@ async def _frames_by_element(tab: Tab, document: Document) -> dict[int, Frame]:
     return frames
 
 
-async def _read(
+async def read_document(
     search: ClosedRootSearch, tab: Tab, document: Document, function: str, timeout: float, **options: Any
 ) -> dict[str, Any]:
     """Call a function that reads a document. Call it again if the document has closed shadow roots that were not known."""
@@ -183,12 +96,12 @@ async def find_lines(
     async def visit(document: Document) -> list[int]:
         nonlocal unread
         is_first = document is first
-        result = await _read(
+        result = await read_document(
             search,
             tab,
             document,
             "find",
-            _PAGE_SECONDS if is_first else _FRAME_SECONDS,
+            PAGE_SECONDS if is_first else FRAME_SECONDS,
             text=text,
             roles=roles,
             prefix=tab.ref_prefix,
@@ -252,7 +165,7 @@ async def visit_documents(
             continue
         if ref_numbers is None:
             return
-        frames = await _frames_by_element(tab, document) if ref_numbers else {}
+        frames = await frames_by_element(tab, document) if ref_numbers else {}
         for ref_number in ref_numbers[:frames_left]:
             frame = frames.get(ref_number)
             inner = None if frame is None else tab.find_document(frame.id)

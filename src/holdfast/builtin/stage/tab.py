@@ -24,7 +24,7 @@ from holdfast.builtin.stage.fence import one_line
 from holdfast.builtin.stage.frames import Document, Frame, FrameTree, RefNumbers
 from holdfast.builtin.stage.limits import SCRIPT_SECONDS
 from holdfast.builtin.stage.page_log import PageLog
-from holdfast.builtin.stage.snapshot import Snapshot
+from holdfast.builtin.stage.snapshot_view import Snapshot
 from holdfast.builtin.stage.tab_events import TabEvents
 from holdfast.toolkit import ToolError
 

@@ -1,13 +1,11 @@
-"""Prints the beginning of a chat: the session, its servers, and what to type."""
+"""Prints the beginning of a chat: the session and its servers."""
 
-import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast import __version__
-from holdfast.agent.model.find_models import find_by_keys
 from holdfast.agent.model.model_agent import ModelAgent
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.terminal_text import replace_unprintable
@@ -92,43 +90,6 @@ def _print_unapproved(printer: EventPrinter, session: Session) -> None:
         )
     for name in session.offered_without_hints:
         _row(printer, "approve", replace_unprintable(describe_hints_awaiting_approval(name)), "yellow")
-
-
-_COMMANDS_WITHOUT_MODEL = (
-    ("/tools", "list the tools"),
-    ('/call files.list {"path": "."}', "call a tool"),
-    ('/call files.find {"text": "TODO"}', "find lines in files"),
-    ("/servers", "show the servers"),
-    ("/help", "show all commands"),
-    ("/quit", "leave; you can resume the session later"),
-)
-_COMMANDS_WITH_MODEL = (
-    ("/tools", "list the tools"),
-    ("/model", "show or change the model"),
-    ("/usage", "show how many tokens were used"),
-    ("/help", "show all commands"),
-    ("/quit", "leave; you can resume the session later"),
-)
-
-
-def print_usage(printer: EventPrinter, session: Session) -> None:
-    """Print the most important commands and keys. Without a model, say how to get one."""
-    has_model = isinstance(session.agent, ModelAgent) and bool(session.agent.model_name)
-    if has_model:
-        printer.print("Type a prompt, or")
-    else:
-        printer.print("This session has no model: you call the tools yourself. Type")
-    for command, purpose in _COMMANDS_WITH_MODEL if has_model else _COMMANDS_WITHOUT_MODEL:
-        printer.print(f"  {command:<36}", "cyan", end="")
-        printer.print(purpose, "dim")
-    if not has_model:
-        found = find_by_keys(os.environ)
-        command = f"/model {found[0].name}" if found else "holdfast model"
-        printer.print(f"  {command:<36}", "cyan", end="")
-        printer.print("let a model answer" if found else "in a shell: find a model that can answer", "dim")
-    if printer.is_terminal:
-        printer.print("Tab completes, Alt-Enter starts a new line, Ctrl-C cancels, Ctrl-D leaves.", "dim")
-    printer.print()
 
 
 def _row(printer: EventPrinter, name: str, text: str, style: str = "") -> None:

@@ -18,6 +18,7 @@ from holdfast import log_output
 from holdfast.agent.parse_commands import CALL
 from holdfast.cli.chat.door import TerminalDoor
 from holdfast.cli.chat.form import FormDeclinedError, fill_in
+from holdfast.cli.chat.help import CHAT_COMMANDS, print_chat_commands
 from holdfast.cli.chat.history import HISTORY_FILE, load_history, save_history
 from holdfast.cli.chat.input import (
     ChatInput,
@@ -43,17 +44,12 @@ from holdfast.store.types import StoredEvent
 
 log = logging.getLogger(__name__)
 
-_QUIT_COMMANDS: dict[str, str] = dict.fromkeys(("/quit", "/exit"), "Leave; you can resume the session later")
+_QUIT_COMMANDS = ("/quit", "/exit")
 _MODE = "/mode"
 _MODE_EXAMPLES = " or ".join(f"{_MODE} {mode}" for mode in Mode)
 _APPROVE = "/approve"
 _STOP = "/stop"
 _HELP = "/help"
-_CHAT_COMMANDS = _QUIT_COMMANDS | {
-    _STOP: "Cancel the running turn, even if another terminal started it",
-    _MODE: "Show the mode, or change it",
-    _APPROVE: "Review the project's servers",
-}
 _STATUS_INTERVAL_SECONDS = 0.1  # one frame of the spinner
 _STATUS_DELAY_SECONDS = 1.0
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -208,17 +204,11 @@ class Chat(ABC):
                     self._printer.new_line()
                     self._printer.print(advice, "dim")
                 if _first_word(text) == _HELP:
-                    self._print_chat_commands()
+                    print_chat_commands(self._printer)
 
     def _advice_after(self, text: str) -> str:
         """Advice to print after the turn of this prompt; empty if there is none. Overridden by `OwnChat`."""
         return ""
-
-    def _print_chat_commands(self) -> None:
-        """Print the commands that the chat runs itself. The session's own list does not contain them."""
-        self._printer.new_line()
-        for command, description in _CHAT_COMMANDS.items():
-            self._printer.print(f"    {command:<28} {description[0].lower()}{description[1:]}")
 
     async def _stop_turn(self, session: ChatSession) -> None:
         """Run `/stop`. The end of a cancelled turn is printed as an event."""
@@ -361,14 +351,15 @@ class Chat(ABC):
         )
 
     def _completions(self) -> Completions:
+        own = {f"/{command.name}": command.description for command in CHAT_COMMANDS}
         if self._session is None:
-            return Completions(commands=_CHAT_COMMANDS, arguments={})
+            return Completions(commands=own, arguments={})
         session = self._session.describe()
         commands = {f"/{command.name}": command.description for command in session.commands}
         servers = dict.fromkeys((*session.servers, *session.starting), "")
         refused = dict.fromkeys(session.refusals, "refused")
         return Completions(
-            commands=commands | _CHAT_COMMANDS,
+            commands=commands | own,
             tool_arguments=self._argument_names,
             arguments={
                 "/call": session.tools,

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.cli.chat.banner import print_banner, print_usage
+from holdfast.cli.chat.banner import print_banner
 from holdfast.cli.chat.chat import Chat, ChatSession
+from holdfast.cli.chat.help import print_usage
 from holdfast.cli.event_printer import EventPrinter
 from holdfast.cli.find_session import short_id
 from holdfast.cli.servers.review_server import ReviewOptions, has_undecided_servers, review_servers

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.cli.terminal_text import shorten
+from holdfast.masking import MASKED
 from holdfast.masking.configured_secrets import secrets_in_mapping
-from holdfast.masking.likely_secrets import MASKED
 from holdfast.masking.secret_shapes import looks_generated
 from holdfast.model.reserved_variables import risky_variable_reason
 from holdfast.model.visible_text import quote

@@ -11,7 +11,7 @@ from holdfast.connect.http.event_stream import StreamPosition, read_events, read
 from holdfast.connect.http.in_flight import InFlight
 from holdfast.connect.http.outgoing_message import OutgoingMessage, parse_outgoing
 from holdfast.connect.http.param_headers import ParamHeaders
-from holdfast.masking.likely_secrets import secrets_in_urls
+from holdfast.masking.urls import secrets_in_urls
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.wire.peer import Peer

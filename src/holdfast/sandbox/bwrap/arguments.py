@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.model.process import Quota
+from holdfast.model.quota import Quota
 
 PROXY_PORT = 3128
 

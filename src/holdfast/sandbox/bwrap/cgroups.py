@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from holdfast.model.process import Quota
+from holdfast.model.quota import Quota
 from holdfast.sandbox.keeper.spawn_request import Cgroup
 
 # The names of the outer groups.

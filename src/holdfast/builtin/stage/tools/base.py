@@ -12,9 +12,9 @@ from holdfast.builtin.stage.codes import STALE_REF
 from holdfast.builtin.stage.files import FILE_THREADS, SessionFiles
 from holdfast.builtin.stage.limits import LOAD_SECONDS
 from holdfast.builtin.stage.owners import Owners
-from holdfast.builtin.stage.read_page import take_snapshot
 from holdfast.builtin.stage.settle import TabState, settle, tab_state
 from holdfast.builtin.stage.tab import Tab
+from holdfast.builtin.stage.take_snapshot import take_snapshot
 from holdfast.model import codes
 from holdfast.model.errors import HoldfastError
 from holdfast.model.meta_keys import READ_ONLY_KEY

@@ -36,14 +36,6 @@ from holdfast.builtin.stage.tools.base import (
 from holdfast.model import codes
 from holdfast.toolkit import Call, Image, Meta, Reply, ToolError
 
-_MASKED_HEADERS = (
-    "authorization",
-    "proxy-authorization",
-    "cookie",
-    "set-cookie",
-    "x-api-key",
-    "x-auth-token",
-)
 _MAX_EXPRESSION = 20_000
 _MAX_SCREENSHOT_SIDE = 8000
 
@@ -283,7 +275,4 @@ async def _describe_request(tab: Tab, request: Request, budget: int) -> list[str
 
 
 def _headers(prefix: str, headers: dict[str, str]) -> list[str]:
-    return [
-        f"{prefix}{one_line(name, 100)}: {'(hidden)' if name.lower() in _MASKED_HEADERS else one_line(value)}"
-        for name, value in headers.items()
-    ]
+    return [f"{prefix}{one_line(name, 100)}: {one_line(value)}" for name, value in headers.items()]

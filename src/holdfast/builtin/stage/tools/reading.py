@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from holdfast.builtin.stage import actions, answers
 from holdfast.builtin.stage.answers import TextPart, page_answer, text_answer
 from holdfast.builtin.stage.fence import one_line
-from holdfast.builtin.stage.read_page import find_lines, find_root, take_snapshot
+from holdfast.builtin.stage.read_page import find_lines, find_root
+from holdfast.builtin.stage.take_snapshot import take_snapshot
 from holdfast.builtin.stage.tools.base import (
     Budget,
     OptionalRef,

@@ -1,10 +1,10 @@
-"""Views of a snapshot that fit into a budget, and differences between snapshots."""
+"""Views of a snapshot that fit into a budget."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.builtin.stage.snapshot import CursorPosition, Snapshot, apply, difference, view
+from holdfast.builtin.stage.snapshot_view import CursorPosition, Snapshot, view
 from holdfast.builtin.stage.token_estimate import estimate_tokens
 
 
@@ -15,23 +15,6 @@ def _indented(depth: int, text: str) -> str:
 LINES: st.SearchStrategy[list[str]] = st.lists(
     st.builds(_indented, st.integers(0, 4), st.sampled_from("abcdefgh")), max_size=40
 )
-
-
-@pytest.mark.promise("STG-09")
-@settings(deadline=None)
-@given(LINES, LINES)
-def test_a_difference_applied_to_the_earlier_lines_yields_the_later_ones(old: list[str], new: list[str]):
-    assert apply(old, difference(old, new)) == new
-
-
-@pytest.mark.promise("STG-09")
-@settings(deadline=None)
-@given(LINES, st.data())
-def test_a_difference_names_only_what_changed(old: list[str], data: st.DataObject):
-    at = data.draw(st.integers(0, len(old)))
-    new = [*old[:at], "something new", *old[at:]]
-
-    assert [line for line in difference(old, new) if not line.startswith("@@")] == ["+something new"]
 
 
 @pytest.mark.promise("STG-05")
@@ -64,10 +47,3 @@ def test_long_lists_are_shortened_so_that_what_follows_them_is_shown():
     assert shown.lines[0] == "table"
     assert shown.lines[-1] == "button Save"
     assert shown.lines[-2] == f" … {shown.left_out} lines: cursor p1:{1002 - shown.left_out - 1}"
-
-
-def test_a_difference_between_long_texts_takes_linear_time():
-    old = [f"line {number % 50_000}" for number in range(100_000)]
-    new = [f"line {number % 49_999}" for number in range(100_000)]
-
-    assert apply(old, difference(old, new)) == new

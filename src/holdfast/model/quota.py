@@ -1,0 +1,17 @@
+"""How much memory, how many processes and files, and how large files a confined server may have."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """Resource limits of one confined server."""
+
+    memory_bytes: int = 2 * 1024**3
+    processes: int = 128
+    file_bytes: int = 1024**3
+    descriptors: int = 768
+    """It must be lower than the limit of the host, which is usually 1024. `sandbox/rlimits.py` lowers a quota that is too high, and says why."""
+
+
+DEFAULT_QUOTA = Quota()
