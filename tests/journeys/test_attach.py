@@ -64,7 +64,7 @@ async def test_terminal_answers_the_question_of_an_editors_session(home: Path, c
 async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
     async with editor(home) as zed:
         # The reply to /help arrives in two pieces, because its end could begin this secret.
-        session = await zed.new(cwd, tools_server(API_KEY="text\n0123456789"))
+        session = await zed.new(cwd, tools_server(API_KEY="commands\n0123456789"))
         with attached(home, cwd, session) as screen:
             await asyncio.to_thread(screen.until, READY)
             zed.answers[PERMISSION] = lambda params: (
@@ -76,10 +76,10 @@ async def test_terminal_is_told_what_the_editor_answered(home: Path, cwd: Path):
             await asyncio.to_thread(screen.until, "✓")
             screen.type("half a prompt")
             await zed.prompt(session, "/help")
-            await asyncio.to_thread(screen.until_anywhere, "/help                        show this text\n")
+            await asyncio.to_thread(screen.until_anywhere, "list the commands\n")
             marked = [line for line in screen.shown.rstrip().splitlines()[:-1] if line.startswith(READY[0])]
     assert (cwd / "note").read_text() == "hi"
-    assert [chunk["content"]["text"] for chunk in zed.updates(session, "agent_message_chunk")][-1] == "text\n"
+    assert [chunk["content"]["text"] for chunk in zed.updates(session, "agent_message_chunk")][-1] == "commands\n"
     assert marked == [f"› {WRITE}", "› /help"], "no empty prompt is left on the screen"
 
 
