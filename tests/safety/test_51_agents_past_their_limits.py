@@ -128,7 +128,7 @@ async def test_a_spawning_loop_ends_at_the_limits(
 
     async with open_host(tmp_path, Scripted(spawn)) as host:
         if not is_limited:
-            host._parts.team._max_depth = 100  # pyright: ignore[reportPrivateUsage]
+            host._parts.team._created._max_depth = 100  # pyright: ignore[reportPrivateUsage]
         root = await open_in(host, tmp_path / "garden")
         await root.prompt([{"type": "text", "text": "Spawn."}])
         if not is_limited:
