@@ -1,6 +1,6 @@
 """The agent that runs slash commands, with which the user lists and calls tools.
 
-It is the agent of a session without a model. In a session with a model, `ModelAgent` uses it for prompts that begin with a command.
+`ModelAgent` uses it for prompts that begin with a command, and for all prompts if the session has no model.
 """
 
 import asyncio

@@ -100,7 +100,7 @@ _OTHER_NAMES = {
     "server_url": "url",
     "box": "toolbox",
 }
-"""Wrong keys, and the key that is meant: names that other libraries use, or names that are similar to a different key."""
+"""Wrong keys that other libraries use, and the key that is meant. The most similar key would be another one, or none."""
 _FILE_KEYS = ("mcpServers", "servers")
 """What contains the servers in the config files of MCP clients."""
 _EXAMPLE = '{"name": {"command": "…"}}'

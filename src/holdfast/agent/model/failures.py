@@ -96,7 +96,7 @@ def unknown_model(config: ModelConfig) -> HoldfastError:
 
 
 def unsupported_provider(config: ModelConfig) -> HoldfastError:
-    """The provider's library does not use httpx, so the limits of the transport would not apply to its requests."""
+    """The provider's library does not take Holdfast's HTTP client (of httpx2), so the limits of its transport would not apply."""
     provider = config.name.partition(":")[0]
     return _unavailable(
         f"Models of {provider[:100]!r} are not supported, because Holdfast cannot limit their answers. Use another provider,"
