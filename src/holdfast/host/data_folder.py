@@ -46,7 +46,7 @@ def check_data_folder(data_dir: Path) -> None:
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise _unusable(
                 f"Other users can replace the data folder '{real}': they can write to '{parent}'.",
-                f"Run: {shlex.join(['chmod', 'o-w', str(parent)])}, or set `data_dir` to another folder.",
+                f"Set `data_dir` to another folder, or run: {shlex.join(['chmod', 'o-w', str(parent)])}",
             )
 
 

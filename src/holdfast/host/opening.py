@@ -361,7 +361,7 @@ class Opener:
                 mask_secret_files=self.secret_files.register_changed,
                 stage_seconds=plan.timer.seconds,
                 tracer=self.tracer,
-                describe_missing=lambda tool: plan.admission.describe_missing_builtin(tool, context),
+                describe_missing=lambda tool: plan.admission.describe_missing_builtin(tool, plan),
             )
             _check_parent(plan)
             services = {**self.app_servers.services, **plan.options.app_servers.services}

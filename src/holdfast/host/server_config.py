@@ -52,7 +52,7 @@ class ServerConfig(TypedDict, total=False):
     args: Sequence[str | Path]
     env: Mapping[str, str]
     cwd: str | Path
-    """The folder to start it in. By default, the session's folder if the command names a script, else an empty folder."""
+    """The folder to start it in. By default, an empty folder, or the session's folder for a command such as `./server` or `node server.js`."""
     url: str
     """The address of a remote server."""
     headers: Mapping[str, str]

@@ -83,7 +83,7 @@ def is_own_address(address: IpAddress) -> bool:
 
 
 def embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address to which a tunnel or translator would pass packets for this address."""
+    """The IPv4 address to which a tunnel or translator would pass packets for this address; None if there is none."""
     if address.teredo is not None:
         return address.teredo[1]
     if address.sixtofour is not None:

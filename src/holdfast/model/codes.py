@@ -138,7 +138,7 @@ NO_CONTEXT = _add("NO_CONTEXT", 403, "Call from inside a session.")
 
 # The store
 UNKNOWN_SESSION = _add(
-    "UNKNOWN_SESSION", 404, "`holdfast sessions list` shows all sessions.", rpc_code=-32002
+    "UNKNOWN_SESSION", 404, "`holdfast sessions list --all` shows all sessions.", rpc_code=-32002
 )
 SESSION_EXISTS = _add(
     "SESSION_EXISTS", 409, "Use a new session id; an id can be used only once.", rpc_code=-32602
@@ -308,7 +308,7 @@ UNAUTHENTICATED = _add(
     "Send the header `Authorization: Bearer TOKEN`, with a token from `holdfast tokens create` or from the configured issuer.",
     rpc_code=-32000,
 )
-UNKNOWN_TOKEN = _add("UNKNOWN_TOKEN", 404, "`holdfast tokens list` shows all tokens.", rpc_code=-32602)
+UNKNOWN_TOKEN = _add("UNKNOWN_TOKEN", 404, "`holdfast tokens list --all` shows all tokens.", rpc_code=-32602)
 RATE_LIMITED = _add(
     "RATE_LIMITED",
     429,

@@ -1,6 +1,6 @@
 """Makes the errors for a model that cannot answer. A function's docstring says when to raise its error.
 
-Each error says what happened and what to set, and never repeats text from the endpoint.
+Each error says what happened and what to do, and never repeats text from the endpoint.
 """
 
 import shlex
@@ -115,11 +115,16 @@ def missing_library(config: ModelConfig, package: str) -> HoldfastError:
     return _unavailable(f"Models of {provider!r} need {needed}. Install it: {install}")
 
 
-def unreachable(address: str, reason: str) -> HoldfastError:
+def unreachable(config: ModelConfig, address: str, reason: str) -> HoldfastError:
     """The connection to the endpoint failed, or ended before the answer."""
+    if config.base_url:
+        advice = "Check that it is running, check model.base_url,"
+    elif config.name.startswith("ollama:"):
+        advice = "Check that Ollama is running,"
+    else:
+        advice = "Check that this machine can reach it,"
     return _unavailable(
-        f"The model's endpoint at {address} could not be reached: {reason}. Check that it is running, check model.base_url,"
-        " or choose another model with /model."
+        f"The model's endpoint at {address} could not be reached: {reason}. {advice} or choose another model with /model."
     )
 
 
