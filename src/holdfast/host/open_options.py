@@ -54,11 +54,11 @@ class SessionOptions(TypedDict, total=False):
     user_id: str | None
     """The user that the session belongs to. Servers learn it, and other users cannot open the session."""
     title: str | None
-    """By default, the beginning of the first prompt that is not a command such as `/help`."""
+    """By default, the beginning of the first prompt; commands other than `/call` do not count."""
     tags: Sequence[str] | None
     """Words to find the session by."""
     permission: Mode | Literal["auto", "ask", "read-only"] | None
-    """What the session does with calls that may change something. `auto`, the default, makes them."""
+    """What the session does with calls that may change something. `auto`, the default, makes them. Rules come first."""
     keep: bool
     """Whether the session and its events are stored. By default they are. The audit records every call in either case."""
     model: str | None

@@ -417,7 +417,10 @@ class PermissionSettings(SettingsSection):
     )
     allow: tuple[ToolPattern, ...] = field(
         default=(),
-        metadata={"help": "Tools that Holdfast calls without asking, in every mode, even in `read-only`."},
+        metadata={
+            "help": "Tools that Holdfast calls without asking, in every mode, even in `read-only`, unless a `deny` or `ask` rule matches, too. Not"
+            " for servers that a client supplies."
+        },
     )
     wait: int = field(
         default=0,
