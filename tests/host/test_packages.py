@@ -275,7 +275,7 @@ async def test_package_that_is_too_large_is_refused_and_leaves_nothing_usable(
 
     assert (
         refusal.reason
-        == "fetched was not fetched: it is larger than 1048576 bytes, has too many files, or folders that are nested too deeply."
+        == "fetched cannot be used: it is larger than 1048576 bytes, has too many files, or folders that are nested too deeply."
         " Install it yourself, and write the path of its program as the server's command."
     )
     assert [*(tmp_path / "packages").glob("*.json")] == []

@@ -48,6 +48,7 @@ class AgentFile:
     problem: str = ""
     """Why the definition cannot be used; empty if it can."""
     is_approved: bool = True
+    """Whether it may be used without an answer of the user. Always true for the user's own file."""
 
 
 class AgentDefinitions:

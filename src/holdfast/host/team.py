@@ -58,7 +58,7 @@ class HostTeam:
         self._max_depth = limits.max_depth
         self._max_messages = limits.max_messages_per_hour
         self._sent: dict[str, deque[float]] = {}
-        """When the sessions of each workspace sent their messages of the last hour."""
+        """When the sessions of each workspace sent messages in the last hour, or tried to."""
         self._children: dict[SessionId, _Children] = {}
 
     async def create_session(self, caller: SessionId, facts: CallFacts, child: NewChild) -> str:
