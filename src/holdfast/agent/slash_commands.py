@@ -273,7 +273,7 @@ def _hint(result: ToolResult) -> str:
 
 
 def read_envelope(result: ToolResult) -> JsonObject | None:
-    """Return the envelope of a call that failed, from the content or from `_meta`; None if the result has no envelope."""
+    """Return the envelope of a call that failed, from the content or from `_meta`; None if it succeeded, or has no envelope."""
     if result.ok:
         return None
     in_meta = result.result.meta.get(ENVELOPE_KEY)

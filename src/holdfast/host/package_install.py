@@ -48,7 +48,7 @@ def install_command(command: PackageCommand, folder: str) -> tuple[tuple[str, ..
 
 
 def compile_command(command: PackageCommand, folder: str) -> tuple[str, ...]:
-    """The command that compiles the Python modules of an installed package; empty if there are none. Blocks.
+    """The command that compiles the Python modules of an installed package; empty if there is none, or no Python for it. Blocks.
 
     The package is read-only when it runs, so Python could not keep what it compiles, and would compile every module at every start. The
     command runs no code of the package: the interpreter is outside of the folder, and reads neither settings nor `.pth` files in it.

@@ -57,7 +57,7 @@ def plan_entries(plan: Planned) -> list[PlanEntry]:
 
 
 def file_change(call: ToolCalled | None, ended: ToolEnded) -> FileChange | None:
-    """The file that a call of a built-in file tool changed; None for other calls.
+    """The file that a call of a built-in file tool changed; None for other calls, and if the result shows no change.
 
     Any server can claim to have changed a file, so only the built-in server is believed. No other server can have its
     name, or set the kind of its tools to `edit`.

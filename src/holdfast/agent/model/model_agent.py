@@ -215,7 +215,7 @@ class ModelAgent:
         """Before the first request since the session was opened: compute what the session cost before."""
         if self._cost is None:
             by_agent = await sum_usage(turn.past_events())
-            if self._cost is None:  # another sub-agent may have computed it meanwhile
+            if self._cost is None:  # another sub-agent may have computed it in between
                 self._cost = sum(usage.cost for usage in by_agent.values())
 
     def _add_cost(self, cost: float) -> float:
