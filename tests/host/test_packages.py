@@ -255,7 +255,7 @@ async def test_registry_at_a_private_address_needs_the_setting_that_the_refusal_
     assert refusal.reason == (
         "fetched was not fetched: npx runs confined, and a registry that was granted is refused. "
         f"{registry.host} is at 127.0.0.1, a loopback address. "
-        f'To allow it, add this line to the settings, under [servers]: reachable = ["{registry.host}"]'
+        f'To allow it, add it to this list in the settings, under [servers]: reachable = ["{registry.host}"]'
     )
 
 

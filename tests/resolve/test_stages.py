@@ -532,7 +532,7 @@ def test_confined_remote_server_may_only_be_at_a_public_address():
     assert reasons(confine(resolution, Trust.DIRECT, ConfinePolicy())) == [
         (
             "It runs confined, so it may not reach 10.0.0.1: it is a private address. "
-            'To allow it, add this line to the settings, under [servers]: reachable = ["10.0.0.1"]'
+            'To allow it, add it to this list in the settings, under [servers]: reachable = ["10.0.0.1"]'
         )
     ]
 

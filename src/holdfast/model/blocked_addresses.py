@@ -167,5 +167,5 @@ def _parse_numeric_ipv4(name: str) -> ipaddress.IPv4Address | None:
 
 
 def how_to_allow(host: str) -> str:
-    """The sentence that says how the user allows a private host, with the line to add."""
-    return f"To allow it, add this line to the settings, under [servers]: reachable = [{json.dumps(host)}]"
+    """The sentence that says how the user allows a private host, with the setting and the host."""
+    return f"To allow it, add it to this list in the settings, under [servers]: reachable = [{json.dumps(host)}]"
