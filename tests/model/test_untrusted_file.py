@@ -80,7 +80,10 @@ def test_configuration_of_another_user_is_not_read_even_if_only_that_user_can_wr
 def test_control_without_the_check_of_the_owner_the_configuration_of_another_user_is_read(
     other_users_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(untrusted_file, "belongs_to_other_user", lambda _: False)
+    def accept(_: os.stat_result) -> bool:
+        return False
+
+    monkeypatch.setattr(untrusted_file, "belongs_to_other_user", accept)
 
     assert read_own_file(other_users_file, limit=1) == b"x"
 
