@@ -516,7 +516,7 @@ def test_results_beyond_the_limit_are_counted_and_can_be_shown(home: Path, comma
     [
         (
             ("show", "sess_0123456789abcdef"),
-            "There is no session 'sess_0123456789abcdef'.\nHint: `holdfast sessions list` shows",
+            "There is no session 'sess_0123456789abcdef'.\nHint: `holdfast sessions list --all` shows",
         ),
         (("show", "nonsense"), "There is no session 'nonsense'."),
         (("replay", "ab"), "There is no session 'ab'. Give at least 4 characters of the id."),

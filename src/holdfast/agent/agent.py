@@ -69,7 +69,7 @@ class TurnContext(Protocol):
 
     @property
     def sender(self) -> str:
-        """The id of the session that started the turn with a message; empty if the user started it with a prompt.
+        """The id of the session that started the turn with a message; empty if the user did with a prompt, and for a sub-agent.
 
         If there is a sender, the prompt is the text of another agent, not of the user.
         """

@@ -1,6 +1,6 @@
 """The agent that runs slash commands, with which the user lists and calls tools.
 
-It is the agent of a session without a model. In a session with a model, `ModelAgent` uses it for prompts that begin with a command.
+`ModelAgent` uses it for prompts that begin with a command, and for all prompts if the session has no model.
 """
 
 import asyncio
@@ -273,7 +273,7 @@ def _hint(result: ToolResult) -> str:
 
 
 def read_envelope(result: ToolResult) -> JsonObject | None:
-    """Return the envelope of a call that failed, from the content or from `_meta`; None if the result has no envelope."""
+    """Return the envelope of a call that failed, from the content or from `_meta`; None if it succeeded, or has no envelope."""
     if result.ok:
         return None
     in_meta = result.result.meta.get(ENVELOPE_KEY)

@@ -148,9 +148,10 @@ class Admission:
             policy = replace(policy, builtins=builtins)
         return loaded, replace(policy, restrictions=(*policy.restrictions, *_restrictions(options)))
 
-    def describe_missing_builtin(self, tool: str, context: SessionContext) -> str:
+    def describe_missing_builtin(self, tool: str, plan: "SessionPlan") -> str:
         """How a session gets the built-in server of this tool; empty if the tool is not of a built-in server."""
-        return describe_missing_builtin(self._inputs.builtins, tool, context)
+        only_these = plan.options.only_these
+        return describe_missing_builtin(self._inputs.builtins, tool, plan.context, only_these=only_these)
 
     async def resolve(
         self, loaded: LoadedEntries, policy: ResolvePolicy, context: SessionContext

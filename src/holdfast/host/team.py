@@ -42,7 +42,7 @@ class HostTeam:
         self._created = CreatedSessions(live, limits.max_depth)
         self._max_messages = limits.max_messages_per_hour
         self._sent: dict[str, deque[float]] = {}
-        """When the sessions of each workspace sent their messages of the last hour."""
+        """When the sessions of each workspace sent messages in the last hour, or tried to."""
 
     async def create_session(self, caller: SessionId, facts: CallFacts, child: NewChild) -> str:
         """Create a session in the caller's workspace, with at most its rights. Return its id."""

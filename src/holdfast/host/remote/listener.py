@@ -74,11 +74,11 @@ class SessionListener:
     def _accept(self) -> asyncio.Protocol:
         client = _Client(self._find, self._clients.discard)
         self._clients.add(client)
-        return _CheckedTransport(client.peer, is_full=len(self._clients) > _MAX_CLIENTS)
+        return _CheckedConnection(client.peer, is_full=len(self._clients) > _MAX_CLIENTS)
 
 
-class _CheckedTransport(SocketTransport):
-    """Closes the connection at once if it comes from another user, or if there are too many."""
+class _CheckedConnection(SocketTransport):
+    """The protocol of an accepted connection. Closes the connection at once if it comes from another user, or if there are too many."""
 
     def __init__(self, peer: Peer, *, is_full: bool) -> None:
         super().__init__(peer)

@@ -27,7 +27,7 @@ ATTACH, PROMPT, CANCEL, DESCRIBE = "attach", "prompt", "cancel", "describe"
 SET_MODE, LOWER_TRUST = "set_mode", "lower_trust"
 EVENTS, REQUEST_PERMISSION, ELICIT, END = "events", "request_permission", "elicit", "end"
 MAX_MASKED_LENGTH = 4000
-"""A longer prompt is not returned with its secrets masked."""
+"""The text of a longer prompt is not returned, not even masked."""
 MAX_BATCH_BYTES = 1024 * 1024
 LIMITS = Limits(line_bytes=64 * 1024 * 1024, depth=1024, digits=4300, values=10_000_000)
 """Higher than for other peers: both ends belong to the same user, and a batch of events may have many values."""

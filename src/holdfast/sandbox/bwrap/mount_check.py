@@ -97,14 +97,14 @@ class MountPlan:
 
     def _unplanned(self, mounts: Iterable[MountPoint], on_host: Iterable[MountPoint]) -> Iterator[str]:
         """Mounts that are not planned, except those inside a bound folder, which the host has at the same path."""
-        host_mounts = {(mount.path, mount.device, mount.source) for mount in on_host}
+        host_mounts = {(mount.path, mount.device, mount.root) for mount in on_host}
         for mount in mounts:
             is_planned = mount.path in self.bound or mount.path in self.other_paths
             is_unchecked = any(is_within(mount.path, folder) for folder in _UNCHECKED_FOLDERS)
             if (
                 not is_planned
                 and not is_unchecked
-                and (mount.path, mount.device, mount.source) not in host_mounts
+                and (mount.path, mount.device, mount.root) not in host_mounts
             ):
                 yield f"something is mounted at {mount.path!r}"
 
@@ -139,7 +139,7 @@ def _protect_devices(pid: int, mounts: Iterable[MountPoint]) -> None:
     Programs can still write to such a device. Bubblewrap's `--remount-ro` would also set `nodev`, and the device could not be
     opened.
     """
-    paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.source != "/"]
+    paths = [mount.path for mount in mounts if mount.path.startswith("/dev/") and mount.root != "/"]
     problem = ["the thread did not end"]  # the thread empties this list, or replaces the text
     namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     libc = ctypes.CDLL(None, use_errno=True)
