@@ -71,7 +71,7 @@ async def test_closing_a_store_does_not_replace_the_error_of_a_read(tmp_path: Pa
     def fail(tx: ReadTx) -> None:
         assert isinstance(tx, SqlReadTx)
         rows = tx._db.execute("SELECT name FROM sqlite_schema")  # the error keeps this statement active
-        raise ZeroDivisionError(next(rows))
+        raise ZeroDivisionError(str(next(iter(rows))))
 
     with pytest.raises(ZeroDivisionError):
         async with open_read_only(path) as store:
